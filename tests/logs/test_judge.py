@@ -208,3 +208,22 @@ def test_alternatives_say_what_would_decide():
 )
 def test_the_json_has_what_a_launcher_asks_for(keep):
     assert keep in found(HEAD + OOM).to_json()
+
+
+def test_a_report_of_another_process_is_no_complaint_of_its_own():
+    text = (
+        "ERROR 10-26 11:35:32 registry.py:267] Traceback (most recent call last):\n"
+        'ERROR 10-26 11:35:32 registry.py:267]   File "/v/lib/python3.12/site-packages/vllm/registry.py", line 4, in run\n'
+        "ERROR 10-26 11:35:32 registry.py:267] subprocess.CalledProcessError: Command '['python']' returned non-zero exit status 1.\n"
+    )
+    found = diagnose_logs([[text.encode()]], look=False)
+    assert (found.verdict, found.cause) == ("unknown", "")
+
+
+def test_the_reason_stands_before_a_raise_of_the_programs_own():
+    reason = "Warning: Failed to load 'a/b'. Error: (\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out.\")\n"
+    frames = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in load\n    {}\nValueError: no dataset\n'
+    raised = diagnose_logs([[(reason + frames.format('raise ValueError("no dataset")')).encode()]], look=False)
+    assert raised.cause == "hub-unreachable"
+    called = diagnose_logs([[(reason + frames.format("check(rows)")).encode()]], look=False)
+    assert called.cause == "not-environment"

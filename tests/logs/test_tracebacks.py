@@ -82,3 +82,20 @@ def test_libraries_are_no_work_of_the_user():
 
 def test_prose_is_no_exception():
     assert told("An error: something\nNote: ValueError is raised when\nstep 3 done") == []
+
+
+def test_links_of_a_notebook_are_paths():
+    text = (
+        "KeyError                  Traceback (most recent call last)\n"
+        "[/tmp/ipython-input-1.py](https://localhost:8080/#) in <cell line: 0>()\n----> 1 from lib import A\n\n"
+        "File [~/v/lib/python3.12/site-packages/lib/a.py:12](https://x.net/a.py:12), in f(self)\n"
+        "---> [12](https://x.net/a.py:12) go()\n\nKeyError: 'x'\n"
+    )
+    frames = told(text)[-1].frames
+    assert [frame.file.rpartition("/")[2] for frame in frames] == ["ipython-input-1.py", "a.py"]
+    assert [frame.code for frame in frames] == ["from lib import A", "go()"]
+
+
+def test_frames_of_pytest():
+    text = "src/lib/trainer.py:16: in train\n    return inner()\nlib/a.py:3: in inner\n    x()\nE   KeyError: 'x'\n"
+    assert [frame.function for frame in told(text)[0].frames] == ["train", "inner"]

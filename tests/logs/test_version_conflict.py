@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.diagnose.version_conflict import check_direction, find_conflict, read_complaint
+from gpuready.diagnose.complaint import read_complaint
+from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.tracebacks import LoggedException, StackFrame
 from gpuready.workflow.diagnose import diagnose_logs
 
@@ -165,3 +166,51 @@ def test_a_cause_that_calls_a_package_too_old_yields_to_the_table():
 def test_a_module_without_an_attribute_and_without_a_stack_is_not_called_the_users_mistake(module, cause):
     found = diagnose_logs([[f"AttributeError: module '{module}' has no attribute 'get_domain'\n".encode()]])
     assert found.cause == cause and found.confidence <= 0.6
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'tokenizer'", "transformers"),
+        ("AttributeError: 'GPT2TokenizerFast' object has no attribute 'get_seen_length'", "transformers"),
+        ("TypeError: LlamaRotaryEmbedding.forward() got an unexpected keyword argument 'tokenizer'", "transformers"),
+    ],
+)
+def test_a_script_that_uses_a_class_as_another_release_has_it(text, package):
+    table = {("parameter", "*(tokenizer"), ("attribute", "*.get_seen_length")}
+    conflict = find_conflict(raised(text, OWN), lambda *key: [{"package": "lib"}] if key in table else [])
+    assert conflict is not None and (conflict.package, conflict.caller, conflict.direction) == (package, "user", "")
+    assert find_conflict(raised(text, OWN), lambda *key: []) is None, "a word that no release has is a slip of the pen"
+
+
+def test_a_model_or_a_class_of_the_users_own_is_no_conflict():
+    for text in (
+        "AttributeError: 'LlamaForCausalLM' object has no attribute 'get_seen_length'",
+        "TypeError: MyNet.__init__() got an unexpected keyword argument 'tokenizer'",
+        "TypeError: LlamaForCausalLM.forward() got an unexpected keyword argument 'tokenizer'",
+    ):
+        assert find_conflict(raised(text, OWN), lambda *key: [{"package": "lib"}] if "*" in key[1] else []) is None
+
+
+def test_who_passes_on_what_it_was_given_is_not_the_caller():
+    text = "TypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'"
+    inner = f"{SITE}/lib/api.py"
+    assert find_conflict(raised(text, OWN, inner, code="Trainer(**kwargs)"), spans).caller == "user"
+    assert find_conflict(raised(text, OWN, inner, code="Trainer(tokenizer=t)"), spans) is None
+
+
+def test_a_name_that_a_package_did_not_import():
+    file = f"{SITE}/unsloth/kernels/loss.py"
+    conflict = find_conflict(raised("NameError: name 'Unpack' is not defined", OWN, file), spans)
+    assert conflict.captures["imported"] == "unsloth" and conflict.direction == "undefined"
+    assert find_conflict(raised("NameError: name 'Unpack' is not defined", OWN), spans) is None
+
+
+def test_a_class_of_a_saved_object():
+    where = f"<module 'transformers.modeling_roberta' from '{SITE}/transformers/modeling_roberta.py'>"
+    text = f"AttributeError: Can't get attribute 'RobertaEncoder' on {where}"
+    conflict = find_conflict(raised(text, OWN, f"{SITE}/torch/serialization.py"), spans)
+    assert (conflict.package, conflict.caller) == ("transformers", "torch")
+    assert (
+        read_complaint(raised("AttributeError: Can't get attribute 'Net' on <module '__main__' from 'a.py'>")) is None
+    )

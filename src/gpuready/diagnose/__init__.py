@@ -73,7 +73,7 @@ def judge(
     order = EventOrder(summary)
     suspects = _collect_suspects(summary, lookup, order)
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
-        suspects += _unexplained_suspects(summary, lookup, order, bool(suspects), symbols)
+        suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
     suspects = suspects or _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order)
     suspects = sorted(suspects, key=order.suspect_weight)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
@@ -110,6 +110,7 @@ def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrd
 def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where a run failed without any other suspect: the cause whose pattern shares most words with a complaint."""
     matches = [m for m in summary.nearest if order.has_failed and not order.is_plain_error(m)]
+    matches = [m for m in matches if not order.is_in_consequence(m.line)]
     rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
     return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
 
@@ -137,18 +138,18 @@ def _collect_suspects(
 
 
 def _unexplained_suspects(
-    summary: LogSummary, lookup: Lookup, order: EventOrder, others: bool, symbols: SymbolTable
+    summary: LogSummary, lookup: Lookup, order: EventOrder, others: Sequence[CauseSuspect], symbols: SymbolTable
 ) -> list[CauseSuspect]:
     """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
     for number in order.unexplained_exceptions():
         conflict = _find_conflict(summary, number, symbols) or find_import_conflict(summary.failures[number])
         if conflict:
-            is_sure = conflict.direction not in ("", "import")
+            is_sure = conflict.direction not in ("", "import", "undefined")
             strength, code = "symptom" if is_sure else "unknown", _code_of(lookup, VERSION_CONFLICT)
             return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
         if order.may_be_environment(number):
             continue
-        if not is_users_own(summary, number):
+        if not is_users_own(summary, number) or any(order.is_raised_after(number, other.seen) for other in others):
             return []
         return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)]
     last = None if others else order.final_complaint()

@@ -7,7 +7,7 @@ from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from gpuready.diagnose import CauseSuspect
     from gpuready.logs.log_lines import LogLine
@@ -24,6 +24,8 @@ _ENVIRONMENT_EXCEPTIONS = ("modulenotfounderror", "importerror", "oserror", "per
 """Exceptions that are not necessarily the program's own fault."""
 
 
+MAX_GAP = 3
+"""Lines between a logged reason and the exception with which a program gives up."""
 _DEVICE_ERRORS = ("cuda error", "cudnn error", "nccl error", "cublas error", "cuda runtime error", "hip error")
 
 
@@ -166,6 +168,13 @@ class EventOrder:
             if failure.type and not skipped:
                 yield number
 
+    def is_raised_after(self, number: int, seen: Sequence[PatternMatch]) -> bool:
+        """Whether a program gives up by a ``raise`` of its own right after what it logged: that is the reason."""
+        failure = self.summary.failures[number]
+        is_raised = bool(failure.frames) and failure.frames[-1].code.startswith("raise ")
+        gaps = (failure.number - m.line.number for m in seen if m.line.source == failure.source)
+        return is_raised and any(0 < gap <= MAX_GAP for gap in gaps)
+
     def may_be_environment(self, number: int) -> bool:
         """Whether an exception's type or message says that it may not be the program's own fault."""
         failure = self.summary.failures[number]
@@ -181,12 +190,15 @@ class EventOrder:
         candidates = [i for i, line in enumerate(self.summary.lines) if line.text.strip() and line.place != "derived"]
         if ranks and ranks != {None}:
             candidates = [i for i in candidates if self.summary.lines[i].rank in ranks]
-        last = candidates[-1] if candidates else None
-        return (
-            last
-            if last is not None and self.summary.lines[last].level in ("E", "C") and not self.summary.lines[last].place
-            else None
-        )
+        if not candidates or self.is_in_consequence(self.summary.lines[candidates[-1]]):
+            return None
+        last = self.summary.lines[candidates[-1]]
+        return candidates[-1] if last.level in ("E", "C") and not last.place else None
+
+    def is_in_consequence(self, line: LogLine) -> bool:
+        """Whether a line is part of an exception that only reports what another process did."""
+        found = (self.summary.failures[number] for number in self._after)
+        return any(f.source == line.source and f.number <= line.number <= f.last for f in found)
 
     # -- rank and host ----------------------------------------------------------------------------------------------
 

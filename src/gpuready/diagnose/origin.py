@@ -193,6 +193,10 @@ _FOREIGN_INTERFACE = LazyRegex(
     r"module ['`\"]?\w|(?:type object )?'_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
 )
 """A module or a class that is no built-in one: whose it is, its name alone does not tell."""
+_DATA_OBJECT = LazyRegex(
+    r"'(?:numpy\.ndarray|Tensor|str|dict|list|tuple|int|float|bool|bytes|set|DataFrame|Series|generator)' object has no attribute"
+)
+"""A value where the program expects another: data, or how it handles them."""
 _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
@@ -223,7 +227,10 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     if _is_missing_file(failure) and "-packages" in failure.message:
         return False
     message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
-    if names_environment(message) or "::" in failure.message[:80]:  # ``_Map_base::at``: thrown by C++
+    is_of_data = bool(_DATA_OBJECT.match(message))
+    if (names_environment(message) and not is_of_data) or "::" in failure.message[
+        :80
+    ]:  # ``_Map_base::at``: thrown by C++
         return False
     on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)

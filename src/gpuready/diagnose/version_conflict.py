@@ -12,9 +12,15 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames, package_of_frame
+from gpuready.diagnose.complaint import read_complaint
+from gpuready.diagnose.library_classes import (
+    is_part_of_model,
+    keeps_attributes,
+    may_be_of_transformers,
+    package_of_class,
+)
+from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
 
@@ -22,67 +28,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from gpuready.diagnose.complaint import Complaint
     from gpuready.logs.tracebacks import LoggedException
 
     Span = Mapping[str, str]
     SymbolTable = Callable[[str, str], Sequence[Span]]
 
-_UNEXPECTED = LazyRegex(r"(?i)(?:([\w.<>]{1,160})\(\) )?got an unexpected keyword argument '(\w{1,80})'")
-_MISSING = LazyRegex(
-    r"(?i)(?:([\w.<>]{1,160})\(\) )?missing \d{1,3} required (?:positional|keyword-only) arguments?: '(\w{1,80})'"
-)
-_COUNT = LazyRegex(r"([\w.<>]{1,160})\(\) takes (?:from )?\d{1,3} (?:to \d{1,3} )?positional arguments? but \d")
-_IMPORT = LazyRegex(
-    r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
-    r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
-)
-_MODULE = LazyRegex(r"(?i)No module named '(\w{1,60}(?:\.\w{1,60}){1,12})'(?!; )")
-_MODULE_NAME = LazyRegex(r"\bmodule ['\"`]?(\w[\w.]{0,160})['\"`]? has no attribute ['\"`]?(\w{1,80})")
-_UNDEFINED = LazyRegex(r"name '([A-Za-z_]\w{1,80})' is not defined")
-_WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the following error")
-"""How a lazy module wraps the error of an import; its message follows."""
-_OBJECT = LazyRegex(
-    r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
-)
-_BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
-             "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip
 _CLASS = LazyRegex(r"[A-Z][a-z0-9]{1,30}[A-Z]\w{1,60}(?:\.|$)")
-_CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
-"""What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
-_OF_TRANSFORMERS = LazyRegex(
-    r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|ForSequenceClassification|ForTokenClassification|ForMaskedLM|Trainer|TrainingArguments|PreTrainedModel|Model)$"
-)
-_INTERNAL_OF_TRANSFORMERS = LazyRegex(
-    r"(?:Llama|Qwen|Mi[sx]tral|Gemma|Phi|Falcon|GPT|Bert|T5|Whisper|CLIP|Siglip|Deepseek|Cohere|Olmo|Glm)\w{0,30}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$"
-)
-"""Classes that packages make, and no user's script."""
 _PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
                      "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
 """Methods that get what the user's data or options have."""
 _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|fetch\.py|reward|/ray/|worker|train\.py")
 """Files of packages that call functions of the user's."""
-_CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
 
 
 SAVED = "saved"
 _CALLER_NAMES = {USER: "your script", REMOTE_CODE: "the model's own code", SAVED: "the saved configuration"}
 """What relies on a symbol and is no installed package."""
-
-
-class Complaint(Record):
-    """What an error says of an interface: the kind of symbol, whose it is, and its name."""
-
-    kind: str  # parameter, required, count, name, module, attribute, undefined, passed
-    owner: str  # function, module or class
-    name: str = ""
-
-    @property
-    def symbol(self) -> str:
-        """As it is shown: ``Trainer(tokenizer)``, ``torch._six``, ``numpy.bool``."""
-        if self.kind in ("parameter", "required"):
-            return f"{self.owner}({self.name})"
-        return f"{self.owner}()" if self.kind == "count" else f"{self.owner}.{self.name}" if self.name else self.owner
 
 
 class VersionConflict(Record):
@@ -91,7 +54,7 @@ class VersionConflict(Record):
     package: str
     caller: str  # the package that relies on the symbol; ``user`` for the user's own script
     symbol: str
-    direction: str = ""  # new, old, between, import, mixed
+    direction: str = ""  # new, old, between, import, mixed, undefined
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
@@ -115,6 +78,9 @@ class VersionConflict(Record):
         if self.direction == "import":
             words = f"cannot be imported: {package} fails" if package != self.symbol else "cannot be imported"
             return {"change": words, "imported": self.symbol, "imported_dist": self.symbol.replace("_", "-")}
+        if self.direction == "undefined":
+            words = f"is used by {package} without being imported: that was skipped"
+            return {"change": words, "imported": package, "imported_dist": package.replace("_", "-")}
         if self.direction == "mixed":
             return {"change": f"is not in {package}, which imports it itself", "mixed": self.symbol}
         if self.direction == "between":
@@ -128,65 +94,6 @@ class VersionConflict(Record):
             words = f"is in {package} since {release}" if self.added else f"left {package} in {release}"
             return {"change": words, "since" if self.added else "gone": release}
         return {"change": f"is not in the installed {package}", "unclear": self.symbol}
-
-
-def read_complaint(failure: LoggedException) -> Complaint | None:
-    """The interface that an error complains of."""
-    text = failure.message[:800]
-    name = failure.short_type.lower()
-    is_wrapped = bool(_WRAPPED.search(text))
-    if name == "typeerror":
-        if match := _UNEXPECTED.search(text) or _MISSING.search(text):
-            kind = "parameter" if "unexpected" in match[0] else "required"
-            return Complaint(kind, _function_name(match[1] or "", failure), match[2])
-        match = _COUNT.search(text)
-        return Complaint("count", _function_name(match[1], failure)) if match else None
-    if match := _IMPORT.search(text):
-        is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
-        return None if is_own else Complaint("name", match[2], match[1])
-    if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
-        return None if "._c" in match[1].lower() else Complaint("module", match[1])
-    if name == "nameerror" and (match := _UNDEFINED.search(text)):
-        return Complaint("undefined", "", match[1])
-    if name == "attributeerror" or is_wrapped or "partially initialized module" in text:
-        if match := _MODULE_NAME.search(text):
-            return None if _may_be_shadowed(text, match[1]) else Complaint("name", match[1], match[2])
-        match = _OBJECT.search(text)
-        return _complaint_of_object(match[1] or match[2], match[3]) if match else None
-    return None
-
-
-def _complaint_of_object(owner: str, name: str) -> Complaint | None:
-    """A class without an attribute; a built-in one only where the attribute is that of a class which it stands for."""
-    if owner.lower() not in _BUILT_IN:
-        return Complaint("attribute", owner, name)
-    is_special = owner.lower() in _CONTAINERS and len(name) > MIN_SPECIAL and "_" in name.strip("_")
-    return Complaint("passed", owner, name) if is_special else None
-
-
-def _function_name(said: str, failure: LoggedException) -> str:
-    """``Trainer.__init__`` -> ``Trainer``; Python before 3.10 says only ``__init__``: then the name in the line of code."""
-    plain = said.rpartition("<locals>.")[2].removesuffix(".__init__").removesuffix(".__new__")
-    if plain and plain not in ("__init__", "__new__"):
-        return plain
-    code = failure.frames[-1].code if failure.frames else ""
-    called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
-    return str(called[-1]).rpartition(".")[2] if called else ""
-
-
-def _is_local_path(path: str) -> bool:
-    """Whether a file is in no folder of installed packages."""
-    return "-packages/" not in path.replace("\\", "/")
-
-
-def _is_local_file(path: str) -> bool:
-    """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
-    return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
-
-
-def _may_be_shadowed(text: str, module: str) -> bool:
-    """Whether a circular import may be that of a file of the user's which has the name of a package."""
-    return "partially initialized" in text and "." not in module and "-packages" not in text
 
 
 def check_direction(conflict: VersionConflict, installed: str) -> VersionConflict:
@@ -207,17 +114,19 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), "")
     if spans := _find_spans(complaint, find_spans):
-        return _conflict_from_table(complaint, caller, spans)
+        return _conflict_from_table(complaint, _who_passes(failure, caller), spans)
     if spans := _find_overridden(complaint, find_spans):
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
-    if not failure.frames:
+    if not failure.frames or (complaint.kind == "attribute" and not caller):
         return _conflict_by_words(complaint)
     if caller == package == "transformers" and _runs_remote_code(failure):
         return VersionConflict(package, REMOTE_CODE, complaint.symbol)
-    if caller in ("", USER, package):
+    if caller == USER:
+        return _conflict_with_script(complaint, find_spans)
+    if caller in ("", package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
         return None
@@ -241,16 +150,45 @@ def _conflict_of_missing(
     return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
 
 
+def _is_local_path(path: str) -> bool:
+    """Whether a file is in no folder of installed packages."""
+    return "-packages/" not in path.replace("\\", "/")
+
+
 def _is_of_one_tree(failure: LoggedException) -> bool:
     """Whether an installed package misses a part of its own: its files are of two releases, or not all of them are there."""
     return bool(failure.frames) and not _is_local_path(failure.frames[-1].file)
 
 
+def _who_passes(failure: LoggedException, caller: str) -> str:
+    """The caller; where it only passes on what it was given (``**kwargs``), who called it."""
+    frames = list(calling_frames(failure))
+    if not frames or "**" not in frames[0][0].code:
+        return caller
+    return next((package for _, package in frames if package != caller), caller)
+
+
+def _conflict_with_script(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
+    """The user's own script uses a class of a package as another release has it, and not with a word that no release has."""
+    owner, _, method = complaint.owner.partition(".")
+    package = package_of_class(owner)
+    is_with_data = method in _CALLED_WITH_DATA and not is_part_of_model(owner)
+    if not package or is_with_data or (complaint.kind == "attribute" and not keeps_attributes(owner)):
+        return None
+    kind, mark = ("attribute", ".") if complaint.kind == "attribute" else ("parameter", "(")
+    is_word = complaint.kind != "count" and bool(find_spans(kind, f"*{mark}{complaint.name}"))
+    return VersionConflict(package, USER, complaint.symbol) if is_word else None
+
+
 def _conflict_by_words(complaint: Complaint) -> VersionConflict | None:
     """What the words of an error without a stack tell: a class that no user's script makes."""
+    if package := package_of_class(complaint.owner.partition(".")[0]):
+        return VersionConflict(package, USER, complaint.symbol)
     if _is_of_transformers(complaint):
         return VersionConflict("transformers", USER, complaint.symbol)
-    is_call = complaint.kind in ("parameter", "required") and _CLASS.match(complaint.owner)
+    is_call = complaint.kind in ("parameter", "required") and (
+        _CLASS.match(complaint.owner) or ("." not in complaint.owner and complaint.owner[:1].isupper())
+    )
     return VersionConflict("", USER, complaint.symbol) if is_call else None
 
 
@@ -272,9 +210,10 @@ def _conflict_of_foreign_name(
         packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
         return VersionConflict(packages.pop(), caller or USER, complaint.name) if len(packages) == 1 else None
     spans = [span for span in find_spans("name", f"*:{complaint.name}") if "." not in span["symbol"]]
-    if len(spans) != 1 or not spans[0]["came"]:
-        return None
-    return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])
+    if len(spans) == 1 and spans[0]["came"]:
+        return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])
+    is_class = complaint.name[:1].isupper() and not complaint.name.isupper()
+    return VersionConflict(caller, caller, complaint.name, "undefined") if caller and is_class else None
 
 
 def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> bool:
@@ -292,7 +231,7 @@ def _runs_remote_code(failure: LoggedException) -> bool:
 def _is_of_transformers(complaint: Complaint) -> bool:
     """Whether a class is one that transformers makes, or an argument one that only its own code passes to a model."""
     owner = complaint.owner.partition(".")[0]
-    if _INTERNAL_OF_TRANSFORMERS.match(owner) or _OF_TRANSFORMERS.match(owner):
+    if may_be_of_transformers(owner):
         return True
     return complaint.kind == "parameter" and owner == "forward" and complaint.name in _PASSED_BY_MODELS
 
@@ -314,7 +253,7 @@ def _provider(complaint: Complaint) -> str:
     if complaint.kind in ("name", "module"):
         return complaint.owner.partition(".")[0]
     owner = complaint.owner.partition(".")[0]
-    return "transformers" if _OF_TRANSFORMERS.match(owner) else ""
+    return package_of_class(owner) or ("transformers" if may_be_of_transformers(owner) else "")
 
 
 def _find_spans(complaint: Complaint, find_spans: SymbolTable) -> list[Span]:

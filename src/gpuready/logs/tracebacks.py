@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from gpuready.logs.log_lines import LogLine
 
-MAX_MESSAGE_LINES = 40
-"""Maximum number of lines of a message."""
+MAX_MESSAGE_LINES, MAX_LINKED = 40, 4000
+"""Maximum number of lines of a message, and of characters in which links are replaced."""
 
 
 _ARROW = LazyRegex(r"(?:-{2,4}> |❱ |│ ❱ )\s{0,4}\d{1,6} ")
@@ -74,6 +74,7 @@ _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}
 _CELL = LazyRegex(
     r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
     r"|\s*File ([^\s,\"]{1,300}\.py):(\d{1,7})\s{0,4}$"
+    r"|([^\s:]{1,300}\.py):(\d{1,7}): in ([\w<>.]{1,120})\s{0,4}$"
     r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.pyc?) in ([<\w>.]{1,120})\(?"
 )
 _TYPE = LazyRegex(
@@ -86,6 +87,8 @@ _MID_LINE = LazyRegex(r"(?<=[\s\])>])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}(
 _CODE_WORDS = LazyRegex(
     r"\b(?:except|raise|import|catch|caught|ignor\w{0,3}|such as|like|see|avoid|with|if|when|or|of|a|an)\s$|[\"'`(,=]$"
 )
+_LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\([a-z-]{2,20}:[^)\s]{0,2000}\)")
+"""What notebooks make of a path or a line number: ``[/x/trainer.py](https://localhost:8080/#) in train(self)``."""
 _MARGIN = LazyRegex(r"\s*(?:\| |\+ (?=Exception Group Traceback)|\|$)")
 _MEMBER = LazyRegex(r"\s*\+-[+-]{3,80} (?:\d{1,5}|\.\.\.) -{3,80}|\s*\+-{8,80}")
 _CHAIN = {
@@ -133,6 +136,9 @@ class TracebackReader:
 
     def read_line(self, line: LogLine) -> None:
         text = line.text
+        if "](" in text[:MAX_LINKED]:
+            line = line.replace(text=_LINK.sub(r"\1", text[:MAX_LINKED]) + text[MAX_LINKED:])
+            text = line.text
         if text[:1] in " +|" and (margin := _MARGIN.match(text)) and (self.open is not None or "+" in margin[0]):
             line = line.replace(text=text[margin.end() :])  # an exception group
             text = line.text

@@ -1,0 +1,108 @@
+"""Read from an error which interface it complains of: a parameter, a name, a module or an attribute, and whose."""
+
+from __future__ import annotations
+
+from gpuready.diagnose.origin import USER, package_of_frame
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.tracebacks import StackFrame
+from gpuready.model.record import Record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.logs.tracebacks import LoggedException
+
+_UNEXPECTED = LazyRegex(r"(?i)(?:([\w.<>]{1,160})\(\) )?got an unexpected keyword argument '(\w{1,80})'")
+_MISSING = LazyRegex(
+    r"(?i)(?:([\w.<>]{1,160})\(\) )?missing \d{1,3} required (?:positional|keyword-only) arguments?: '(\w{1,80})'"
+)
+_COUNT = LazyRegex(r"([\w.<>]{1,160})\(\) takes (?:from )?\d{1,3} (?:to \d{1,3} )?positional arguments? but \d")
+_IMPORT = LazyRegex(
+    r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
+    r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
+)
+_MODULE = LazyRegex(r"(?i)No module named '(\w{1,60}(?:\.\w{1,60}){1,12})'(?!; )")
+_MODULE_NAME = LazyRegex(r"\bmodule ['\"`]?(\w[\w.]{0,160})['\"`]? has no attribute ['\"`]?(\w{1,80})")
+_UNDEFINED = LazyRegex(r"name '([A-Za-z_]\w{1,80})' is not defined")
+_UNPICKLED = LazyRegex(r"Can't get attribute '(\w{1,80})' on <module '(\w[\w.]{0,160})' from '[^'\n]{1,300}-packages")
+"""A class that a saved object is of, and that the installed package has elsewhere or not at all."""
+_WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the following error")
+"""How a lazy module wraps the error of an import; its message follows."""
+_OBJECT = LazyRegex(
+    r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
+)
+_BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
+             "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip
+_CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
+"""What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
+_CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
+
+
+class Complaint(Record):
+    """What an error says of an interface: the kind of symbol, whose it is, and its name."""
+
+    kind: str  # parameter, required, count, name, module, attribute, undefined, passed
+    owner: str  # function, module or class
+    name: str = ""
+
+    @property
+    def symbol(self) -> str:
+        """As it is shown: ``Trainer(tokenizer)``, ``torch._six``, ``numpy.bool``."""
+        if self.kind in ("parameter", "required"):
+            return f"{self.owner}({self.name})"
+        return f"{self.owner}()" if self.kind == "count" else f"{self.owner}.{self.name}" if self.name else self.owner
+
+
+def read_complaint(failure: LoggedException) -> Complaint | None:
+    """The interface that an error complains of."""
+    text = failure.message[:800]
+    name = failure.short_type.lower()
+    is_wrapped = bool(_WRAPPED.search(text))
+    if name == "typeerror":
+        if match := _UNEXPECTED.search(text) or _MISSING.search(text):
+            kind = "parameter" if "unexpected" in match[0] else "required"
+            return Complaint(kind, _function_name(match[1] or "", failure), match[2])
+        match = _COUNT.search(text)
+        return Complaint("count", _function_name(match[1], failure)) if match else None
+    if match := _IMPORT.search(text):
+        is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
+        return None if is_own else Complaint("name", match[2], match[1])
+    if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
+        return None if "._c" in match[1].lower() else Complaint("module", match[1])
+    if name == "nameerror" and (match := _UNDEFINED.search(text)):
+        return Complaint("undefined", "", match[1])
+    if name == "attributeerror" or is_wrapped or "partially initialized module" in text:
+        if match := _MODULE_NAME.search(text):
+            return None if _may_be_shadowed(text, match[1]) else Complaint("name", match[1], match[2])
+        if match := _UNPICKLED.search(text):
+            return Complaint("name", match[2], match[1])
+        match = _OBJECT.search(text)
+        return _complaint_of_object(match[1] or match[2], match[3]) if match else None
+    return None
+
+
+def _complaint_of_object(owner: str, name: str) -> Complaint | None:
+    """A class without an attribute; a built-in one only where the attribute is that of a class which it stands for."""
+    if owner.lower() not in _BUILT_IN:
+        return Complaint("attribute", owner, name)
+    is_special = owner.lower() in _CONTAINERS and len(name) > MIN_SPECIAL and "_" in name.strip("_")
+    return Complaint("passed", owner, name) if is_special else None
+
+
+def _function_name(said: str, failure: LoggedException) -> str:
+    """``Trainer.__init__`` -> ``Trainer``; Python before 3.10 says only ``__init__``: then the name in the line of code."""
+    plain = said.rpartition("<locals>.")[2].removesuffix(".__init__").removesuffix(".__new__")
+    if plain and plain not in ("__init__", "__new__"):
+        return plain
+    code = failure.frames[-1].code if failure.frames else ""
+    called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
+    return str(called[-1]).rpartition(".")[2] if called else ""
+
+
+def _is_local_file(path: str) -> bool:
+    """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
+    return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
+
+
+def _may_be_shadowed(text: str, module: str) -> bool:
+    """Whether a circular import may be that of a file of the user's which has the name of a package."""
+    return "partially initialized" in text and "." not in module and "-packages" not in text
