@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -87,15 +88,21 @@ def benched() -> BenchResult:
 
 def whole() -> dict[str, Any]:
     """A document with every part; through JSON, as a file would have it."""
+    return json.loads(_whole_text())
+
+
+@functools.cache
+def _whole_text() -> str:
     plans = plan.plan_frameworks(["axolotl"], on="h100x8", resolve=False)
     job = fit_job(["qwen2.5-0.5b"], {"seq": 512, "micro_batch": 2}, on="h100", search=False)
     found = ReportDocument(
         (eight(), REPORTS["undecided"], REPORTS["ignored"]), evidence(), benched(), job, plans.plans, plans.environments,
         made="2026-11-15T20:01:00Z", notes=("a note of the report",),
     )  # fmt: skip
-    return json.loads(json.dumps(report.report_document_fields(found), default=str))
+    return json.dumps(report.report_document_fields(found), default=str)
 
 
+@functools.cache
 def fleet(count: int = 1024) -> FleetReport:
     """A fleet through the real judges: an old driver, a variable, dead nodes, and figures with one slow node."""
     every = names(count)
