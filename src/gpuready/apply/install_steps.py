@@ -38,6 +38,7 @@ class InstallInputs(Record):
     allow_build: bool = False  # packages without a wheel may be built
     source: str = ""  # the checkout of a framework that is on no index
     source_hash: str = ""
+    source_parts: tuple[str, ...] = ()  # packages inside the checkout that its requirements name
 
 
 def plan_identity(plan: Plan, source_hash: str = "") -> str:
@@ -88,8 +89,9 @@ def list_install_steps(plan: Plan, generation: str, inputs: InstallInputs) -> li
         ),
     ]
     if inputs.source:
-        words = (inputs.uv, "pip", "install", "--python", python, "--no-deps", inputs.source)
-        steps.append(FixStep(f"install the checkout {inputs.source}", words, "safe"))
+        words = (inputs.uv, "pip", "install", "--python", python, "--no-deps", inputs.source, *inputs.source_parts)
+        parts = [f" and its {part.removeprefix(inputs.source).strip('/')}" for part in inputs.source_parts]
+        steps.append(FixStep(f"install the checkout {inputs.source}{''.join(parts)}", words, "safe"))
     for kernel in kernels_to_build(plan):
         steps += [_kernel_step(step, python, inputs) for step in kernel.steps if step.run]
     return steps

@@ -213,9 +213,8 @@ class InstallOrder:
         return contracts.load_contract(spec, self.plan.version or None, self.plan.variant or None)
 
     def _make_ingredients(self) -> InstallInputs:
-        from gpuready.apply import uv
+        from gpuready.apply import source_checkout, source_requirements, uv
         from gpuready.apply.install_steps import InstallInputs
-        from gpuready.apply.source_checkout import hash_checkout
 
         path = call_or_refuse(uv.find_uv, self.host)
         call_or_refuse(uv.check_uv_version, self.host, path)
@@ -230,7 +229,8 @@ class InstallOrder:
             linked,
             self.allow_build,
             self.source,
-            hash_checkout(self.source) if self.source else "",
+            source_checkout.hash_checkout(self.source) if self.source else "",
+            call_or_refuse(source_requirements.list_local_packages, self.host, self.source, self._load_plan_contract()),
         )
 
     def _find_interpreter(self, uv: str) -> str:
