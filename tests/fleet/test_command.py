@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from tests.fleet.faked import SSH, Bin
 
 from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
 from gpuready.render import fleet as render
+from gpuready.workflow import knowledge
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -143,6 +145,22 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
 def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):
     code, out, err = desk.run(*words, SLURM_JOB_ID="")
     assert code == 2 and sentence in err and not out and len(err.strip().splitlines()) == 1, err
+
+
+def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(desk, tmp_path):
+    """A contract that asks for Python 3.99: every node says so, and a damaged file reaches none."""
+    packed = knowledge.pack_knowledge()
+    data = copy.deepcopy(packed["parts"]["contracts/trl_1_16"]["data"])
+    next(need for need in data["needs"] if need["key"] == "python.version")["want"] = ">=3.99"
+    packed["parts"]["contracts/trl_1_16"] = {"sha256": knowledge.hash_part(data), "data": data}
+    file = tmp_path / "newer.json"
+    file.write_text(json.dumps(packed))
+    words = ("check", "trl==1.16", "--hosts", "good[1-2]", "--python", sys.executable)
+    own, newer = desk.json(*words), desk.json(*words, "--knowledge", str(file))
+    assert "PKG004" not in json.dumps(own) and "PKG004" in json.dumps(newer) and newer["nodes"] == 2
+    file.write_text(file.read_text().replace(">=3.99", ">=3.98"))
+    code, out, err = desk.run(*words, "--knowledge", str(file))
+    assert code == 2 and not out and "newer.json" in err
 
 
 def test_without_any_engine_the_way_out_is_named(desk):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
-from gpuready.commands.parameters import COMMON, Strict, Wants, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, KNOWLEDGE, Strict, Wants, quiet_and_verbose
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -78,6 +78,7 @@ def _make_fleet_task(request: Request) -> Any:
         {name: request.options[name] for name in ("wants", "only") if name in request.options},
         request.get_option("retries", RETRIES),
         request.get_option("runs", ""),
+        request.get_option("knowledge", ""),
     )
 
 
@@ -133,6 +134,7 @@ COMMANDS = (
         Wants,
         _REFERENCE,
         _PROLOG,
+        KNOWLEDGE,
         most=99,
         examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog vllm"),
     ),
@@ -140,6 +142,7 @@ COMMANDS = (
         "prove",
         "prove a framework's capabilities on every node",
         _REFERENCE,
+        KNOWLEDGE,
         most=99,
         examples=("vllm --engine slurm", "axolotl --hostfile hosts.txt", "trl --engine ray --address head:6379"),
     ),
@@ -147,6 +150,7 @@ COMMANDS = (
         "bench",
         "measure every node and name the slow ones",
         _ONLY,
+        KNOWLEDGE,
         examples=("--only matmul --exclude", "--hosts 'n[01-16]' -o fleet.json", "--engine slurm --timeout 600"),
     ),
     _fleet_command(

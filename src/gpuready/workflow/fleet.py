@@ -50,6 +50,7 @@ class FleetTask(Record):
     options: dict[str, Any] = field(default_factory=dict)
     retries: int = RETRIES
     runs: str = ""  # a folder with records of earlier runs
+    knowledge: str = ""  # a file of knowledge that the nodes judge by
 
     @property
     def node_seconds(self) -> float:
@@ -70,6 +71,7 @@ class FleetRun:
         self.failed_for_now: set[str] = set()
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
+        self.knowledge = _pack_knowledge(task.knowledge)
 
     def list_nodes(self) -> None:
         """Find the nodes, and open the journal of their answers."""
@@ -125,7 +127,8 @@ class FleetRun:
         if self.python:
             options["python"] = self.python
         words = {"schema": 1, "do": do, "framework": list(self.task.frameworks), "token": self.token}
-        return {**words, "options": options, **more}
+        known = {"knowledge": self.knowledge} if self.knowledge and do in ("check", "prove", "bench") else {}
+        return {**words, "options": options, **known, **more}
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: dict[str, Any]) -> None:
         """Ask some nodes; gather their answers and write them to disk."""
@@ -151,6 +154,14 @@ class FleetRun:
         close = getattr(self.transport, "close", None)
         if close is not None:
             close()
+
+
+def _pack_knowledge(name: str) -> str:
+    if not name:
+        return ""
+    from gpuready.workflow.knowledge import pack_for_nodes
+
+    return pack_for_nodes(name)
 
 
 def run_fleet(

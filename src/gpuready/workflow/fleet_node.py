@@ -245,5 +245,9 @@ NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
 
 
 def answer_node_request(request: object, name: str) -> str:
-    """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
+    """Answer a request, by the knowledge that came with it; called by fleet/scripts/boot.py in a process of its own."""
+    if isinstance(request, dict) and request.get("knowledge"):
+        from gpuready.workflow.knowledge import use_sent_knowledge
+
+        use_sent_knowledge(str(request["knowledge"]))
     return node_program.answer_request(request, name, NODE_ACTIONS)

@@ -49,6 +49,28 @@ def use_knowledge_file(name: str) -> str:
     return f"knowledge of {known.date} from {path}, {age} gpuready's own of {own}"
 
 
+def pack_for_nodes(name: str) -> str:
+    """Return the text of ``FILE`` or ``FILE#sha256=HEX``, compressed to printable letters: a line of a fleet's request."""
+    import base64
+    import zlib
+
+    text = read_named_file(name.partition("#sha256=")[0])
+    return base64.b85encode(zlib.compress(text.encode("utf-8", "surrogateescape"), 9)).decode()
+
+
+def use_sent_knowledge(packed: str) -> None:
+    """Verify and use the knowledge that a controller sent; ValueError, in a sentence, where it is not as it must be."""
+    import base64
+    import zlib
+
+    try:
+        data = zlib.decompressobj().decompress(base64.b85decode(packed), MAX_BYTES + 1)
+        known = verify_knowledge(data.decode("utf-8", "surrogateescape"), "the knowledge that was sent along")
+    except (ValueError, zlib.error, Refused) as error:
+        raise ValueError(f"the controller's knowledge is not used here: {error}") from None
+    catalog.replace_tables(known.tables)
+
+
 def _hash_text(text: str) -> str:
     from hashlib import sha256
 
