@@ -30,4 +30,4 @@ def assert_layout(page: Any) -> None:
     seen = page.evaluate(LAYOUT)
     assert seen["over"] <= 0
     assert seen["header"] <= MAX_HEADER_SHARE
-    assert seen["broken"] == []
+    assert seen["broken"] == [], seen["broken"][:5]

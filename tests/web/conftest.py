@@ -1,4 +1,4 @@
-"""One server and one browser for each module of these tests."""
+"""One server for all of these tests, and one browser for a module."""
 
 from __future__ import annotations
 

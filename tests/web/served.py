@@ -65,11 +65,11 @@ def serving(*flags: str) -> Iterator[Server]:
         yield Server(int(line.split(":")[3].partition("/")[0]))
     finally:
         run.terminate()
-        assert run.wait(20) in (0, 143, -15)
+        assert run.wait(60) in (0, 143, -15)
         run.stderr.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
     with serving() as one:
         yield one

@@ -24,7 +24,7 @@ MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.j
 SAME = {
     "check?framework=axolotl&on=h100x8": "check axolotl --on h100x8",
     "check?framework=axolotl&on=v100x2&driver=470.57.02&strict=1": "check axolotl --on v100x2 --driver 470.57.02 --strict",
-    "check?framework=trl&framework=vllm&on=h100&torch=2.13.0%2Bcu126": "check trl vllm --on h100 --torch 2.13.0+cu126",
+    "check?framework=trl&framework=vllm&on=h100&wants=bf16&torch=2.13.0%2Bcu126": "check trl vllm --on h100 --wants bf16 --torch 2.13.0+cu126",
     "check?framework=transformers%3D%3D5.0&on=a100&wants=flash-attn&ignore=GPU005%3Dknown": "check transformers==5.0 --on a100 --wants flash-attn --ignore GPU005=known",
     "plan?framework=axolotl&on=h100x8": "plan axolotl --on h100x8 --no-resolve",
     "plan?framework=vllm&on=v100x4": "plan vllm --on v100x4 --no-resolve",

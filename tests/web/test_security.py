@@ -112,7 +112,7 @@ def test_its_own_names_are_taken(server):
 
 def test_a_second_request_on_the_same_socket_is_looked_at_too(server):
     """DNS rebinding: the connection was opened under one name, and the next request bears another."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         reader = line.makefile("rb")
         for host, wanted in ((server.host, b"200"), (f"evil.example:{server.port}", b"403")):
             line.sendall(f"GET /api/gpus HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
@@ -125,7 +125,7 @@ def test_a_second_request_on_the_same_socket_is_looked_at_too(server):
 
 
 def test_two_hosts_are_none(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         line.sendall(
             f"GET / HTTP/1.1\r\nHost: {server.host}\r\nHost: evil.example\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
         )
@@ -260,7 +260,7 @@ def test_what_is_sent_is_not_asked_for(server):
 
 
 def test_a_huge_body_is_refused_before_it_comes(server):
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as line:
         head = f"POST /api/diagnose HTTP/1.1\r\nHost: {server.host}\r\nAuthorization: Bearer {TOKEN}\r\n"
         line.sendall(f"{head}Content-Length: {1 << 40}\r\n\r\n".encode())
         assert line.recv(200).split()[1] == b"413"

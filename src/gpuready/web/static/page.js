@@ -285,9 +285,9 @@
     if (pending.includes("plan")) { if (by("versions").hasChildNodes()) by("versions").classList.add("pale"); else section("versions", "Versions", "", waits("choosing")); return; }
     by("versions").classList.remove("pale");
     if (!plan || plan.error) { empty("versions"); return; }
-    if (plan.verdict !== "plan") { section("versions", "Versions", "impossible", ...plan.conflicts.map((one) => make("div", { class: "finding error" }, make("h3", {}, one.says), ...one.needs.map((need) => make("p", { class: "source" }, `${need.key} ${need.want}: ${need.cite}`))))); return; }
+    if (plan.verdict !== "plan") { section("versions", "Versions", "impossible", ...plan.conflicts.map((one) => make("div", { class: "finding error" }, make("h3", {}, one.says), ...one.needs.map((need) => make("p", { class: "source" }, ...breaks(`${need.key} ${need.want}: ${need.cite}`)))))); return; }
     const tiles = make("dl", { class: "tiles" }, tile(plan.framework + (plan.variant ? ":" + plan.variant : ""), plan.packages[plan.framework] || plan.version), tile("torch", plan.torch), tile("CUDA", plan.cuda || "none"), tile("Python", plan.python), tile("from", plan.index));
-    const why = make("details", {}, make("summary", {}, "why these"), make("ul", { class: "because" }, ...plan.because.map((one) => make("li", {}, `${one.about}: ${one.says}`, make("span", { class: "source" }, one.cite)))));
+    const why = make("details", {}, make("summary", {}, "why these"), make("ul", { class: "because" }, ...plan.because.map((one) => make("li", {}, `${one.about}: ${one.says}`, make("span", { class: "source" }, ...breaks(one.cite))))));
     const HOW = { index: "ready-made, from an index", release: "ready-made, from its releases", build: "built from source", jit: "compiled on first use", none: "left out" };
     const kernels = plan.kernels.length ? make("table", { class: "rows" }, make("thead", {}, make("tr", {}, ...["kernels", "", "how"].map((one) => make("th", { scope: "col" }, one)))), make("tbody", {}, ...plan.kernels.map((one) => make("tr", {}, make("th", { scope: "row" }, one.package), make("td", {}, one.version), make("td", {}, HOW[one.how] || one.how, make("span", { class: "source" }, " " + one.why)))))) : null;
     const packages = Object.entries(plan.packages);
@@ -300,7 +300,7 @@
     if (!check || check.error) { empty("findings"); return; }
     const value = (it) => (Array.isArray(it) ? [...new Set(it.map(String))].join(", ") : it === null ? "nothing" : String(it));
     const rows = check.findings.filter((one) => one.severity !== "info").map((one) => make("div", { class: "finding " + one.severity }, make("h3", {}, make("span", { class: "code" }, one.code), " ", one.says),
-      make("dl", {}, ...one.found.flatMap((fact) => [make("dt", {}, "found"), make("dd", {}, `${fact.key} ${value(fact.value)} `, make("span", { class: "source" }, fact.source))]), ...one.needs.flatMap((need) => [make("dt", {}, "needs"), make("dd", {}, `${need.key} ${need.want} `, make("span", { class: "source" }, need.cite))]),
+      make("dl", {}, ...one.found.flatMap((fact) => [make("dt", {}, "found"), make("dd", {}, ...breaks(`${fact.key} ${value(fact.value)} `), make("span", { class: "source" }, ...breaks(fact.source)))]), ...one.needs.flatMap((need) => [make("dt", {}, "needs"), make("dd", {}, ...breaks(`${need.key} ${need.want} `), make("span", { class: "source" }, ...breaks(need.cite)))]),
         make("dt", {}, "so"), make("dd", {}, one.so), ...one.fix.flatMap((step) => [make("dt", {}, "fix"), make("dd", {}, step.does, step.run.length ? run(step.run) : "")]))));
     const open = check.undecided.map((one) => make("div", { class: "finding undecided" }, make("h3", {}, make("span", { class: "code" }, one.code), " ", one.says)));
     if (!rows.length && !open.length) { empty("findings"); return; }
