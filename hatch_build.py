@@ -14,11 +14,15 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+COMPILED = "GPUREADY_TABLES_COMPILED_IN"
+
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        # A process of its own: what is imported here already may be another gpuready.
-        subprocess.run([sys.executable, str(Path(self.root) / "tools" / "compile_catalog.py")], check=True)
+        # A process of its own: what is imported here already may be another gpuready. Once for an sdist and a wheel that one process builds.
+        if os.environ.get(COMPILED) != self.root:
+            subprocess.run([sys.executable, str(Path(self.root) / "tools" / "compile_catalog.py")], check=True)
+            os.environ[COMPILED] = self.root
         source = str(Path(self.root) / "src")
         sys.path.insert(0, source)
         try:

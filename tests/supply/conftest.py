@@ -23,7 +23,7 @@ def load_tool(name: str) -> ModuleType:
 class Release(NamedTuple):
     epoch: str
     sources: Path
-    tables: set[str]
+    tables: dict[str, bytes]
     hashes: dict[str, str]
     wheel: Path
     sdist: Path
@@ -41,7 +41,8 @@ def release(tmp_path_factory) -> Release:
     for name in ("src", "scripts", "tools"):
         shutil.copytree(ROOT / name, sources / name, ignore=tool.LEFT_OUT)
     shutil.copy(ROOT / ".gitignore", sources)
-    tables = {str(path.relative_to(sources / "src")) for path in (sources / "src").glob("gpuready/*/data/*.py")}
+    made = (sources / "src").glob("gpuready/*/data/*.py")
+    tables = {str(path.relative_to(sources / "src")): path.read_bytes() for path in made}
     for path in (sources / "src").glob("gpuready/*/data/[!_]*.py"):
         path.unlink()  # the build makes them
     epoch = tool.epoch()
