@@ -23,7 +23,7 @@ from tests.faults.leftovers import Leftovers, own_shared_memory
 from tests.faults.table import Watch, hardware, load
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("tests/faults", "tests/prove", "tests/apply", "tests/fit", "tests/supply", "tests/extensions")
+FOLDERS = ("tests",)
 """Where further tests are marked ``faults``: they are of the run, though no case names them."""
 
 HEAD = """# Faults, for real

@@ -4,6 +4,7 @@ Arguments: the folder of the trace scripts, and a file with the requests by name
 trace, or the sentence with which the process ended.
 """
 
+import contextlib
 import importlib.util
 import io
 import json
@@ -26,9 +27,10 @@ def main():
     spec = importlib.util.spec_from_file_location("trace_job", f"{sys.argv[1]}/trace.py")  # not the standard library's
     trace_job = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(trace_job)
-    import peft  # noqa: F401
-    from transformers import AutoModel, generation, masking_utils, modeling_utils  # noqa: F401
-    from transformers.models.llama import modeling_llama  # noqa: F401
+    with contextlib.suppress(ImportError):  # small_transformers.py has none of it
+        import peft  # noqa: F401
+        from transformers import AutoModel, generation, masking_utils, modeling_utils  # noqa: F401
+        from transformers.models.llama import modeling_llama  # noqa: F401
 
     with open(sys.argv[2]) as file:
         requests = json.load(file)

@@ -1,7 +1,8 @@
-"""``gpuready fit --trace``: a real torch and a real transformers play models on the meta device.
+"""``gpuready fit --trace``: a real torch plays models on the meta device.
 
-What the trace gives is held against the engine's own tape, for a model that both know; the two share nothing but the rules
-for attention kernels and the optimizers.
+In ``make test`` it plays a model of small_transformers.py, and kept traces are replayed. In ``make faults`` a real transformers with peft
+plays real classes: to install and to import them takes a minute. What that trace gives is held against the engine's own tape, for a model
+that both know; the two share nothing but the rules for attention kernels and the optimizers.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import math
+import os
 import re
+import shutil
 import struct
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -93,6 +97,85 @@ def test_the_attention_kernel_is_the_one_that_torch_picks(fields, kernel):
     assert pick_attention_kernel(AttentionQuery(**(plain | fields))) == kernel
 
 
+# -- the scripts, in a torch without transformers -------------------------------------------------------
+
+KITE = {"model_type": "kite", "hidden_size": 64, "vocab_size": 512}
+KITE_COUNT = 2 * 512 * 64 + 3 * 64 * 64
+REFUSED_KITES = {
+    "remote": ({"auto_map": {"AutoConfig": "configuration_own.Own"}}, "brings code of its own"),
+    "inside": ({"text_config": {"auto_map": {"AutoConfig": "own.Own"}}}, "brings code of its own"),
+    "unknown": ({"model_type": "nobody-has-this"}, "has no model type 'nobody-has-this'"),
+    "layers": ({"num_hidden_layers": 10**9}, "1000000000 layers"),
+    "words": ({"hidden_size": "many"}, "is not one of kite: TypeError"),
+    "class": ({"architectures": ["KiteForNobody"]}, "has no class 'KiteForNobody'"),
+    "no class": ({"model_type": "stone"}, "no class of the type stone that can be trained"),
+    "negative": ({"hidden_size": -4}, "cannot build KiteForCausalLM from this config: ValueError"),
+}
+
+
+def play(python: str, folder: Path, asked: dict[str, FitJob], more: dict[str, dict] | None = None) -> dict[str, dict]:
+    """The replies of the trace script to these jobs, played in one process after one import of torch."""
+    requests = {name: traced_prediction.build_trace_request(job.validate_fields(), H200) for name, job in asked.items()}
+    requests |= more or {}
+    (folder / "asked").write_text(json.dumps(requests))
+    words = [python, "-s", str(Path(__file__).with_name("play_traces.py")), str(SCRIPTS), str(folder / "asked")]
+    ran = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-1000:]
+    return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}
+
+
+@pytest.fixture(scope="module")
+def kites(tmp_path_factory) -> dict[str, dict]:
+    folder = tmp_path_factory.mktemp("kites")
+    shutil.copy(Path(__file__).with_name("small_transformers.py"), folder / "transformers.py")
+    asked = {"kite": FitJob(KITE, seq=64), "autocast": FitJob(KITE, seq=64, precision="amp-bf16", accumulation=2)}
+    asked |= {name: FitJob(KITE | fields, seq=64) for name, (fields, _) in REFUSED_KITES.items()}
+    return play(target_environment.python(), folder, asked)
+
+
+def test_the_trace_has_every_parameter_and_gradient(kites):
+    """The widths are those of the job: two bytes in bf16, four where torch casts."""
+    for name, width in (("kite", 2), ("autocast", 4)):
+        trace = traced_prediction.validate_trace(kites[name])
+        assert (trace["class"], trace["count"], trace["tables"]) == ("KiteForCausalLM", KITE_COUNT, [0])
+        assert trace["parameters"] == [[[512, 64], width], [[192, 64], width], [[512, 64], width]]
+        assert len(trace["gradients"]) >= 3 and "torch" in trace["versions"]
+
+
+def test_the_trace_is_a_prediction(kites):
+    job, trace = FitJob(KITE, seq=64).validate_fields(), traced_prediction.validate_trace(kites["kite"])
+    fit = traced_prediction.predict_traced(job, H200, trace)
+    logits = 64 * 512
+    assert fit.parts["parameters"] == pytest.approx(2 * KITE_COUNT, rel=0.01)
+    assert fit.parts["optimizer"] == pytest.approx(4 * KITE_COUNT, rel=0.01)
+    assert fit.parts["loss"] == pytest.approx(4 * logits, rel=0.01), "in fp32, while those of bf16 are gone"
+    assert fit.phases["bwd1"] - fit.phases["zero0"] > 2 * KITE_COUNT > 0, "the gradients are there"
+    assert "played as KiteForCausalLM" in fit.notes
+
+
+@pytest.mark.parametrize("name", REFUSED_KITES)
+def test_a_config_that_cannot_be_traced_is_one_sentence(kites, name):
+    ended = kites[name]["ended"]
+    assert REFUSED_KITES[name][1] in ended and "\n" not in ended and "Traceback" not in ended
+
+
+def test_the_command_reads_what_the_script_says(tmp_path):
+    """In place of torch: a module that says what the trace of an OPT said, and ends."""
+    home = tmp_path / "venv"
+    venv.create(home, symlinks=True)
+    (site,) = home.glob("lib/python3*/site-packages")
+    (tmp_path / "said").write_text("a warning\n" + json.dumps(KEPT["opt"]["trace"]))
+    (site / "torch.py").write_text(f"raise SystemExit(print(open({str(tmp_path / 'said')!r}).read()))\n")
+    (tmp_path / "config.json").write_text(json.dumps(KEPT["opt"]["model"]))
+    job = ("--micro-batch", "4", "--seq", "512", "--precision", "bf16", "--on", "h200")
+    ran = gpuready("fit", str(tmp_path), *job, "--json", "--trace", "--python", str(home))
+    told = json.loads(ran.out)
+    assert (ran.code, told["verdict"]) == (0, "fits") and "played as OPTForCausalLM" in told["notes"]
+
+
+# -- real classes ---------------------------------------------------------------------------------------
+
+
 def has(interpreter: str) -> bool:
     code = "import importlib.util as u, sys; sys.exit(not (u.find_spec('torch') and u.find_spec('peft')))"
     return subprocess.run([interpreter, "-c", code], capture_output=True).returncode == 0
@@ -100,10 +183,9 @@ def has(interpreter: str) -> bool:
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    """The target environment with peft beside it: a venv that sees the packages of both, made once and kept."""
-    found, made = target_environment.python(), str(HOME / "bin" / "python")
-    if has(found):
-        return found
+    """The environment with transformers, and peft beside it: a venv that sees the packages of both, made once and kept."""
+    assert target_environment.install_transformers().returncode == 0
+    found, made = str(target_environment.TRANSFORMERS / "bin" / "python"), str(HOME / "bin" / "python")
     HOME.parent.mkdir(exist_ok=True)
     with open(HOME.parent / "traced.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -208,17 +290,11 @@ def replies(python, tmp_path_factory) -> dict[str, dict]:
         for name, (config, fields, *_) in PLAYED.items()
     }
     asked |= {name: FitJob(config, seq=64) for name, (config, _) in REFUSED.items()}
-    requests = {name: traced_prediction.build_trace_request(job.validate_fields(), H200) for name, job in asked.items()}
-    requests["weights"] = requests["bert"] | {"folder": str(weights)}
-    (folder / "asked").write_text(json.dumps(requests))
-    script = Path(__file__).with_name("play_traces.py")
-    ran = subprocess.run(
-        [python, "-s", str(script), str(SCRIPTS), str(folder / "asked")], capture_output=True, text=True
-    )
-    assert ran.returncode == 0, ran.stderr[-1000:]
-    return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}
+    bert = traced_prediction.build_trace_request(asked["bert"].validate_fields(), H200)
+    return play(python, folder, asked, {"weights": bert | {"folder": str(weights)}})
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", AGREEING)
 def test_a_trace_agrees_with_the_tape(replies, name):
     """Every phase, and what lives at the peak, within a hundredth of a percent: the tape rounds what is small otherwise."""
@@ -233,6 +309,7 @@ def test_a_trace_agrees_with_the_tape(replies, name):
         assert seen.parts == pytest.approx(dict(said.parts), rel=4e-3, abs=65536)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", PLAYED)
 def test_the_class_that_a_framework_loads_is_played(replies, name):
     _, _, wanted, note = PLAYED[name]
@@ -241,12 +318,14 @@ def test_the_class_that_a_framework_loads_is_played(replies, name):
     traced_prediction.validate_trace(replies[name])
 
 
+@pytest.mark.faults
 def test_the_encoder_of_whisper_is_trained_too(replies):
     """Played as a decoder alone it was 58 % too low."""
     told = replies["whisper"]
     assert sum(math.prod(shape) for shape, _ in told["parameters"]) >= 0.9 * told["count"]
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_config_that_cannot_be_traced_is_refused_in_one_sentence(replies, name):
     ended = replies[name].get("ended", replies[name].get("class", ""))
@@ -254,12 +333,14 @@ def test_a_config_that_cannot_be_traced_is_refused_in_one_sentence(replies, name
     assert "\n" not in ended and "Traceback" not in ended
 
 
+@pytest.mark.faults
 def test_weights_of_another_model_are_refused(replies):
     assert re.search(
         r"have 1,000,000 parameters, and BertForMaskedLM of its config [\d,]+", replies["weights"]["ended"]
     )
 
 
+@pytest.mark.faults
 def test_the_command_traces_a_model(python, tmp_path):
     """An encoder-decoder: a verdict and its proof, by the class that its config names."""
     config = BART | {"architectures": ["BartForConditionalGeneration"], "max_position_embeddings": 512}
