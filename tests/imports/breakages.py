@@ -420,3 +420,34 @@ def stripped_extension(env: EnvironmentCopy) -> None:
 @way
 def nothing_broken(env: EnvironmentCopy) -> None:
     pass
+
+
+ALIKE = {
+    "delete-package": "missing-requirement",
+    "delete-unused-subpackage": "delete-unused-source",
+    "delete-subpackage": "file-for-a-folder",
+    "delete-deep-source": "delete-source",
+    "delete-stubs": "delete-unused-source",
+    "delete-linalg-extension": "delete-core-extension",
+    "delete-pydantic-core-extension": "delete-core-extension",
+    "delete-tokenizers-extension": "delete-safetensors-extension",
+    "rewrite-empty-extension": "rewrite-text-for-an-extension",
+    "rewrite-zeroed-head": "rewrite-text-for-an-extension",
+    "rewrite-start-of-an-extension": "rewrite-half-an-extension",
+    "rewrite-half-a-source": "rewrite-half-an-init",
+    "rewrite-half-of-a-late-source": "delete-own-late-source",
+    "rewrite-conflict-marks": "rewrite-garbage-source",
+    "rewrite-line-removed": "rewrite-comment-added",
+    "rewrite-empty-init": "rewrite-empty-source",
+    "rewrite-other-machine-library": "rewrite-other-machine",
+    "rewrite-thirty-two-bits": "rewrite-other-machine",
+    "rewrite-other-c-library": "rewrite-library-nobody-has",
+    "other-python-pydantic-core": "other-python-numpy",
+    "shadow-random": "shadow-json",
+    "shadow-logging": "shadow-json",
+    "shadow-typing": "shadow-os",
+    "shadow-test-module": "shadow-unrelated",
+    "shadow-dependency-of-a-dependency": "shadow-package",
+    "namespace-package-in-two-folders": "namespace-package",
+}
+"""Ways, and the one that each is most like; `make test` tries only that one."""
