@@ -44,11 +44,8 @@ def trace_imports(
     host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = (), deep: bool = False
 ) -> list[Fact]:
     """Return the same, and what following the import statements says; with ``deep``, by the contents of every file."""
-    from gpuready.catalog.proofs import list_start_modules
-
     source = ", ".join(target.site)
-    starts = list_start_modules()
-    request = _survey_request(host, target, frameworks) | {"simulate": True, "starts": starts, "deep": deep}
+    request = _survey_request(host, target, frameworks) | {"simulate": True, "deep": deep}
     try:
         answer = host.survey_imports(request)
     except AccessError as error:
@@ -77,6 +74,8 @@ def _import_module(host: HostAccess, interpreter: str, module: str) -> dict[str,
 
 
 def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:
+    from gpuready.catalog.proofs import list_start_modules
+
     uname = read_if_present(host.get_uname, default={})
     minor = ".".join((target.version or "").split(".")[:2])
     return {
@@ -91,6 +90,7 @@ def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Seq
         "stdlib": f"{target.base or target.prefix}/lib/python{minor}",
         "roots": list(dict.fromkeys(["torch", *(frameworks or FRAMEWORKS)])),
         "beside": list(EXTENSIONS),
+        "starts": {name: list(modules) for name, modules in list_start_modules().items()},
     }
 
 

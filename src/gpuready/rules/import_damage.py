@@ -33,6 +33,11 @@ def damage_rows(facts: Facts, contract: Contract, kinds: Iterable[str]) -> list[
     return [row for row in rows if row["kind"] in kinds and any(root in row["roots"] for root in roots)]
 
 
+def absent_module(row: dict[str, Any]) -> str:
+    """``uvicorn`` of "it imports uvicorn: not installed"."""
+    return str(row["detail"]).partition(" imports ")[2].partition(":")[0]
+
+
 def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
     """Return what is known of the first root whose import fails, a real import before one on paper."""
     for key in ("import.result", "import.outcome"):

@@ -3,8 +3,9 @@
 ## What it checks
 Without running anything: the files of torch, of the framework and of all that these require are compared with
 their RECORD, the libraries of their extension modules are searched as the dynamic loader does, their
-requirements are looked up, and files that hide a module are found. Where something differs, import statements
-are followed on paper to see whether an import meets it. With ``--import`` the modules are really imported, in
+requirements are looked up, files that hide a module are found, and so is what the framework's commands import
+at their start without requiring it. Where something differs, import statements are followed on paper to see
+whether an import meets it. With ``--import`` the modules are really imported, in
 a process of their own.
 
 ## Why it matters
@@ -58,7 +59,7 @@ HEALTHY = BROKEN | {"import.outcome": {"demo": {"module": "demo", "error": "", "
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS))
+    rows = import_damage.damage_rows(facts, contract, (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS, "start"))
     hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
     result = facts.value("import.result") if "import.result" in facts else None
     if not (rows or hidden or result):
@@ -96,6 +97,8 @@ def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
     if row["kind"] in import_damage.NEED_KINDS:
         name = str(row["distribution"])
         return cause.partition(".")[0].replace("_", "-").lower() == name or f"'{name.replace('-', '_')}" in error
+    if row["kind"] == "start":
+        return f"{import_damage.absent_module(row)!r}" in error
     return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
 
 
@@ -125,6 +128,11 @@ def _fix_steps(
             FixStep(f"restore {row['path']}, or install {row['distribution']} again")
             for row in rows
             if row["kind"] == "source"
+        ),
+        *(
+            FixStep(f"install the package that has the module {import_damage.absent_module(row)}")
+            for row in rows
+            if row["kind"] == "start"
         ),
     )
     return steps or (FixStep("if several packages are affected, create a new environment"),)

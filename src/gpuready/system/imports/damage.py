@@ -32,7 +32,7 @@ class Survey:
     """The look at one environment.
 
     The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path, roots
-    (distributions to import), beside (others to look at), deep, simulate.
+    (distributions to import), beside (others to look at), starts (modules that commands start from), deep, simulate.
     """
 
     def __init__(self, request: dict[str, Any]):
@@ -61,13 +61,19 @@ class Survey:
         for name in names:
             self._look_at(name)
         self.hidden = self._find_hidden(names)
+        self._look_at_starts(roots)
         answer: dict[str, Any] = {}
         if self.request.get("simulate"):
             from gpuready.system.imports import simulation
 
             answer["outcome"] = simulation.simulate_roots(self, roots)
         on_demand = self._find_on_demand({row["cause"] for row in answer.get("outcome", {}).values()})
-        rows = [row for row in self.rows if row not in on_demand]
+        whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"]]
+        rows = [
+            row
+            for row in self.rows
+            if row not in on_demand and not (row["kind"] == "start" and row["distribution"] in whole)
+        ]
         return answer | {
             "roots": roots,
             "distributions": len(names),
@@ -197,6 +203,21 @@ class Survey:
     def _is_module(self, site: str, top: str) -> bool:
         names = self.path.list_folder(site)
         return top in names or top in self.path.modules or any(name.startswith(f"{top}.") for name in names)
+
+    def _look_at_starts(self, roots: list[str]) -> None:
+        """Report what a framework's commands import at their start and no folder has, whatever its metadata requires."""
+        starts = self.request.get("starts") or {}
+        for root in roots:
+            if root not in starts:
+                continue
+            from gpuready.system.imports.installed_modules import find_absent_imports
+
+            for module, path in find_absent_imports(self.copies[root][0], starts[root], self._is_importable):
+                self._report(root, "start", path, f"it imports {module}: not installed")
+
+    def _is_importable(self, top: str) -> bool:
+        folders = [folder for folder in (self.request.get("cwd") or "", *self.path.folders) if folder]
+        return top == "__main__" or any(self._is_module(folder, top) for folder in folders)
 
     # -- libraries
 

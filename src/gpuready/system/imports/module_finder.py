@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from gpuready.system.imports.extension_names import extension_kind
@@ -40,6 +41,8 @@ STARTED_WITH = frozenset(
 
 STARTUP_FILES = {"torch": ("lib/libtorch_global_deps.so", "bin/torch_shm_manager")}
 """Files that a package opens by their path when it is imported; no import statement names them."""
+CHANGES_PATH = re.compile(r"sys\.path\.(?:insert|append|extend)\b")
+QUOTED_NAME = re.compile(r"[\"']([\w./-]{1,80})[\"']")
 MAX_SCANNED_BYTES = 64 << 20
 LOAD_KINDS = ("library", "numpy")
 """Kinds of rows of extension modules that cannot be loaded."""
@@ -69,6 +72,7 @@ class ModuleFinder:
             top for name in odd for top in survey.copies[name][0].list_top_modules() if name in survey.copies
         }
         self.hidden = {row["path"] for row in survey.hidden}
+        self.added: list[str] = []
         self.stdlib = survey.request.get("stdlib") or ""
         here = survey.request.get("cwd") or ""
         self.before = [folder for folder in (here, *(survey.request.get("first") or ())) if folder]
@@ -99,7 +103,16 @@ class ModuleFinder:
         if source and (found is None or not found.path):
             folder, _, file = source.removesuffix("/__init__.py").removesuffix(".py").rpartition("/")
             return self._find_in([folder], file)
-        return found
+        return found or self._find_in(self.added, name)
+
+    def add_folders(self, path: str, text: str) -> None:
+        """Search the folders too that a module adds to sys.path: those beside it, or in its package, that it names."""
+        if not CHANGES_PATH.search(text):
+            return
+        parts = path[len(self._site_of(path)) + 1 :].split("/")
+        homes = dict.fromkeys([path.rpartition("/")[0], f"{self._site_of(path)}/{parts[0]}"])
+        for name in dict.fromkeys(QUOTED_NAME.findall(text)):
+            self.added += [f"{home}/{name}" for home in homes if name.partition("/")[0] in self.path.list_folder(home)]
 
     def _find_in(self, folders: Sequence[str], name: str) -> FoundModule | None:
         portions = []
@@ -172,11 +185,12 @@ class ModuleFinder:
         top = self._top_of(cause)
         return top in self.odd_tops
 
+    def _site_of(self, path: str) -> str:
+        return next((folder for folder in self.path.folders if path.startswith(f"{folder}/")), "")
+
     def _top_of(self, path: str) -> str:
-        for folder in self.path.folders:
-            if path.startswith(f"{folder}/"):
-                return path[len(folder) + 1 :].partition("/")[0].removesuffix(".py")
-        return ""
+        site = self._site_of(path)
+        return path[len(site) + 1 :].partition("/")[0].removesuffix(".py") if site else ""
 
     def is_damaged_module(self, name: str, folders: Sequence[str]) -> bool:
         """Whether a file that would be this submodule is recorded and missing, or is for another Python."""
@@ -202,7 +216,7 @@ class ModuleFinder:
 
     def _dotted_name(self, path: str) -> str:
         """``/site/numpy/dtypes.py`` -> ``numpy.dtypes``; empty for a module at the top."""
-        folder = next((folder for folder in self.path.folders if path.startswith(f"{folder}/")), "")
+        folder = self._site_of(path)
         head, slash, file = path[len(folder) + 1 :].rpartition("/")
         stem = file.partition(".")[0]
         return f"{head.replace('/', '.')}{'' if stem == '__init__' else f'.{stem}'}" if folder and slash else ""

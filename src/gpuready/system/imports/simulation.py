@@ -169,6 +169,7 @@ class Simulation:
         module = self._keep(Module(name, path, folders, () if is_open else collect_names(tree, name), is_open))
         module.attributes = find_lazy_attributes(tree, text)
         module.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.finder.add_folders(path, text)
         Body(self, module).run(tree.body, certain=True)
         return module
 

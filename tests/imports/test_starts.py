@@ -1,0 +1,68 @@
+"""What a framework's commands import at their start and its metadata does not require, held against real imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuready.system.imports.damage import Survey
+
+MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
+VENDORED = "import os, sys\nsys.path.insert(0, os.path.join(os.path.dirname(__file__), 'vendored'))\n"
+CASES: dict[str, dict[str, str]] = {
+    "all-is-there": {"kite/train.py": "import json\nfrom kite import tail\n", "kite/tail.py": ""},
+    "absent": {"kite/train.py": "import none_such_module\n"},
+    "absent-further-in": {
+        "kite/train.py": "from .deep import wing\n",
+        "kite/deep/wing.py": "from none_such import x\n",
+    },
+    "caught": {"kite/train.py": "try:\n    import none_such_module\nexcept ImportError:\n    pass\n"},
+    "in-a-function": {"kite/train.py": "def run():\n    import none_such_module\n"},
+    "for-another-system": {"kite/train.py": "import sys\nif sys.platform == 'win32':\n    import none_such_module\n"},
+    "vendored": {
+        "kite/__init__.py": VENDORED,
+        "kite/vendored/string_kit.py": "",
+        "kite/train.py": "import string_kit\n",
+    },
+    "not-vendored": {
+        "kite/__init__.py": VENDORED,
+        "kite/vendored/string_kit.py": "",
+        "kite/train.py": "import string_kat\n",
+    },
+    "no-such-start": {"kite/tail.py": ""},
+    "main-is-always-there": {"kite/train.py": "import __main__\n"},
+    "beside-it": {"kite/train.py": "import lone_module\n", "lone_module.py": ""},
+}
+
+
+def lay_out(site: Path, files: dict[str, str]) -> None:
+    for name, text in ({"kite/__init__.py": "", "kite/deep/__init__.py": ""} | files).items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    info = site / "kite-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: kite\nVersion: 1.0\n")
+    names = [path.relative_to(site).as_posix() for path in site.rglob("*.py")]
+    (info / "RECORD").write_text("".join(f"{name},,{(site / name).stat().st_size}\n" for name in names))
+
+
+def survey(site: Path, **more: object) -> dict[str, object]:
+    request = {"python": f"{MINOR}.0", "sites": [str(site)], "roots": ["kite"], "starts": {"kite": ["kite.train"]}}
+    return Survey(request | more).run()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_start_fails_on_paper_where_it_fails_for_real(tmp_path, name):
+    lay_out(tmp_path, CASES[name])
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import kite.train"
+    ran = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    last = ran.stderr.strip().rpartition("\n")[2]
+    real = "" if "'kite.train'" in last else last  # a start that this release does not have is none
+    plain, traced = survey(tmp_path), survey(tmp_path, simulate=True)
+    assert traced["outcome"]["kite"]["error"] == real
+    kinds = [row["kind"] for row in traced["rows"]]
+    assert kinds == (["start"] if real else [])
+    assert bool(plain["rows"]) >= bool(real)  # the quick look may ask for the long one, and must where the start fails
