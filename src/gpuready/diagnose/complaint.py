@@ -27,6 +27,8 @@ _UNPICKLED = LazyRegex(r"Can't get attribute '(\w{1,80})' on <module '(\w[\w.]{0
 """A class that a saved object is of, and that the installed package has elsewhere or not at all."""
 _WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the following error")
 """How a lazy module wraps the error of an import; its message follows."""
+_WRAPPERS = ("runtimeerror", "exception", "importerror")
+"""Types with which packages raise the error of another one again."""
 _OBJECT = LazyRegex(
     r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
 )
@@ -56,7 +58,7 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     """The interface that an error complains of."""
     text = failure.message[:800]
     name = failure.short_type.lower()
-    is_wrapped = bool(_WRAPPED.search(text))
+    is_wrapped = bool(_WRAPPED.search(text)) or name in _WRAPPERS
     if name == "typeerror":
         if match := _UNEXPECTED.search(text) or _MISSING.search(text):
             kind = "parameter" if "unexpected" in match[0] else "required"

@@ -22,7 +22,7 @@ _EXACT_CLASSES = (
         r"|BitsAndBytesConfig$|GPTQConfig$|AwqConfig$|GenerationConfig$|(?:Dynamic|Static|Hybrid|EncoderDecoder|SlidingWindow|Quantized|Offloaded)\w{0,20}Cache$|TrainerState$|BatchFeature$")),
     ("trl", LazyRegex(r"(?:SFT|DPO|PPO|GRPO|KTO|ORPO|CPO|RLOO|Reward|GKD|BCO|XPO)(?:v2)?(?:Trainer|Config)$|AutoModelFor\w{5,20}WithValueHead$")),
     ("peft", LazyRegex(r"(?:Lora|LoRA|Peft|IA3|AdaLora|LoHa|LoKr|PromptTuning|PrefixTuning|PromptEncoder|VeRA|Vera|OFT|BOFT)(?:Model\w{0,40}|Config\w{0,20}|Layer|Linear)$")),
-    ("torch", LazyRegex(r"(?:Adam|AdamW|SGD|Adamax|NAdam|RAdam|RMSprop|Adagrad|LBFGS|GradScaler|LambdaLR|CosineAnnealingLR|DeviceMesh|DTensor|ProcessGroup\w{0,10}|FakeTensor|DataLoader)$")),
+    ("torch", LazyRegex(r"(?:Adam|AdamW|SGD|Adamax|NAdam|RAdam|RMSprop|Adagrad|LBFGS|GradScaler|LambdaLR|CosineAnnealingLR|DeviceMesh|DTensor|ProcessGroup\w{0,10}|FakeTensor|DataLoader|Variable)$")),
     ("accelerate", LazyRegex(r"(?:Accelerator\w{0,10}|Accelerated(?:Optimizer|Scheduler)|PartialState|GradientAccumulationPlugin|DeepSpeedPlugin|FullyShardedDataParallelPlugin)$")),
     ("bitsandbytes", LazyRegex(r"(?:Linear(?:4bit|8bitLt|NF4|FP4)|Params4bit|Int8Params)$")),
     ("vllm", LazyRegex(r"(?:(?:Async)?EngineArgs|(?:Async)?LLM(?:Engine)?|SamplingParams|GuidedDecodingParams|PoolingParams|(?:Scheduler|Parallel|Cache|Vllm|LoRA)Config|GPUModelRunner)$")),

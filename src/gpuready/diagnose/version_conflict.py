@@ -12,7 +12,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.complaint import read_complaint
+from gpuready.diagnose.complaint import MIN_SPECIAL, read_complaint
 from gpuready.diagnose.library_classes import (
     is_part_of_model,
     keeps_attributes,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     SymbolTable = Callable[[str, str], Sequence[Span]]
 
 _CLASS = LazyRegex(r"[A-Z][a-z0-9]{1,30}[A-Z]\w{1,60}(?:\.|$)")
+_DERIVED_MODEL = LazyRegex(r"[A-Z]\w{2,40}For[A-Z]\w{2,40}$")
 _PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
                      "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
@@ -121,7 +122,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not failure.frames or (complaint.kind == "attribute" and not caller):
-        return _conflict_by_words(complaint)
+        return _conflict_by_words(complaint, find_spans)
     if caller == package == "transformers" and _runs_remote_code(failure):
         return VersionConflict(package, REMOTE_CODE, complaint.symbol)
     if caller == USER:
@@ -171,6 +172,8 @@ def _who_passes(failure: LoggedException, caller: str) -> str:
 def _conflict_with_script(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
     """The user's own script uses a class of a package as another release has it, and not with a word that no release has."""
     owner, _, method = complaint.owner.partition(".")
+    if complaint.kind == "attribute" and _is_private_of_model(complaint):
+        return VersionConflict("transformers", USER, complaint.symbol)
     package = package_of_class(owner)
     is_with_data = method in _CALLED_WITH_DATA and not is_part_of_model(owner)
     if not package or is_with_data or (complaint.kind == "attribute" and not keeps_attributes(owner)):
@@ -180,15 +183,23 @@ def _conflict_with_script(complaint: Complaint, find_spans: SymbolTable) -> Vers
     return VersionConflict(package, USER, complaint.symbol) if is_word else None
 
 
-def _conflict_by_words(complaint: Complaint) -> VersionConflict | None:
-    """What the words of an error without a stack tell: a class that no user's script makes."""
+def _is_private_of_model(complaint: Complaint) -> bool:
+    """Whether a model that derives from one of transformers lacks a private method: of the release that it was derived from."""
+    is_model = may_be_of_transformers(complaint.owner) or bool(_DERIVED_MODEL.match(complaint.owner))
+    return is_model and complaint.name.startswith("_") and len(complaint.name) > MIN_SPECIAL
+
+
+def _conflict_by_words(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
+    """What the words of an error without a stack tell: a class that no user's script makes, or a name that one package had."""
     if package := package_of_class(complaint.owner.partition(".")[0]):
         return VersionConflict(package, USER, complaint.symbol)
     if _is_of_transformers(complaint):
         return VersionConflict("transformers", USER, complaint.symbol)
-    is_call = complaint.kind in ("parameter", "required") and (
-        _CLASS.match(complaint.owner) or ("." not in complaint.owner and complaint.owner[:1].isupper())
-    )
+    if complaint.kind == "attribute" and len(complaint.name) > MIN_SPECIAL:
+        packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
+        return VersionConflict(packages.pop(), USER, complaint.symbol) if len(packages) == 1 else None
+    is_class = "." not in complaint.owner and complaint.owner[:1].isupper()
+    is_call = complaint.kind in ("parameter", "required") and (is_class or bool(_CLASS.match(complaint.owner)))
     return VersionConflict("", USER, complaint.symbol) if is_call else None
 
 
@@ -208,7 +219,8 @@ def _conflict_of_foreign_name(
         return None
     if complaint.kind == "passed":
         packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
-        return VersionConflict(packages.pop(), caller or USER, complaint.name) if len(packages) == 1 else None
+        known = packages & {"transformers"} or packages
+        return VersionConflict(known.pop(), caller or USER, complaint.name) if len(known) == 1 else None
     spans = [span for span in find_spans("name", f"*:{complaint.name}") if "." not in span["symbol"]]
     if len(spans) == 1 and spans[0]["came"]:
         return VersionConflict(spans[0]["package"], caller or USER, complaint.name, "old", spans[0]["came"])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.native_errors import continues_native_error, parse_native_error
 from gpuready.logs.run_activity import says_handled
+from gpuready.logs.typeless_errors import parse_typeless_error
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gpuready.logs.log_lines import LogLine
 
-MAX_MESSAGE_LINES, MAX_LINKED = 40, 4000
-"""Maximum number of lines of a message, and of characters in which links are replaced."""
+MAX_MESSAGE_LINES, MAX_LINKED, MAX_TYPELESS, MAX_QUOTED = 40, 4000, 12, 3
+"""Maximum number of lines of a message, of characters in which links are replaced, of lines at the end in which a message
+without its type is an exception, and of those of a quotation."""
 
 
 _ARROW = LazyRegex(r"(?:-{2,4}> |❱ |│ ❱ )\s{0,4}\d{1,6} ")
@@ -305,8 +309,25 @@ def _match_bare_exception(line: LogLine) -> re.Match[str] | None:
     return match if match and not _CODE_WORDS.search(text[: match.start()]) else None
 
 
-def find_tracebacks(lines: Iterable[LogLine]) -> list[LoggedException]:
-    """Every exception, in the order of its first line; processes are kept apart."""
+def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
+    """Every exception, in the order of its first line; without any, those at the end that are told without their type."""
+    return _find_typed(lines) or _find_typeless(lines[-MAX_TYPELESS:])
+
+
+def _find_typeless(lines: Sequence[LogLine]) -> list[LoggedException]:
+    found = []
+    is_quoted = sum(bool(line.text.strip()) for line in lines) <= MAX_QUOTED
+    for before, line in pairwise((None, *lines)):
+        parsed = parse_typeless_error(line, is_quoted) if line is not None else None
+        if parsed and line and not (before is not None and "Warning" in before.text[-200:]):
+            place = (line.number, line.number, line.number)
+            whose = (line.source, line.rank, line.host, line.pid, line.role)
+            found.append(LoggedException(*place, *parsed, *whose, text=line.folded_text, level=line.level))
+    return found
+
+
+def _find_typed(lines: Iterable[LogLine]) -> list[LoggedException]:
+    """Processes are kept apart."""
     failures: list[LoggedException] = []
     readers: dict[object, TracebackReader] = {}
     for line in lines:
