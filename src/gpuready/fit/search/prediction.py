@@ -63,7 +63,9 @@ def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_
 _LAST_PREDICTION: list[Any] = []
 """The last job and card, its tape and its replay."""
 _RECENT_TAPES: list[tuple[FitJob, GpuCard, Tape]] = []
-"""The last few tapes: a search asks again with other allocator settings."""
+"""The last tapes: a search asks again with other allocator settings, and then for the time of what it found."""
+MAX_KEPT_EVENTS = 1_000_000
+"""Events of all tapes that are kept, about 60 MB; the last three are kept however long they are."""
 
 
 def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
@@ -74,7 +76,9 @@ def cached_job_tape(job: FitJob, card: GpuCard) -> Tape:
         if (other_job, other_card) == (job, card):
             return tape
     tape = record_job_tape(job, card)
-    _RECENT_TAPES[:] = [(job, card, tape), *_RECENT_TAPES[:2]]
+    _RECENT_TAPES.insert(0, (job, card, tape))
+    while len(_RECENT_TAPES) > 3 and sum(len(kept.events) for _, _, kept in _RECENT_TAPES) > MAX_KEPT_EVENTS:
+        _RECENT_TAPES.pop()
     return tape
 
 

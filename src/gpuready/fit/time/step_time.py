@@ -57,28 +57,45 @@ def time_phases(
 ) -> list[PhaseTime]:
     """Run phases one after the other through two queues: the host launches, the GPU computes."""
     phases = list(phases)
-    slowdown = _power_slowdown([kernel for _, kernels in phases for kernel in kernels], speed)
-    known: dict[Kernel, float] = {}
+    slowdown = _power_slowdown([kernels for _, kernels in phases], speed)
+    timed_kernels: dict[int, _KernelTimes] = {}  # by the list of kernels: micro-steps share one
     host = device = 0.0
     timed: list[PhaseTime] = []
     for name, kernels in phases:
-        begun, launched, ran, parts = max(host, device), host, 0.0, {}  # type: ignore[var-annotated]
+        begun, launched = max(host, device), host
         pace = HOST_LAUNCHES.get(name, 3.2) * speed.launch
         if generated_layers:
             pace = (GENERATE_LAUNCHES + GENERATE_LAYER * generated_layers / len(kernels)) * speed.launch
-        for kernel in kernels:
-            spent = known.get(kernel)
-            if spent is None:
-                spent = known[kernel] = kernel_seconds(kernel, speed) * (slowdown if _is_hot(kernel) else 1.0)
-            host += pace if kernel[0] != "optimizer" else _optimizer_host(kernel, speed)
-            device = max(device, host if kernel[0] != "optimizer" else launched) + spent + GAP
-            if kernel[0] == "optimizer":
-                device = max(device, host)
-            ran += spent
-            part = PART_NAMES.get(str(kernel[0]), "elementwise")
-            parts[part] = parts.get(part, 0.0) + spent
-        timed.append(PhaseTime(max(host, device) - begun, ran, host - launched, parts))
+        if id(kernels) not in timed_kernels:
+            timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
+        found = timed_kernels[id(kernels)]
+        for spent, optimizer in found.rows:
+            if optimizer is None:
+                host += pace
+                device = (host if host > device else device) + spent + GAP
+            else:
+                host += optimizer
+                device = max(max(device, launched) + spent + GAP, host)
+        timed.append(PhaseTime(max(host, device) - begun, found.total, host - launched, dict(found.parts)))
     return timed
+
+
+class _KernelTimes:
+    """A list of kernels: the seconds of each, with what an optimizer's needs of the host, and their sums."""
+
+    def __init__(self, kernels: list[Kernel], speed: DeviceSpeed, slowdown: float) -> None:
+        known: dict[Kernel, tuple[tuple[float, float | None], str]] = {}
+        self.rows: list[tuple[float, float | None]] = []
+        self.total, self.parts = 0.0, {}  # type: float, dict[str, float]
+        for kernel in kernels:
+            if kernel not in known:
+                spent = kernel_seconds(kernel, speed) * (slowdown if _is_hot(kernel) else 1.0)
+                host = _optimizer_host(kernel, speed) if kernel[0] == "optimizer" else None
+                known[kernel] = (spent, host), PART_NAMES.get(str(kernel[0]), "elementwise")
+            row, part = known[kernel]
+            self.rows.append(row)
+            self.total += row[0]
+            self.parts[part] = self.parts.get(part, 0.0) + row[0]
 
 
 def _is_hot(kernel: Kernel) -> bool:
@@ -90,16 +107,20 @@ def _optimizer_host(kernel: Kernel, speed: DeviceSpeed) -> float:
     return HOST_PER_TENSOR.get(str(kernel[1]), 2.0) * int(kernel[4]) * speed.launch
 
 
-def _power_slowdown(kernels: list[Kernel], speed: DeviceSpeed) -> float:
+def _power_slowdown(phases: list[list[Kernel]], speed: DeviceSpeed) -> float:
     """Return how much longer products take: where they fill the step, the GPU lowers its clock to hold its power."""
     hot = total = 0.0
-    seen: dict[Kernel, float] = {}
-    for kernel in kernels:
-        spent = seen.get(kernel)
-        if spent is None:
-            spent = seen[kernel] = kernel_seconds(kernel, speed)
-        total += spent
-        hot += spent * _is_hot(kernel)
+    known: dict[Kernel, tuple[float, float]] = {}
+    rows_of: dict[int, list[tuple[float, float]]] = {}
+    for kernels in phases:
+        if id(kernels) not in rows_of:
+            for kernel in {*kernels} - known.keys():
+                spent = kernel_seconds(kernel, speed)
+                known[kernel] = spent, spent * _is_hot(kernel)
+            rows_of[id(kernels)] = [known[kernel] for kernel in kernels]
+        for spent, hot_spent in rows_of[id(kernels)]:
+            total += spent
+            hot += hot_spent
     share = max(0.0, (hot / total - POWER_SHARE) / (1 - POWER_SHARE)) if total else 0.0
     return 1 + share * (speed.matmul_16bit / speed.lasting_16bit - 1)
 
