@@ -71,7 +71,8 @@ def run(job):
 
 print("ready", flush=True)
 for line in sys.stdin:
-    found = run(json.loads(line))
+    job = json.loads(line)
+    found = __import__(job["import"]).__name__ if "import" in job else run(job)
     print(json.dumps(found), flush=True)
 """
 
@@ -104,6 +105,12 @@ class Ranks:
         env = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SRC), "HOME": "/nonexistent"}
         self.server = subprocess.Popen([target_environment.python(), "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)  # fmt: skip
         assert self.server.stdout.readline() == "ready\n"
+
+    def preload(self, module: str) -> None:
+        """Import something once here which every rank would import, and take seconds for."""
+        self.server.stdin.write(json.dumps({"import": module}) + "\n")
+        self.server.stdin.flush()
+        assert json.loads(self.server.stdout.readline())
 
     def run(
         self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 300, **everyone: str
@@ -150,6 +157,13 @@ def _ranks() -> Ranks:
 def ranks() -> Ranks:
     """The same process for all files of tests."""
     return _ranks()
+
+
+@pytest.fixture(scope="session")
+def deterministic_ranks(ranks: Ranks) -> Ranks:
+    """Ranks for ``deterministic=True``, for which torch imports its compiler."""
+    ranks.preload("torch._inductor.config")
+    return ranks
 
 
 def free_port() -> int:

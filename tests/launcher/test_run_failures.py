@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gpuready.launcher.supervisor import INTERRUPT_GRACE_SECONDS
-from tests.deadlines import HANG_S
+from tests.deadlines import HANG_S, PATIENT_S, wait_until
 from tests.launcher.stage import kill
 
 FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
-RANK_1 = "import os, sys, time, signal\nif os.environ['RANK'] == '1':\n    {}\ntime.sleep(30)\n"
+RANK_1 = "import os, sys, time, signal\nif os.environ['RANK'] == '1':\n    {}\ntime.sleep(120)\n"
 
 
 def failing(line: str) -> str:
@@ -66,7 +66,7 @@ def test_a27_a_stopped_rank_is_named_while_it_runs(stage, record_property):
     record_property("seen", ("A27", "", said.strip(), time.monotonic() - began))
     assert f"kill -CONT {stopped}" in process.stderr.readline().decode()
     process.send_signal(signal.SIGINT)
-    assert stage.ended(process, 15).code == 130
+    assert stage.ended(process).code == 130
 
 
 def test_a54_rank_0_is_gone_and_all_others_end(stage):
@@ -75,7 +75,7 @@ def test_a54_rank_0_is_gone_and_all_others_end(stage):
     for rank in range(3):
         stage.until("pid", rank)
     kill(stage.pid(0))
-    done = stage.ended(process, 15)
+    done = stage.ended(process)
     assert done.code == 137 and "rank 0 on here (pid" in done.out and done.seconds < HANG_S / 2
 
 
@@ -88,9 +88,7 @@ def test_a55_the_ranks_die_with_their_supervisor(stage, record_property):
     process.kill()
     process.communicate()
     began = time.monotonic()
-    while stage.left() and time.monotonic() < began + 3:
-        time.sleep(0.02)
-    assert not stage.left()
+    assert wait_until(lambda: not stage.left())
     record_property("seen", ("A55", "", "no rank and no worker is left", time.monotonic() - began))
 
 
@@ -100,7 +98,7 @@ def test_a56_ctrl_c_is_graceful(stage, record_property):
     stage.until("pid", 0)
     stage.until("pid", 1)
     process.send_signal(signal.SIGINT)
-    done = stage.ended(process, 15)
+    done = stage.ended(process)
     assert done.code == 130 and "interrupted" in done.out
     assert "saved" in stage.log(0) and "saved" in stage.log(1)
     said = "exit 130, and both ranks saved their state; a second Ctrl-C ends ranks that ignore the first"
@@ -119,7 +117,7 @@ def test_a56_ctrl_c_twice_is_immediate(stage):
     time.sleep(0.4)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    done = stage.ended(process, 15)
+    done = stage.ended(process)
     assert done.code == 130 and done.seconds < INTERRUPT_GRACE_SECONDS
 
 
@@ -128,7 +126,7 @@ def test_sigterm_ends_all_and_is_told(stage):
     process = stage.start("--nproc", "2", "--", "train.py")
     stage.until("pid", 1)
     process.terminate()
-    assert stage.ended(process, 15).code == 143
+    assert stage.ended(process).code == 143
 
 
 def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
@@ -140,7 +138,7 @@ def test_under_nohup_a_terminal_that_closes_ends_nothing(stage):
     time.sleep(1)
     assert process.poll() is None
     process.terminate()
-    assert stage.ended(process, 15).code == 143
+    assert stage.ended(process).code == 143
 
 
 def test_a58_the_same_failure_three_times_is_the_last(stage):
@@ -176,11 +174,13 @@ def test_b08_a_crash_after_the_end_is_a_warning(stage):
 def test_b09_ranks_that_fail_together_are_told_as_a_tie_or_by_receipt(stage):
     """The clocks of the ranks lie by minutes: they are never asked."""
     stage.script(
-        "import os, sys, time\nat = float(sys.argv[1])\nrank = int(os.environ['RANK'])\n"
+        "import os, time\nrank = int(os.environ['RANK'])\n"
         "print(time.strftime('%H:%M:%S', time.localtime(time.time() + 300 * rank)), flush=True)\n"
-        "if rank in (1, 3):\n    time.sleep(max(0, at - time.time()) + (0.5 if rank == 1 else 0))\n    raise ValueError(f'rank {rank}')\ntime.sleep(30)\n"
+        "if rank == 3: open('failed', 'w')\n"
+        "if rank == 1:\n    while not os.path.exists('failed'): time.sleep(0.02)\n    time.sleep(0.5)\n"
+        "if rank in (1, 3): raise ValueError(f'rank {rank}')\ntime.sleep(60)\n"
     )
-    done = stage.run("--nproc", "4", "--json", "--", "train.py", str(time.time() + 1.5))
+    done = stage.run("--nproc", "4", "--json", "--", "train.py")
     assert done.code == 1 and done.found["attempts"][0]["first"] == [3]
 
 
@@ -228,7 +228,7 @@ def test_a36_ranks_that_outlived_their_launcher(stage):
                 pytest.skip("orphans go to a process of this container, not to the first one")
         stage.script("pass\n")
         process = stage.start("--nproc", "2", "--", "train.py")
-        out = " ".join(process.communicate(timeout=20)[0].decode().split())
+        out = " ".join(process.communicate(timeout=PATIENT_S)[0].decode().split())
         assert process.returncode == 1 and f"pid {pid}" in out and "--reap" in out
         done = stage.run("--nproc", "2", "--reap", "--", "train.py")
         assert done.code == 0

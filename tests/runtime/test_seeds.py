@@ -8,9 +8,9 @@ import pytest
 
 from gpuready.runtime import seeds
 from gpuready.runtime.world import World
-from tests.ranks import ranks
+from tests.ranks import deterministic_ranks, ranks
 
-__all__ = ["ranks"]
+__all__ = ["deterministic_ranks", "ranks"]
 
 
 def said(ranks, code: str) -> object:
@@ -71,11 +71,11 @@ def test_a_stream_of_a_group_that_this_rank_is_not_in():
         World().stream("x", "gpu")
 
 
-def test_deterministic_mode(ranks):
+def test_deterministic_mode(deterministic_ranks):
     code = "env = {}\nseeds.enable_determinism(env); print(json.dumps([env, torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark]))"
-    assert said(ranks, code) == [{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, True, True, False]
+    assert said(deterministic_ranks, code) == [{"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, True, True, False]
     held = "env = {'CUBLAS_WORKSPACE_CONFIG': ':16:8'}\nseeds.enable_determinism(env); print(json.dumps(env))"
-    assert said(ranks, held) == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
+    assert said(deterministic_ranks, held) == {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
 
 
 def test_a_drawn_seed_is_a_seed():
