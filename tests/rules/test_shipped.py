@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from gpuready import contracts, rules
@@ -52,27 +54,30 @@ def named(agreed):
 each_contract = pytest.mark.parametrize("agreed", SHIPPED, ids=named)
 
 
+@cache
 def complete(agreed):
     """The fit machine with every package that a contract asks for there, at a version that it takes."""
     values = dict(H100)
     for _ in range(2):  # what is in force may hang on a package of the first round
-        asked = [n for n in agreed.requirements_for("package.*") if conditions.certainly_applies(n.when, facts(values))]
+        known = facts(values)
+        asked = [n for n in agreed.requirements_for("package.*") if conditions.certainly_applies(n.when, known)]
         for key in {need.key for need in asked}:
             pins = [need.want for need in asked if need.key == key]
             values[key] = _inside(pins[:-1] if agreed.name in CONTRADICTORY and "<1.27" in pins else pins)
     own = f"package.{agreed.distribution or 'torch'}"
-    return values | {own: values.get(own) or "1.0"} | _xformers(values)
+    xformers = _xformers(values["package.torch"]) if "package.xformers" in values else {}
+    return values | {own: values.get(own) or "1.0"} | xformers
 
 
-def _xformers(values):
+@cache
+def _xformers(torch):
     """Of xformers the release that is made for the chosen torch, as a resolver would take it."""
     from gpuready.catalog import packages
     from gpuready.model import versions
 
     every = [row["version"] for row in packages.find_package("xformers")["version"]]
-    torch = values["package.torch"]
     fitting = [v for v in every if versions.satisfies_specifier(torch, packages.required_torch("xformers", v))]
-    return {"package.xformers": fitting[-1]} if fitting and "package.xformers" in values else {}
+    return {"package.xformers": fitting[-1]} if fitting else {}
 
 
 def _inside(pins):
@@ -95,8 +100,9 @@ def _inside(pins):
 @each_contract
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_rule_answers_and_reads_only_what_it_declares(agreed, world):
+    known = facts(WORLDS[world])
     for rule in rules.load_all_rules():
-        found = outcome(rule, facts(WORLDS[world]), agreed)
+        found = outcome(rule, known, agreed)
         if found is not None and not isinstance(found, UnknownFactError):
             assert found.found and found.needs and found.so and found.fix, rule.CODE
             assert found.says[0].islower() or found.says.startswith(agreed.framework), found.says
