@@ -18,7 +18,7 @@ from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import PASSED, SLOW, FleetReport, NodePair
 from gpuready.render.fleet import render_fleet_screen
 from gpuready.render.layout import Screen
-from gpuready.system.process.runner import ProgramEnd
+from gpuready.system.process.parallel_programs import ProgramEnd
 from gpuready.workflow import fleet_node
 from gpuready.workflow.fleet_report import figure_unit
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import isolation
+from gpuready.system.process import isolation, probe_run
 from tests.deadlines import AFTER_S, HANG_S, PATIENT_S, wait_until
 from tests.system.looks import one, raises, well
 
@@ -320,9 +320,9 @@ def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeyp
 
     held = []
     monkeypatch.setattr(
-        isolation, "_fork_probe", lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none"
+        probe_run, "_fork_probe", lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none"
     )
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    isolation._ForkedRun(None, [("one", well, ("well",), 1.0)])
+    probe_run._ForkedRun(None, [("one", well, ("well",), 1.0)])
     assert held and {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= held[0]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before

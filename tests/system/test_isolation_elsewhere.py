@@ -10,7 +10,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import LiveHost, RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import isolation
+from gpuready.system.process import isolation, probe_run
 from tests.deadlines import PATIENT_S, wait_until
 from tests.system.looks import one, raises, well
 
@@ -88,8 +88,8 @@ def test_an_exception_from_a_tape_is_a_gap():
 
 def test_a_started_look_is_abstract():
     with pytest.raises(NotImplementedError):
-        isolation.ProbeRun(ReplayHost({}), []).collect_facts()
-    isolation.ProbeRun(ReplayHost({}), []).stop_probes()
+        probe_run.ProbeRun(ReplayHost({}), []).collect_facts()
+    probe_run.ProbeRun(ReplayHost({}), []).stop_probes()
 
 
 # -- the pipe

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.cluster import Rendezvous
-    from gpuready.system.process.runner import ProgramEnd
+    from gpuready.system.process.parallel_programs import ProgramEnd
 
 JOIN_SECONDS = 60.0
 IDLE_SECONDS = 1800.0

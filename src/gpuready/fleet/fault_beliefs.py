@@ -8,23 +8,31 @@ explained by them and is not accused.
 
 from __future__ import annotations
 
+from gpuready.fleet.fault_degrees import (
+    BAD_LINK_FAILURE,
+    BAD_LINK_PRIOR,
+    FAULT_RATES,
+    RANDOM_FAILURE,
+    divide_degrees,
+    message_to_partner,
+    multiply_degrees,
+    normalize_degrees,
+    outcome_likelihoods,
+)
 from gpuready.model.fleet import PASSED, FleetSuspect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from gpuready.fleet.fault_degrees import DegreeProbabilities
     from gpuready.model.fleet import NodePair
 
     NodeNames = tuple[str, str]
-    DegreeProbabilities = tuple[float, ...]
 
-FAULT_RATES = (0.0, 0.4, 0.7, 0.99)
 DEGREE_PRIOR = (0.25, 0.35, 0.4)
 """Prior distribution of bad nodes over the three non-zero ``FAULT_RATES``."""
 CERTAINLY_BAD = (0.0, 0.0, 0.0, 1.0)
-RANDOM_FAILURE, BAD_LINK_PRIOR, BAD_LINK_FAILURE = 1e-4, 3e-4, 0.9
-"""Probability that a pair fails by chance, that a link is bad, and that a bad link makes a pair fail."""
 SMALL_FLEET_BAD_LINKS, MIN_BAD_SHARE, PRIOR_WEIGHT = 0.1, 0.002, 100
 """Prior number of bad links in a small fleet, least share of bad nodes, and weight of that prior in nodes:
 one bad node of eight says little about the other seven."""
@@ -180,21 +188,21 @@ class FaultBeliefs:
         messages: dict[tuple[NodeNames, str], DegreeProbabilities] = {}  # (pair, member) -> message to that member
         uniform = (1.0,) * len(FAULT_RATES)
         kinds = {tuple(row) for row in self.edges.values()}
-        tables = {kind: _outcome_likelihoods(*kind) for kind in kinds}
+        tables = {kind: outcome_likelihoods(*kind) for kind in kinds}
         likelihoods = {
             names: tables[tuple(self.edges[names])] for pairs in self.failed_pairs_of_node.values() for names in pairs
         }
         for _ in range(PROPAGATION_ROUNDS):
             fresh: dict[tuple[NodeNames, str], DegreeProbabilities] = {}
             for name, pairs in self.failed_pairs_of_node.items():
-                whole = _multiply_degrees([alone[name], *(messages.get((names, name), uniform) for names in pairs)])
+                whole = multiply_degrees([alone[name], *(messages.get((names, name), uniform) for names in pairs)])
                 for names in pairs:
                     other = names[1] if names[0] == name else names[0]
-                    rest = _divide_degrees(whole, messages.get((names, name), uniform))
-                    fresh[names, other] = _message_to_partner(rest, likelihoods[names])
+                    rest = divide_degrees(whole, messages.get((names, name), uniform))
+                    fresh[names, other] = message_to_partner(rest, likelihoods[names])
             messages = fresh
         return {
-            name: _multiply_degrees([alone[name], *(messages.get((names, name), uniform) for names in pairs)])
+            name: multiply_degrees([alone[name], *(messages.get((names, name), uniform) for names in pairs)])
             for name, pairs in self.failed_pairs_of_node.items()
         }
 
@@ -203,7 +211,7 @@ class FaultBeliefs:
         mine = set(self.failed_pairs_of_node[name])
         passes = sum(self.edges[names][1] for names in self.pairs_of_node[name] if names not in mine)
         prior = (1.0 - share, *(share * degree for degree in DEGREE_PRIOR))
-        return _normalize_degrees([p * (1.0 - rate) ** passes for p, rate in zip(prior, FAULT_RATES, strict=True)])
+        return normalize_degrees([p * (1.0 - rate) ** passes for p, rate in zip(prior, FAULT_RATES, strict=True)])
 
     # -- nodes, links and switches at fault ------------------------------------------------------------------
 
@@ -390,41 +398,3 @@ class FaultBeliefs:
         return any(
             self.bad_probability.get(name, 0.0) > 0.5 and self._count_failed_partners(name) > 1 for name in names
         )
-
-
-# -- arithmetic ------------------------------------------------------------------------------------------------
-
-
-def _outcome_likelihoods(failed: int, passed: int) -> tuple[DegreeProbabilities, ...]:
-    """Likelihood of a pair's outcomes for each degree of one member and of the other."""
-    link = BAD_LINK_PRIOR * BAD_LINK_FAILURE**failed * (1.0 - BAD_LINK_FAILURE) ** passed
-    rows = []
-    for one in FAULT_RATES:
-        spoilt = [1.0 - (1.0 - one) * (1.0 - other) * (1.0 - RANDOM_FAILURE) for other in FAULT_RATES]
-        rows.append(tuple(link + (1.0 - BAD_LINK_PRIOR) * p**failed * (1.0 - p) ** passed for p in spoilt))
-    return tuple(rows)
-
-
-def _message_to_partner(mine: DegreeProbabilities, likelihoods: tuple[DegreeProbabilities, ...]) -> DegreeProbabilities:
-    """Return the message of one member to the other. The table is symmetric."""
-    a, b, c, d = mine
-    return _normalize_degrees([a * row[0] + b * row[1] + c * row[2] + d * row[3] for row in likelihoods])
-
-
-def _multiply_degrees(rows: Iterable[DegreeProbabilities]) -> DegreeProbabilities:
-    a = b = c = d = 1.0
-    for row in rows:
-        a, b, c, d = a * row[0], b * row[1], c * row[2], d * row[3]
-        if (whole := a + b + c + d) < 1e-60:
-            a, b, c, d = a / whole, b / whole, c / whole, d / whole
-    return _normalize_degrees((a, b, c, d))
-
-
-def _divide_degrees(whole: DegreeProbabilities, part: DegreeProbabilities) -> DegreeProbabilities:
-    return _normalize_degrees([whole[0] / part[0], whole[1] / part[1], whole[2] / part[2], whole[3] / part[3]])
-
-
-def _normalize_degrees(row: Iterable[float]) -> DegreeProbabilities:
-    values = [max(value, 1e-30) for value in row]
-    whole = sum(values)
-    return tuple(max(value / whole, 1e-30) for value in values)

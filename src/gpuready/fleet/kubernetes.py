@@ -12,7 +12,7 @@ from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, TransportUnavailab
 from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, NodeAnswer
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.runner import ProgramTask
+from gpuready.system.process.parallel_programs import ProgramTask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuready.fleet.transport import OnAnswer, Request
     from gpuready.model.fleet import FleetNode
     from gpuready.system import HostAccess
-    from gpuready.system.process.runner import ProgramEnd
+    from gpuready.system.process.parallel_programs import ProgramEnd
 
 KUBECTL_SECONDS = 30.0
 START_SECONDS, UNSCHEDULABLE_SECONDS, POLL_SECONDS = 180.0, 5.0, 1.0

@@ -10,7 +10,7 @@ from gpuready.fleet.transport import AnswerTracker, last_output_line
 from gpuready.model.fleet import DEAD, SLOW
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.runner import ProgramTask, run_programs
+from gpuready.system.process.parallel_programs import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpuready.fleet.transport import OnAnswer, Request
     from gpuready.model.fleet import FleetNode
-    from gpuready.system.process.runner import ProgramEnd
+    from gpuready.system.process.parallel_programs import ProgramEnd
 
     LineHandler = Callable[[str, str, str], None]
 

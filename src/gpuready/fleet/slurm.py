@@ -22,7 +22,7 @@ from gpuready.model import node_names
 from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.runner import ProgramTask, run_programs
+from gpuready.system.process.parallel_programs import ProgramTask, run_programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from gpuready.fleet.transport import OnAnswer, Request
     from gpuready.system import HostAccess
-    from gpuready.system.process.runner import ProgramEnd
+    from gpuready.system.process.parallel_programs import ProgramEnd
 
 SINFO = 15.0
 LAUNCH_SECONDS, SINGLE_NODE_SECONDS = 20.0, 30.0

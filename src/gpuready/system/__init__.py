@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from gpuready.system.host_access import AccessError, HostAccess, RunResult
     from gpuready.system.live_host import LiveHost, ReadOnlyHost
     from gpuready.system.private_files import make_private_folder, save_atomically
-    from gpuready.system.process.isolation import ProbeRun, run_probes, start_probes
+    from gpuready.system.process.probe_run import ProbeRun, run_probes, start_probes
     from gpuready.system.recording import RecordingHost, ReplayHost
     from gpuready.system.redaction.text import redact_text, redact_value
 
@@ -37,9 +37,9 @@ _MODULE_OF_NAME = {
     "RunResult": "host_access",
     "make_private_folder": "private_files",
     "save_atomically": "private_files",
-    "ProbeRun": "process.isolation",
-    "start_probes": "process.isolation",
-    "run_probes": "process.isolation",
+    "ProbeRun": "process.probe_run",
+    "start_probes": "process.probe_run",
+    "run_probes": "process.probe_run",
     "LiveHost": "live_host",
     "ReadOnlyHost": "live_host",
     "RecordingHost": "recording",

@@ -17,7 +17,7 @@ import pytest
 
 from gpuready import system, workflow
 from gpuready.system import live_host
-from gpuready.system.process import isolation
+from gpuready.system.process import probe_run
 from tests.faults.bench import SITE, Machine
 from tests.probe.links import trie
 from tests.probe.samples import answer, information, record
@@ -179,7 +179,7 @@ class BreakableMachine:
 
     def codes(self, monkeypatch: Any) -> set[str]:
         """The codes of what a check of this machine finds. Its probes run in this process: a fork of each costs more than its work."""
-        monkeypatch.setattr(isolation, "_ForkedRun", isolation._SequentialRun)
+        monkeypatch.setattr(probe_run, "_ForkedRun", probe_run._SequentialRun)
         for name in ("LiveHost", "ReadOnlyHost"):
             monkeypatch.setattr(system, name, lambda *_: MachineAccess(self))
         os.chdir(self.machine.home)
