@@ -235,7 +235,6 @@ def test_the_command_line_is_frozen():
         (["check", "a", "--on", "h100x8", "b"], ParsedCommand("check", ("a", "b"), {"on": "h100x8"})),
         (["check", "--on=h100x8"], ParsedCommand("check", (), {"on": "h100x8"})),
         (["check", "--on=-x"], ParsedCommand("check", (), {"on": "-x"})),
-        (["check", "--on="], ParsedCommand("check", (), {"on": ""})),
         (["check", "--on", "a", "--on", "b"], ParsedCommand("check", (), {"on": "b"})),
         (["check", "--", "--on"], ParsedCommand("check", ("--on",))),
         (["check", "--python-version", "3.12"], ParsedCommand("check", (), {"python-version": "3.12"})),
@@ -273,6 +272,9 @@ def test_what_is_understood(argv, told):
     [
         (["chek"], "gpuready has no command 'chek'; the nearest is check; `gpuready --help` lists them"),
         (["zzzz"], "gpuready has no command 'zzzz'; `gpuready --help` lists them"),
+        (["check", "--on="], "--on was given an empty value: --on MACHINE"),
+        (["check", "--python", " "], "--python was given an empty value: --python PATH"),
+        (["check", ""], "gpuready check was given an empty argument: leave it out, or name [FRAMEWORK ...]"),
         (["--jsn"], "gpuready has no command '--jsn'; `gpuready --help` lists them"),
         (
             ["check", "--stict"],

@@ -105,6 +105,8 @@ def _parse_flag(
         return
     if not equals:
         value = _take_flag_value(flag, waiting)
+    if not value.strip():  # "$UNSET" in a script: to go on without it would answer another question
+        raise UsageError(f"{name} was given an empty value: {flag.flag} {flag.metavar}")
     if flag.choices and value not in flag.choices:
         raise UsageError(f"{name} takes {', '.join(flag.choices[:-1])} or {flag.choices[-1]}, not {value!r}")
     if flag.many:
@@ -120,6 +122,10 @@ def _take_flag_value(flag: Parameter, waiting: list[str]) -> str:
 
 
 def _check_argument_count(command: Command, arguments: list[str]) -> None:
+    if not all(word.strip() for word in arguments):
+        raise UsageError(
+            f"gpuready {command.name} was given an empty argument: leave it out, or name {command.arguments}"
+        )
     if command.least <= len(arguments) <= command.most:
         return
     if not command.arguments:

@@ -53,6 +53,8 @@ def run(request: Request) -> Result:
             "gpuready fix asks before it changes anything, and nobody is here to ask: add --yes or --dry-run"
         )
     codes = [code for code in str(request.get_option("only", "")).split(",") if code.strip()]
+    if "only" in request.options and not codes:
+        raise UsageError("--only names no code: --only DRV001,PKG003 makes the changes for these two")
     order = FixOrder(
         FixRequest(
             request.first_argument or None,
@@ -66,6 +68,7 @@ def run(request: Request) -> Result:
         allow_build=request.has_switch("allow_build"),
         use_project_config=request.has_switch("use_project_config"),
         show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),
+        show_search=request.show_progress,  # before anything changes, short work is silent
     )
     if is_dry or not order.changes_something:
         return _make_result(order.dry_run() if is_dry else order.apply())

@@ -42,6 +42,7 @@ _FORMATS = (
     "slurm",
     "shell",
 )
+_SOURCE_FLAGS = (("find_links", "--find-links"), ("source", "--source"))
 _SCREEN_FORMATS = ("text", "json")
 """Formats for the screen; every other format is a file for another tool."""
 _SHOWN = {
@@ -63,6 +64,9 @@ def run(request: Request) -> Result:
         raise UsageError("a file, a bundle and --fix are of one environment: name one framework")
     if bundle and request.options.get("resolve") is False:
         raise UsageError("--bundle needs every version: leave out --no-resolve")
+    unread = [flag for name, flag in _SOURCE_FLAGS if request.options.get(name)]
+    if unread and request.options.get("resolve") is False:
+        raise UsageError(f"{unread[0]} is read where versions are resolved: leave out --no-resolve")
     result = _make_plans(request)
     if bundle and result.verdict == "plan":
         from gpuready.workflow import plan

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-_ABSENT_ERRNOS = (2, 3, 20)
-"""ENOENT, ESRCH (a process that has just ended, in /proc) and ENOTDIR: confirmed absent."""
+_ABSENT_ERRNOS = (2, 3, 20, 36)
+"""ENOENT, ESRCH (a process that has just ended, in /proc), ENOTDIR and ENAMETOOLONG: confirmed absent."""
 
 _MAX_LINKS = 40
 """The number of symbolic links Linux itself follows in one path."""

@@ -18,6 +18,8 @@ class AllowedPaths:
     def __init__(self, roots: Sequence[str], python: str | None = None):
         self.python = python
         try:
+            if python and not system.LiveHost().stat_path(python):
+                raise Refused(f"--python {python}: there is no such file or folder; name an environment")
             self.fence = PathAllowlist(roots)
         except system.AccessError as error:
             raise Refused(f"--root {error}") from None

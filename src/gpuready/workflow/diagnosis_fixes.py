@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
+    recorded = machine_facts.read_recording(on) if on is not None else None
     if diagnosis.verdict != "cause":
         return diagnosis
     diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
-    if on is not None or here:
-        diagnosis = _judge_on_machine(
-            diagnosis, machine_facts.read_recording(on) if on is not None else _probe_this_machine(), contract, here
-        )
+    if recorded is not None or here:
+        facts = recorded if recorded is not None else _probe_this_machine()
+        diagnosis = _judge_on_machine(diagnosis, facts, contract, here)
     steps = dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))
     target = InstallTarget(find_logged_python(summary))
     runnable = tuple(dict.fromkeys(make_step_runnable(step, target) for step in steps))

@@ -47,12 +47,13 @@ class FixOrder:
         allow_build: bool = False,
         use_project_config: bool = False,
         show_step: ShowStep = lambda *_: None,
+        show_search: ShowStep | None = None,
     ):
         self.request, self.show_step, self.host = request, show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline
         self.allow_build, self.use_project_config = allow_build, use_project_config
         self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline, use_project_config)
-        self.before, self.found = compute_fix(request, show_step)
+        self.before, self.found = compute_fix(request, show_search or show_step)
         self.target = describe_target(self.before.facts)
         if request.python:
             self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))

@@ -121,7 +121,7 @@ class InstallOrder:
 
         if source:
             return call_or_refuse(open_checkout, self.host, source)
-        name = contracts.parse_contract_spec(self.framework)[0] if self.framework else ""
+        name = call_or_refuse(contracts.parse_contract_spec, self.framework)[0] if self.framework else ""
         if name and contracts.has_contract(name) and find_lookalike(contracts.distribution_name(name)):
             raise Refused(
                 f"{name} is on no index: name its checkout with --source DIR, or its git address with --source https://…"
@@ -207,7 +207,7 @@ class InstallOrder:
         """Return the contract of the plan: the user's own, else the framework's, if there is one."""
         if self.contract is not None:
             return call_or_refuse(contracts.read_contract_file, self.contract)
-        spec = contracts.parse_contract_spec(self.framework or self.plan.framework)[0]
+        spec = call_or_refuse(contracts.parse_contract_spec, self.framework or self.plan.framework)[0]
         if not contracts.has_contract(spec):
             return None
         return contracts.load_contract(spec, self.plan.version or None, self.plan.variant or None)

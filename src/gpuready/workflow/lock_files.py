@@ -16,7 +16,8 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
         return _read_json_lock(path, text)
     rows = _parse_requirements_lock(path, text)
     by_name = {row.name: row.version for row in rows}
-    name = contracts.distribution_name(contracts.parse_contract_spec(framework)[0]) if framework else ""
+    spec = call_or_refuse(contracts.parse_contract_spec, framework)[0] if framework else ""
+    name = contracts.distribution_name(spec) if spec else ""
     if name and name not in by_name:
         raise Refused(f"{path} does not hold {name}: is it the lock of another framework?")
     torch = by_name.get("torch", "")
