@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,37 @@ from tests.apply.local_index import Index
 from tests.apply.wheels import Bench
 
 
-@pytest.fixture
-def bench():
+@contextmanager
+def made_bench() -> Iterator[Path]:
+    """A folder for a bench, in memory where there is room."""
     shm = "/dev/shm"
     where = shm if os.path.isdir(shm) and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > 1 << 30 else None
     folder = Path(tempfile.mkdtemp(prefix="gpuready-install-", dir=where))
-    yield Bench(folder)
+    yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def bench():
+    with made_bench() as folder:
+        yield Bench(folder)
+
+
+@pytest.fixture(scope="session")
+def first_install():
+    """Version 1.0, installed once by the command."""
+    with made_bench() as folder:
+        ran = Bench(folder).install("1.0")
+        assert ran.code == 0, ran.out + ran.err
+        yield folder
+
+
+@pytest.fixture
+def standing(first_install):
+    """A bench on which version 1.0 stands: a copy of the first install and of its cache."""
+    with made_bench() as folder:
+        shutil.copytree(first_install, folder, symlinks=True, dirs_exist_ok=True)
+        yield Bench(folder)
 
 
 @pytest.fixture

@@ -13,12 +13,6 @@ import pytest
 from tests.apply.wheels import lock, wheel
 
 
-@pytest.fixture
-def standing(bench):
-    assert bench.install("1.0").code == 0
-    return bench
-
-
 def faults(bench) -> list[tuple[str, str]]:
     ran = bench.run("install", "--verify", "-e", str(bench.home), "--json")
     found = json.loads(ran.out)

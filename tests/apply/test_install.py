@@ -15,6 +15,9 @@ import pytest
 
 from tests.apply import wheels
 from tests.apply.wheels import lock, owned, wheel
+from tests.sampling import FUZZ
+
+CROWD = 32 if FUZZ else 8
 
 
 def instead(folder: Path, first: str) -> str:
@@ -44,23 +47,24 @@ def test_the_first_install_and_one_on_top(bench):
     bench.whole()
 
 
-def test_it_is_used_like_any_environment(bench):
-    bench.install()
+def test_it_is_used_like_any_environment(standing):
     own_script = "import gpuready; print(gpuready.launch.__name__)"  # as the tutorial's train.py
     inside = f"source env/bin/activate && echo $VIRTUAL_ENV && which python && alpha && python -c '{own_script}'"
-    shell = subprocess.run(["bash", "-c", inside], cwd=bench.folder, capture_output=True, text=True)
-    assert shell.stdout.split() == [str(bench.home), f"{bench.home}/bin/python", "1.0", "launch"], shell.stderr
+    shell = subprocess.run(["bash", "-c", inside], cwd=standing.folder, capture_output=True, text=True)
+    assert shell.stdout.split() == [str(standing.home), f"{standing.home}/bin/python", "1.0", "launch"], shell.stderr
     listed = subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "list", "-p", bench.home], capture_output=True, text=True, env=bench.env
+        [sys.executable, "-m", "uv", "pip", "list", "-p", standing.home],
+        capture_output=True,
+        text=True,
+        env=standing.env,
     )
     assert "alpha" in listed.stdout, listed.stderr
 
 
-def test_the_same_plan_again_is_unchanged(bench):
-    bench.install()
-    ran = bench.install("1.0", "--json")
+def test_the_same_plan_again_is_unchanged(standing):
+    ran = standing.install("1.0", "--json")
     assert ran.code == 0 and told(ran)["verdict"] == "unchanged" and told(ran)["steps"] == []
-    assert len(bench.complete()) == 1
+    assert len(standing.complete()) == 1
 
 
 def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
@@ -70,15 +74,9 @@ def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
     assert not {"installed", "done"} & set(ran.out.replace(",", " ").replace(":", " ").split())
     found = told(bench.install("1.0", "--dry-run", "--json"))
     assert found["verdict"] == "dry-run" and found["need"]["size"] > 0
-    bench.install("1.0")
-    ran = told(bench.install("1.0", "--json"))
+    assert told(bench.install("1.0", "--json"))["steps"] == found["steps"], "exactly what an install runs"
     made = told(bench.run(*bench.argv("2.0", "--dry-run", "--json")))
-    assert [s["run"][1] for s in made["steps"]] == ["venv", "pip"] and ran["verdict"] == "unchanged"
-
-
-def test_a_dry_run_says_exactly_what_an_install_runs(bench):
-    planned = told(bench.install("1.0", "--dry-run", "--json"))["steps"]
-    assert told(bench.install("1.0", "--json"))["steps"] == planned
+    assert [s["run"][1] for s in made["steps"]] == ["venv", "pip"] and bench.version() == "1.0"
 
 
 @pytest.mark.parametrize(
@@ -137,25 +135,23 @@ def test_bad_command_lines(bench, argv, why):
     assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and ran.out == ""
 
 
-def test_f03_a_signal_stops_it_cleanly(bench):
-    bench.install("1.0")
+def test_f03_a_signal_stops_it_cleanly(standing):
     for number, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
         slow = "import gpuready.apply.install as i, time\n"
-        slow += "i.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(30))\n"
-        process = bench.start(*bench.argv("2.0"), before=slow)
+        slow += "i.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(600))\n"
+        process = standing.start(*standing.argv("2.0"), before=slow)
         assert process.stdout.readline() == "ready\n"
-        began = time.monotonic()
         process.send_signal(number)
-        _, err = process.communicate(timeout=30)
-        assert process.returncode == code and time.monotonic() - began < 30 / 2 and "Traceback" not in err
-        assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == code and "Traceback" not in err
+        assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
         said = "interrupted" if number == signal.SIGINT else "told to end"
-        left = f"the unfinished environment was removed, {bench.home} is as it was; uv's cache keeps its files"
+        left = f"the unfinished environment was removed, {standing.home} is as it was; uv's cache keeps its files"
         assert err.endswith(f"gpuready: {said}: {left}\n")
 
 
 def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):
-    hide = instead(tmp_path, '[ "$1" = pip ] && { echo Resolved >&2; sleep 60; }')
+    hide = instead(tmp_path, '[ "$1" = pip ] && { echo Resolved >&2; sleep 600; }')
     process = bench.start(*bench.argv("2.0"), before=hide)
     for line in process.stderr:
         if "Resolved" in line:
@@ -163,29 +159,31 @@ def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):
     children = owned(process.pid)
     assert children
     process.terminate()
-    process.communicate(timeout=10)
+    process.communicate(timeout=120)
     assert process.returncode == 143
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
     assert list((bench.home / "generations").iterdir()) == []
 
 
 def test_f07_many_at_once_build_once(bench):
-    crowd = [bench.start(*bench.argv("1.0", "--json")) for _ in range(32)]
+    """Eight at once; 32 with FUZZ=1."""
+    crowd = [bench.start(*bench.argv("1.0", "--json")) for _ in range(CROWD)]
     found = []
     for process in crowd:
         out, err = process.communicate(timeout=240)
         assert process.returncode == 0, err
         found.append(json.loads(out)["verdict"])
-    assert sorted(found) == ["installed"] + ["unchanged"] * 31
+    assert sorted(found) == ["installed"] + ["unchanged"] * (CROWD - 1)
     assert len(list((bench.home / "generations").iterdir())) == 1
     bench.whole()
 
 
 def test_f08_different_environments_share_a_cache(bench):
-    homes = [bench.folder / f"env{i}" for i in range(4)]
-    crowd = [bench.start(*bench.argv(v, home=h)) for h, v in zip(homes, ["1.0", "2.0"] * 2, strict=True)]
-    assert [p.wait(timeout=120) for p in crowd] == [0] * 4
-    assert [bench.version(h) for h in homes] == ["1.0", "2.0"] * 2
+    versions = ["1.0", "2.0", "1.0"]
+    homes = [bench.folder / f"env{i}" for i in range(3)]
+    crowd = [bench.start(*bench.argv(v, home=h)) for h, v in zip(homes, versions, strict=True)]
+    assert [p.wait(timeout=240) for p in crowd] == [0] * 3
+    assert [bench.version(h) for h in homes] == versions
 
 
 def test_two_plans_at_once_on_one_folder_take_turns(bench):
@@ -196,7 +194,7 @@ def test_two_plans_at_once_on_one_folder_take_turns(bench):
 
 
 def test_f09_a_dead_holder_is_replaced_at_once(bench):
-    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(600))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.kill()
@@ -210,7 +208,7 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
 
 
 def test_f09_a_stopped_holder_is_named(bench):
-    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(60))\n"
+    hang = "import gpuready.apply.install as i, time\ni.Installer._check_imports = lambda self, g: (print('ready', flush=True), time.sleep(600))\n"
     process = bench.start(*bench.argv("1.0"), before=hang)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGSTOP)
@@ -222,8 +220,7 @@ def test_f09_a_stopped_holder_is_named(bench):
         process.communicate()
 
 
-def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(bench):
-    bench.install("1.0")
+def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(standing):
     lease = {
         "host": "elsewhere",
         "boot": "other",
@@ -234,43 +231,41 @@ def test_f09_a_holder_on_another_machine_is_waited_for_until_its_lease_expires(b
         "beats": 3,
         "locked": True,
     }
-    (bench.home / ".gpuready" / "lease").write_text(json.dumps(lease))
+    (standing.home / ".gpuready" / "lease").write_text(json.dumps(lease))
     quick = "import gpuready.apply.lease as l\nl.EXPIRY = 1.5\n"
     began = time.monotonic()
-    ran = bench.run(*bench.argv("2.0"), before=quick)
+    ran = standing.run(*standing.argv("2.0"), before=quick)
     assert ran.code == 0 and time.monotonic() - began > 1.5
-    assert "waiting for process 1 on elsewhere" in ran.err and bench.version() == "2.0"
+    assert "waiting for process 1 on elsewhere" in ran.err and standing.version() == "2.0"
 
 
-def test_f10_a_running_process_keeps_its_generation(bench):
-    bench.install("1.0")
+def test_f10_a_running_process_keeps_its_generation(standing):
     code = "import alpha, sys; print('up', flush=True); sys.stdin.readline(); from alpha import part7; import beta; print(alpha.VERSION, beta.VERSION)"
     job = subprocess.Popen(
-        [bench.home / "bin/python", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [standing.home / "bin/python", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert job.stdout.readline() == "up\n"
-    ran = told(bench.install("2.0", "--keep", "1", "--json"))
+    ran = told(standing.install("2.0", "--keep", "1", "--json"))
     assert any("still uses it" in note for note in ran["notes"]), ran["notes"]
-    assert bench.version() == "2.0" and len(bench.complete()) == 2
+    assert standing.version() == "2.0" and len(standing.complete()) == 2
     assert job.communicate("go\n")[0] == "1.0 1.0\n"
-    bench.alpha("3.0")
-    bench.locks["3.0"] = bench.folder / "3.0.lock"
-    bench.install("3.0", "--keep", "1")
-    assert len(bench.complete()) == 1
+    standing.alpha("3.0")
+    standing.locks["3.0"] = standing.folder / "3.0.lock"
+    standing.install("3.0", "--keep", "1")
+    assert len(standing.complete()) == 1
 
 
-def test_f11_rollback(bench):
-    bench.install("1.0")
-    bench.install("2.0")
-    ran = told(bench.run("install", "--rollback", "-e", str(bench.home), "--json"))
-    assert ran["verdict"] == "rolled-back" and bench.version() == "1.0"
-    refused = bench.run("install", "--rollback", "-e", str(bench.home))
-    assert refused.code == 2 and "no generation before" in refused.err and bench.version() == "1.0"
-    again = told(bench.install("2.0", "--json"))
-    assert again["verdict"] == "installed" and again["steps"] == [] and bench.version() == "2.0"
-    bench.install("1.0")
-    bench.run("install", "--rollback", "-e", str(bench.home))
-    assert bench.version() == "2.0", "what was taken up again counts as the newest"
+def test_f11_rollback(standing):
+    standing.install("2.0")
+    ran = told(standing.run("install", "--rollback", "-e", str(standing.home), "--json"))
+    assert ran["verdict"] == "rolled-back" and standing.version() == "1.0"
+    refused = standing.run("install", "--rollback", "-e", str(standing.home))
+    assert refused.code == 2 and "no generation before" in refused.err and standing.version() == "1.0"
+    again = told(standing.install("2.0", "--json"))
+    assert again["verdict"] == "installed" and again["steps"] == [] and standing.version() == "2.0"
+    standing.install("1.0")
+    standing.run("install", "--rollback", "-e", str(standing.home))
+    assert standing.version() == "2.0", "what was taken up again counts as the newest"
 
 
 def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
@@ -304,13 +299,12 @@ def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
     bench.whole()
 
 
-def test_f14_a_wheel_for_another_platform(bench):
-    path = wheel(bench.wheels, "alpha", "9.0")
+def test_f14_a_wheel_for_another_platform(standing):
+    path = wheel(standing.wheels, "alpha", "9.0")
     other = path.rename(path.with_name("alpha-9.0-cp39-cp39-macosx_11_0_arm64.whl"))
-    bench.locks["9.0"] = lock(bench.folder / "9.0.lock", other)
-    bench.install("1.0")
-    ran = bench.run(*bench.argv("9.0"))
-    assert ran.code == 2 and "alpha" in ran.out and "failed" in ran.out and bench.version() == "1.0"
+    standing.locks["9.0"] = lock(standing.folder / "9.0.lock", other)
+    ran = standing.run(*standing.argv("9.0"))
+    assert ran.code == 2 and "alpha" in ran.out and "failed" in ran.out and standing.version() == "1.0"
 
 
 def test_f18_a_disk_without_links(bench):
@@ -322,13 +316,13 @@ def test_f18_a_disk_without_links(bench):
 
 def test_f18_a_disk_without_locks(bench):
     none = "import fcntl\ndef no(*a): raise OSError(38, 'Function not implemented')\nfcntl.flock = no\n"
-    crowd = [bench.start(*bench.argv("1.0", "--json"), before=none) for _ in range(4)]
+    crowd = [bench.start(*bench.argv("1.0", "--json"), before=none) for _ in range(3)]
     found = []
     for process in crowd:
         out, err = process.communicate(timeout=120)
         assert process.returncode == 0, out + err
         found.append(json.loads(out)["verdict"])
-    assert sorted(found) == ["installed", "unchanged", "unchanged", "unchanged"]
+    assert sorted(found) == ["installed", "unchanged", "unchanged"]
 
 
 @pytest.mark.parametrize("name", ["with space", "ünï'c\"öde $x", "l" * 120 + "/" + "o" * 120])
@@ -341,50 +335,47 @@ def test_f19_awkward_paths(bench, name):
     assert script.stdout == "1.0\n", script.stderr
 
 
-def test_f22_a_wheel_that_does_not_import_is_not_published(bench):
-    bench.install("1.0")
-    bad = wheel(bench.wheels, "alpha", "6.0", {"alpha/__init__.py": "import no_such_module\n"})
-    bench.locks["6.0"] = lock(bench.folder / "6.0.lock", bad)
-    ran = bench.install("6.0", "--json")
+def test_f22_a_wheel_that_does_not_import_is_not_published(standing):
+    bad = wheel(standing.wheels, "alpha", "6.0", {"alpha/__init__.py": "import no_such_module\n"})
+    standing.locks["6.0"] = lock(standing.folder / "6.0.lock", bad)
+    ran = standing.install("6.0", "--json")
     assert ran.code == 1 and told(ran)["verdict"] == "failed" and "no_such_module" in told(ran)["says"]
-    assert bench.version() == "1.0" and len(list((bench.home / "generations").iterdir())) == 1
+    assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
 
 
-def test_f22_an_import_that_crashes_or_hangs_is_not_published(bench):
-    bench.install("1.0")
+def test_f22_an_import_that_crashes_or_hangs_is_not_published(standing):
     for number, (code, why) in enumerate(
         {"import os; os.abort()": "ABRT", "import time; time.sleep(99)": "deadline"}.items()
     ):
         version = f"6.{number + 1}"
-        bench.locks[version] = lock(
-            bench.folder / f"{version}.lock", wheel(bench.wheels, "alpha", version, {"alpha/__init__.py": code})
+        standing.locks[version] = lock(
+            standing.folder / f"{version}.lock", wheel(standing.wheels, "alpha", version, {"alpha/__init__.py": code})
         )
-        short = "import gpuready.apply.install_steps as b\nb.SMOKE_DEADLINE = 2\n"
-        ran = bench.install(version, before=short)
-        assert ran.code == 1 and why in ran.out and bench.version() == "1.0"
+        short = f"import gpuready.apply.install_steps as b\nb.SMOKE_DEADLINE = {2 if why == 'deadline' else 120}\n"
+        ran = standing.install(version, before=short)
+        assert ran.code == 1 and why in ran.out and standing.version() == "1.0"
 
 
-def test_f24_many_generations_are_kept_in_bounds(bench):
-    for number in range(3):
+def test_f24_many_generations_are_kept_in_bounds(standing):
+    for number in range(2):
         version = f"5.{number}"
-        bench.locks[version] = lock(
-            bench.folder / f"{version}.lock",
-            wheel(bench.wheels, "alpha", version),
-            wheel(bench.wheels, "beta", version),
+        standing.locks[version] = lock(
+            standing.folder / f"{version}.lock",
+            wheel(standing.wheels, "alpha", version),
+            wheel(standing.wheels, "beta", version),
         )
-        assert bench.install(version).code == 0
-        assert len(list((bench.home / "generations").iterdir())) == min(number + 1, 2)
-    bench.install("1.0", "--keep", "4")
-    assert len(bench.complete()) == 3
+        assert standing.install(version).code == 0
+        assert len(list((standing.home / "generations").iterdir())) == 2
+    standing.install("1.0", "--keep", "4")
+    assert len(standing.complete()) == 3
 
 
-def test_a_damaged_environment_is_made_anew(bench):
-    bench.install("1.0")
-    for path in list(bench.site().glob("alpha/part1*.py")):
+def test_a_damaged_environment_is_made_anew(standing):
+    for path in list(standing.site().glob("alpha/part1*.py")):
         path.unlink()
-    ran = told(bench.install("1.0", "--json"))
+    ran = told(standing.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and any("not as it was published" in note for note in ran["notes"])
-    bench.whole()
+    standing.whole()
 
 
 def test_nothing_outside_the_folder_changes(bench):

@@ -9,7 +9,9 @@ import time
 import pytest
 
 from tests.apply.test_install import instead
+from tests.sampling import FUZZ
 
+ERRORS = ((28, "ENOSPC"), (5, "EIO"), (122, "EDQUOT"), (30, "EROFS"))
 COUNTED = """
 import os, signal, time
 _left = [{at}]
@@ -30,58 +32,58 @@ for _name in ("mkdir", "rename", "symlink", "fsync", "unlink", "link", "rmdir"):
 """Every call of ours that changes the disk is counted, and one of them is the last."""
 
 
-def test_f01_random_kills(bench):
-    bench.install("1.0")
+def test_f01_random_kills(standing):
+    """At eight moments; at 40 with FUZZ=1."""
     began = time.monotonic()
-    bench.install("2.0")
+    standing.install("2.0")
     usual = time.monotonic() - began
     choose = random.Random(7)
     stands, seen = "2.0", set()
-    for _ in range(20):
+    for _ in range(40 if FUZZ else 8):
         wanted = "1.0" if stands == "2.0" else "2.0"
         # Keep one: each turn is a build from the start, not a switch to what is still there.
-        process = bench.start(*bench.argv(wanted, "--keep", "1"))
+        process = standing.start(*standing.argv(wanted, "--keep", "1"))
         time.sleep(choose.uniform(0.05, usual))
         process.kill()
         process.communicate()
-        now = bench.version()
+        now = standing.version()
         assert now in (stands, wanted)
         seen.add(now == wanted)
         stands = now
-    assert bench.install("1.0", "--keep", "1").code == 0 and bench.version() == "1.0"
-    bench.whole()
-    assert len(list((bench.home / "generations").iterdir())) == 1, "the next run healed it"
+    assert standing.install("1.0", "--keep", "1").code == 0 and standing.version() == "1.0"
+    standing.whole()
+    assert len(list((standing.home / "generations").iterdir())) == 1, "the next run healed it"
 
 
-def test_f02_killed_at_every_call_that_changes_the_disk(bench, tmp_path):
-    bench.install("1.0")
+def test_f02_killed_at_every_call_that_changes_the_disk(standing, tmp_path):
+    """At eight of them, the last ones among them; at all with FUZZ=1."""
     log = tmp_path / "calls"
-    ran = bench.run(*bench.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log)))
-    assert ran.code == 0 and bench.version() == "2.0"
+    ran = standing.run(*standing.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log)))
+    assert ran.code == 0 and standing.version() == "2.0"
     calls = log.read_text().split()
     assert len(calls) > 30 and {"rename", "symlink", "fsync", "unlink", "link"} <= set(calls)
     stands = "2.0"
-    points = sorted(random.Random(11).sample(range(1, len(calls) + 1), 10)) + [len(calls) - n for n in (3, 8, 14)]
+    points = range(1, len(calls) + 1) if FUZZ else random.Random(11).sample(range(1, len(calls) + 1), 5)
+    points = sorted({*points, *(len(calls) - n for n in (3, 8, 14))})  # the last ones publish and clean up
     for at in points:
         wanted = "1.0" if stands == "2.0" else "2.0"
-        bench.run(*bench.argv(wanted, "--keep", "1"), before=COUNTED.format(at=at, after=at % 2, log=""))
-        now = bench.version()
+        standing.run(*standing.argv(wanted, "--keep", "1"), before=COUNTED.format(at=at, after=at % 2, log=""))
+        now = standing.version()
         assert now in (stands, wanted), at
         stands = now
-    assert bench.install("2.0").code == 0
-    bench.whole()
+    assert standing.install("2.0").code == 0
+    standing.whole()
 
 
-@pytest.mark.parametrize("limit", [0, 200, 900, 4096])
-def test_f04_no_room_for_a_file(bench, limit):
+@pytest.mark.parametrize("limit", [0, 200, 900, 4096] if FUZZ else [0, 4096])
+def test_f04_no_room_for_a_file(standing, limit):
     """Writes beyond a size fail, for gpuready and for uv alike."""
-    bench.install("1.0")
     full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
-    ran = bench.install("2.0", before=full)
+    ran = standing.install("2.0", before=full)
     assert ran.code == 2 and "EFBIG" in ran.out + ran.err and "please report" not in ran.err, ran.out + ran.err
-    assert "Traceback" not in ran.err and bench.version() == "1.0"
-    assert len(list((bench.home / "generations").iterdir())) == 1, "what was begun is cleared away"
-    assert bench.install("2.0").code == 0 and bench.version() == "2.0"
+    assert "Traceback" not in ran.err and standing.version() == "1.0"
+    assert len(list((standing.home / "generations").iterdir())) == 1, "what was begun is cleared away"
+    assert standing.install("2.0").code == 0 and standing.version() == "2.0"
 
 
 def test_f04_too_little_room_is_seen_before_anything_is_done(bench):
@@ -97,29 +99,27 @@ def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
     assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
 
 
-@pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
-def test_f06_the_disk_fails_under_us(bench, number, name):
-    bench.install("1.0")
+@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:2])
+def test_f06_the_disk_fails_under_us(standing, number, name):
     bad = (
         "import os, gpuready.system.durable_files as d\nreal = d.sync_disk\n"
         f"def fail(path): raise OSError({number}, os.strerror({number}), path)\nd.sync_disk = fail\n"
     )
-    ran = bench.install("2.0", "--json", before=bad)
-    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
-    assert len(list((bench.home / "generations").iterdir())) == 1
+    ran = standing.install("2.0", "--json", before=bad)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and standing.version() == "1.0"
+    assert len(list((standing.home / "generations").iterdir())) == 1
 
 
-@pytest.mark.parametrize(("number", "name"), [(28, "ENOSPC"), (122, "EDQUOT"), (5, "EIO"), (30, "EROFS")])
-def test_f06_the_disk_fails_under_uv(bench, tmp_path, number, name):
+@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:2])
+def test_f06_the_disk_fails_under_uv(standing, tmp_path, number, name):
     """uv ends its sentences with the number of the error; the real thing, on a disk that is full, is in test_root_install."""
-    bench.install("1.0")
     said = (
         f"error: Failed to install: alpha-2.0-py3-none-any.whl (alpha==2.0)\\n  Caused by: failed (os error {number})"
     )
     fails = instead(tmp_path, f"[ \"$1\" = pip ] && {{ printf '{said}\\n' >&2; exit 2; }}")
-    ran = bench.install("2.0", "--json", before=fails)
-    assert ran.code == 2 and name in json.loads(ran.out)["says"] and bench.version() == "1.0"
-    assert len(list((bench.home / "generations").iterdir())) == 1
+    ran = standing.install("2.0", "--json", before=fails)
+    assert ran.code == 2 and name in json.loads(ran.out)["says"] and standing.version() == "1.0"
+    assert len(list((standing.home / "generations").iterdir())) == 1
 
 
 def test_f23_nothing_of_a_published_generation_is_younger_than_the_last_sync(bench, tmp_path):

@@ -258,17 +258,16 @@ def test_a_poisoned_cache_is_found_by_the_wheel_of_the_lock(bench):
     assert kept.read_text() != EVIL
 
 
-def test_verify_compares_with_the_wheels_of_the_lock(bench):
-    bench.install("1.0")
-    site = bench.site()
-    manifest = (bench.home / "current/gpuready.json").resolve()
-    verify = ["install", "--verify", "-e", str(bench.home), "--json"]
-    whole = told(bench.run(*verify, "--find-links", str(bench.wheels)))
+def test_verify_compares_with_the_wheels_of_the_lock(standing):
+    site = standing.site()
+    manifest = (standing.home / "current/gpuready.json").resolve()
+    verify = ["install", "--verify", "-e", str(standing.home), "--json"]
+    whole = told(standing.run(*verify, "--find-links", str(standing.wheels)))
     assert whole["verdict"] == "intact" and whole["need"]["compared"] == 2 and not whole["notes"]
     _poison_installed(site, manifest)
-    blind = told(bench.run(*verify))
+    blind = told(standing.run(*verify))
     assert blind["verdict"] == "intact" and "0 of 2 packages were compared with the wheels" in blind["notes"][0]
-    seen = told(bench.run(*verify, "--find-links", str(bench.wheels)))
+    seen = told(standing.run(*verify, "--find-links", str(standing.wheels)))
     assert [(fault["kind"], fault["path"].rpartition("/")[2]) for fault in seen["faults"]] == [("changed", "part7.py")]
 
 
@@ -297,8 +296,6 @@ def _poison_installed(site: Path, manifest: Path) -> None:
     [
         "beta-6.0.data/data/pyvenv.cfg",
         "beta-6.0.data/data/bin/python3",
-        "beta-6.0.data/scripts/activate",
-        "beta-6.0.data/data/gpuready.json",
         "_0_gpuready.pth",
         f"beta-6.0.data/data/lib64/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages/_gpuready_generation.py",
     ],
@@ -325,6 +322,7 @@ def test_scripts_that_only_sound_like_it_are_taken(tmp_path):
     assert all(
         map(_is_environment_file, ("bin/python3.13t", "bin/Activate.ps1", f"{site}/~gpuready.pth", "pyvenv.cfg"))
     )
+    assert all(map(_is_environment_file, ("bin/activate", "gpuready.json", f"{site}/_0_gpuready.pth")))
 
 
 def test_sitecustomize_is_noted_like_a_pth_file_that_runs(tmp_path):

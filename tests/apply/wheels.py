@@ -72,11 +72,7 @@ class Bench:
 
     @property
     def env(self) -> dict[str, str]:
-        found = QUIET | {
-            "PYTHONPATH": str(SRC),
-            "UV_CACHE_DIR": str(self.folder / "cache"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        found = QUIET | {"PYTHONPATH": str(SRC), "UV_CACHE_DIR": str(self.folder / "cache")}
         return found | {"UV_OFFLINE": "1", "PIP_CONFIG_FILE": "/dev/null", "TMPDIR": str(self.folder)}
 
     def argv(self, version: str = "1.0", *more: str, home: Path | None = None) -> list[str]:
