@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.system.imports.numpy_abi import leaves_numpy_open
+from gpuready.system.imports.distributions import find_distributions
+from gpuready.system.imports.libraries import Loader
+from gpuready.system.imports.numpy_abi import leaves_numpy_open, list_refused_modules
+from gpuready.system.imports.search_path import SearchPath
 from tests.imports.copies import EnvironmentCopy
 
 NEW, OLD = b"numpy._core._multiarray_umath\0", b"numpy.core._multiarray_umath\0\0"
@@ -68,3 +71,15 @@ def test_a_module_that_nobody_imports_is_a_warning(whole: EnvironmentCopy, tmp_p
 )
 def test_who_says_numpy_two_knows_it(requirement: str, is_open: bool) -> None:
     assert leaves_numpy_open(requirement) is is_open
+
+
+@pytest.mark.parametrize(("version", "is_refused"), [("26.0.1", True), ("25.0.0", False)])
+def test_a_package_that_refuses_numpy_one(tmp_path: Path, version: str, is_refused: bool) -> None:
+    info = tmp_path / f"pyarrow-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pyarrow\nVersion: {version}\n")
+    copy = find_distributions(SearchPath((), [str(tmp_path)]))["pyarrow"][0]
+    loader = Loader(SearchPath((), [str(tmp_path)]), "x86_64", "", "")
+    found = list_refused_modules(copy, ["/site/pyarrow/lib.abi3.so"], [], loader, "1.26.4")
+    assert bool(found) is is_refused
+    assert not list_refused_modules(copy, ["/site/pyarrow/lib.abi3.so"], [], loader, "2.2.6")

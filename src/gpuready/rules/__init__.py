@@ -100,7 +100,7 @@ RULE_MODULES = {
     "PKG043": "pkg.files_differ_from_record",
     "PKG044": "pkg.requirement_not_met",
     "PKG045": "pkg.container_build_stops",
-    "PKG046": "pkg.compiled_for_numpy_one",
+    "PKG046": "pkg.compiled_for_other_numpy",
     "SYS001": "sys.shm_too_small",
     "SYS002": "sys.disk_too_small",
     "SYS003": "sys.os_unsupported",

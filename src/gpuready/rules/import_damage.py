@@ -16,7 +16,12 @@ NEED_KINDS = ("absent", "version")
 NUMPY_KINDS = ("numpy",)
 """Extension modules that were compiled for another numpy: PKG046."""
 REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "python", "library")
-NUMPY_ERRORS = ("numpy.core.multiarray failed to import", "numpy.dtype size changed", "compiled using NumPy 1")
+NUMPY_ERRORS = (
+    "numpy.core.multiarray failed to import",
+    "numpy.dtype size changed",
+    "compiled using NumPy 1",
+    "requires NumPy 2",
+)
 
 
 def roots_of_contract(contract: Contract) -> tuple[str, ...]:

@@ -243,22 +243,20 @@ class Survey:
                 self._report(copy.name, "library", path, fault)
             else:
                 loadable.append(path)
-        self._look_for_numpy_one(copy, loadable, files)
+        self._look_for_other_numpy(copy, loadable, files)
         for path in others:
             if not self._has_variant(path):
                 self._report(copy.name, "python", path, f"an extension module for another Python than {self.minor}")
 
-    def _look_for_numpy_one(self, copy: Distribution, modules: list[str], files: list[str]) -> None:
-        """Report modules that numpy 2 refuses. torch goes on without numpy, and has a rule of its own."""
+    def _look_for_other_numpy(self, copy: Distribution, modules: list[str], files: list[str]) -> None:
+        """Report modules that the installed numpy refuses. torch goes on without numpy, and has a rule of its own."""
         version = self.copies["numpy"][0].get_version() if "numpy" in self.copies else ""
-        if not modules or copy.name == "torch" or not version or not is_satisfied(version, ">=2"):
+        if not modules or copy.name == "torch" or not version:
             return
         from gpuready.system.imports import numpy_abi
 
-        if not any(map(numpy_abi.leaves_numpy_open, copy.list_requirements())):
-            return
-        for path in numpy_abi.list_modules_for_numpy_one(modules, files, self.loader):
-            self._report(copy.name, "numpy", path, f"compiled for numpy 1, and numpy {version} is installed")
+        for path, wants in numpy_abi.list_refused_modules(copy, modules, files, self.loader, version):
+            self._report(copy.name, "numpy", path, f"{wants}, and numpy {version} is installed")
 
     def _has_variant(self, path: str) -> bool:
         """Whether a module has a file for this Python beside one for another."""

@@ -1,7 +1,8 @@
-"""Extension modules that were compiled for numpy 1: beside numpy 2 they do not load.
+"""Extension modules that do not load beside the installed numpy.
 
 Every module that uses numpy's C interface has the code that imports it from numpy's header. That of numpy 1 imports
-``numpy.core._multiarray_umath``, which numpy 2 refuses. That of numpy 2 tries ``numpy._core`` first, and runs with both.
+``numpy.core._multiarray_umath``, which numpy 2 refuses. That of numpy 2 tries ``numpy._core`` first, and runs with both
+unless the package itself refuses numpy 1.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import re
 
 from gpuready.system import elf
 from gpuready.system.host_access import AccessError
-from gpuready.system.imports.requirements import parse_requirement
+from gpuready.system.imports.requirements import is_satisfied, parse_requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from gpuready.system.imports.distributions import Distribution
     from gpuready.system.imports.libraries import Loader
 
 USES_NUMPY = b"module compiled against ABI version 0x"
@@ -24,7 +26,21 @@ KNOWS_NUMPY_TWO = b"numpy._core"
 MAX_FILES = 24
 MAX_BYTES = 96 << 20
 """How much of one distribution is read for a module that uses numpy; its modules are compiled together, so that one tells."""
+REFUSES_NUMPY_ONE = {"pyarrow": ">=26"}
+"""Distributions that refuse numpy 1 when they are imported, and do not require numpy: pyarrow 26 lib.pyx, apache/arrow#50769."""
 TORCH_PREFIXES = ("libtorch", "libc10")
+
+
+def list_refused_modules(
+    copy: Distribution, modules: Sequence[str], files: Sequence[str], loader: Loader, numpy: str
+) -> list[tuple[str, str]]:
+    """Return the extension modules of a distribution that fail beside this numpy, each with what it wants instead."""
+    if not is_satisfied(numpy, ">=2"):
+        refuses = is_satisfied(copy.get_version(), REFUSES_NUMPY_ONE.get(copy.name, "<0"))
+        return [(path, "it takes no numpy before 2") for path in modules] if refuses else []
+    if not any(map(leaves_numpy_open, copy.list_requirements())):
+        return []
+    return [(path, "compiled for numpy 1") for path in list_modules_for_numpy_one(modules, files, loader)]
 
 
 def leaves_numpy_open(requirement: str) -> bool:

@@ -1,8 +1,8 @@
-"""The installed numpy 2 is incompatible with a compiled package.
+"""The installed numpy is incompatible with a compiled package.
 
 ## What it checks
 Whether an extension module of a package that torch or the framework requires was compiled with the headers of numpy 1,
-read from its file, while numpy 2 is installed. It is an error if importing torch or the framework meets it, else a
+read from its file, while numpy 2 is installed; or refuses numpy 1, as pyarrow 26 does, while that is installed. It is an error if importing torch or the framework meets it, else a
 warning. torch itself is checked by PKG021.
 
 ## Why it matters
@@ -10,11 +10,12 @@ The import of that package fails with ``numpy.core.multiarray failed to import``
 indicate binary incompatibility``. Old releases set no upper bound for numpy, so that installers call the pair satisfied.
 
 ## How to fix
-Install a newer release of the package, which is compiled for numpy 2, or numpy below 2 if the package must stay.
+Install a release of the package that takes the installed numpy, or the numpy that the package takes.
 
 ## References
 - NumPy documentation, NumPy 2.0 migration guide, C-API changes
-- pyarrow 14 and numpy 2.2, imported
+- pyarrow 14 and numpy 2.2, and pyarrow 26 and numpy 1.26, imported
+- apache/arrow#50769: pyarrow 26 requires numpy 2
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{visible_gpus.join_names(names)}: {rows[0]['detail']}",
         found=(facts.fact("import.damage"),),
         needs=tuple(
-            Requirement(f"package.{name}", "compiled for numpy 2", cite=_first_path(rows, name)) for name in names
+            Requirement(f"package.{name}", "of the installed numpy", cite=_first_path(rows, name)) for name in names
         ),
         so=f"import {failed['module']} fails" if failed and is_met else f"import {names[0].replace('-', '_')} fails",
-        fix=_fix_steps(facts, names),
+        fix=_fix_steps(facts, names, "before 2" in str(rows[0]["detail"])),
     )
 
 
@@ -74,7 +75,11 @@ def _first_path(rows: list[dict[str, object]], name: str) -> str:
     return next(str(row["path"]) for row in rows if row["distribution"] == name)
 
 
-def _fix_steps(facts: Facts, names: list[str]) -> tuple[FixStep, ...]:
+def _fix_steps(facts: Facts, names: list[str], wants_two: bool) -> tuple[FixStep, ...]:
+    packages = visible_gpus.join_names(names)
+    if wants_two:
+        newer = fix_steps.install_step(facts, "install numpy 2", "numpy>=2")
+        return newer, FixStep(f"or an older {packages}, if another package needs numpy 1")
     upgraded = [word for name in names for word in ("--upgrade-package", name)]
-    newer = fix_steps.install_step(facts, f"install a newer {visible_gpus.join_names(names)}", *upgraded, *names)
+    newer = fix_steps.install_step(facts, f"install a newer {packages}", *upgraded, *names)
     return newer, fix_steps.install_step(facts, "or keep it, and install numpy below 2", "numpy<2")
