@@ -12,7 +12,7 @@ from gpuready.cluster import Rendezvous
 from gpuready.rollcall.hello import Hello, shared_variables
 from gpuready.rollcall.rank_register import RankRegister
 from tests.ranks import world
-from tests.rollcall.meeting import meet, refused, together
+from tests.rollcall.meeting import EARLY_S, meet, refused, together
 
 # -- what they are ------------------------------------------------------------------------------------
 
@@ -27,11 +27,11 @@ from tests.rollcall.meeting import meet, refused, together
     ],
 )
 def test_a48_a50_ranks_that_are_not_alike(more, words):
-    ranks = world(2, MORE=json.dumps({"versions": {"torch": "2.13.0"}}), WINDOW="20")
+    ranks = world(2, MORE=json.dumps({"versions": {"torch": "2.13.0"}}))
     ranks[1] |= {"MORE": json.dumps({"versions": {"torch": "2.13.0"}} | more)}
     answers = meet(*ranks)
     refused(answers, *words)
-    assert all(a["s"] < 5 for a in answers)
+    assert all(a["s"] < EARLY_S for a in answers)
 
 
 @together

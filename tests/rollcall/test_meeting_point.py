@@ -15,16 +15,16 @@ from gpuready.rollcall import _check_master_address, endpoint
 from gpuready.rollcall.client import PATIENCE_SECONDS, RollcallClient
 from gpuready.rollcall.hello import Hello
 from tests.ranks import free_port, world
-from tests.rollcall.meeting import ended, meet, refused, start, together
+from tests.rollcall.meeting import COME_S, EARLY_S, ended, meet, refused, start, together
 
 # -- where they look ----------------------------------------------------------------------------------
 
 
 @together
 def test_a02_a_name_that_does_not_resolve():
-    answers = meet(*[w | {"MASTER_ADDR": "no-such-host.invalid", "WINDOW": 30} for w in world(2)])
+    answers = meet(*[w | {"MASTER_ADDR": "no-such-host.invalid"} for w in world(2)])
     refused(answers, "no-such-host.invalid", code="NET016")
-    assert "/etc/hosts" in answers[1]["said"] and all(a["s"] < 5 + 3 for a in answers)
+    assert "/etc/hosts" in answers[1]["said"] and all(a["s"] < EARLY_S for a in answers)
 
 
 def test_in_kubernetes_a_name_may_appear_late():
@@ -44,7 +44,7 @@ def test_in_kubernetes_a_name_may_appear_late():
 
 @together
 def test_a05_another_port_than_rank_0():
-    ranks = world(2, WINDOW="30")
+    ranks = world(2)
     wrong = free_port()
     ranks[1] |= {"MASTER_PORT": wrong}
     answers = meet(*ranks)
@@ -54,13 +54,13 @@ def test_a05_another_port_than_rank_0():
         f"listens on port {ranks[0]['MASTER_PORT']}",
         code="NET016",
     )
-    assert all(a["s"] < 6 for a in answers)
+    assert all(a["s"] < EARLY_S for a in answers)
 
 
 @together
 def test_a05_jobs_that_start_side_by_side_leave_each_other_alone():
     """A rank that waits for its own late rank 0 must not take that of another job for it."""
-    one, other = world(2, WINDOW="20", GPUREADY_RUN_ID="one"), world(2, WINDOW="20", GPUREADY_RUN_ID="other")
+    one, other = world(2, GPUREADY_RUN_ID="one"), world(2, GPUREADY_RUN_ID="other")
     running = [start(one[0]), start(other[1])]
     time.sleep(3)
     answers = ended([*running, start(one[1]), start(other[0])])
@@ -95,7 +95,7 @@ def test_a06_the_port_is_taken():
     said = refused(
         [answer], f"cannot listen on port {service.port}", f"pid {os.getpid()} of", "listening", code="NET018"
     )
-    assert int(re.search(r"MASTER_PORT=(\d+)", said)[1]) != service.port and answer["s"] < 5
+    assert int(re.search(r"MASTER_PORT=(\d+)", said)[1]) != service.port and answer["s"] < EARLY_S
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_a06_the_port_is_taken():
 )
 def test_a07_a08_something_else_answers(words, said):
     service = Service(words)
-    answer = meet(world(2, service.port)[1] | {"WINDOW": 30})[0]
-    assert not answer["go"] and "something else than rank 0 answers" in answer["said"] and answer["s"] < 7
+    answer = meet(world(2, service.port)[1])[0]
+    assert not answer["go"] and "something else than rank 0 answers" in answer["said"] and answer["s"] < EARLY_S
     assert said in answer["said"] and f"pid {os.getpid()}" in answer["said"]
 
 
@@ -120,8 +120,8 @@ def test_a07_a08_something_else_answers(words, said):
 def test_a09_the_roll_call_of_another_job():
     port = free_port()
     ours, theirs = (
-        world(2, port, GPUREADY_RUN_ID="ours", WINDOW="3"),
-        world(2, port, GPUREADY_RUN_ID="theirs", WINDOW="3"),
+        world(2, port, GPUREADY_RUN_ID="ours", WINDOW=COME_S),
+        world(2, port, GPUREADY_RUN_ID="theirs", WINDOW=COME_S),
     )
     answers = meet(ours[0], theirs[1])
     assert "belongs to run ours of 2 ranks" in answers[1]["said"] and "is of run theirs" in answers[1]["said"]
@@ -130,7 +130,7 @@ def test_a09_the_roll_call_of_another_job():
 
 @together
 def test_a53_a_wrong_token():
-    ranks = world(2, GPUREADY_TOKEN="right", WINDOW="3")
+    ranks = world(2, GPUREADY_TOKEN="right", WINDOW=COME_S)
     assert all(a["go"] for a in meet(*ranks))
     answers = meet(ranks[0], ranks[1] | {"GPUREADY_TOKEN": "wrong"})
     assert "does not take the token" in answers[1]["said"] and answers[0]["said"].count("has another token") == 1
@@ -145,14 +145,13 @@ def test_a04_a_loopback_address_for_several_nodes():
         "LOCAL_RANK": 0,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": free_port(),
-        "WINDOW": 30,
     }
     first = meet(shared | {"RANK": 0})[0]
     said = refused([first], "rank 0 (here, pid", "advertises a loopback address to 2 nodes", code="NET008")
-    assert "MASTER_ADDR" in said and first["s"] < 6
+    assert "MASTER_ADDR" in said and first["s"] < EARLY_S
     other = meet(shared | {"RANK": 1})[0]
     refused([other], "looks for rank 0 on its own host", code="NET008")
-    assert other["s"] < 5
+    assert other["s"] < EARLY_S
 
 
 @together

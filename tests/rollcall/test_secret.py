@@ -28,7 +28,7 @@ TWO_HOSTS = {"local_world_size": 1, "nodes": 2}
 class Job:
     """Rank 0 and rank 1 of a job in threads of this process."""
 
-    def __init__(self, token: str = "", window: float = 3.0, **more) -> None:
+    def __init__(self, token: str = "", window: float = 60.0, **more) -> None:
         self.window, self.token, self.answers, self.running = window, token, {}, {}
         where = {"address": "127.0.0.1", "port": free_port(), "run_id": "job-7"} | ONE_HOST | more
         self.ranks = [Rendezvous(rank, 2, 0, **where) for rank in range(2)]
@@ -54,13 +54,13 @@ class Job:
         return self.answers
 
 
-def greet(port: int, seconds: float = 5.0) -> tuple[socket.socket, dict]:
+def greet(port: int, seconds: float = 60.0) -> tuple[socket.socket, dict]:
     """Connect to rank 0 as anybody can, as soon as it listens."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
             conn = socket.create_connection(("127.0.0.1", port), 1)
-            return conn, client.exchange_greeting(conn, 2.0)
+            return conn, client.exchange_greeting(conn, 60.0)
         except OSError:
             time.sleep(0.02)
     raise AssertionError("rank 0 does not listen")
@@ -72,7 +72,7 @@ def intrude(port: int, token: str = "", **more) -> bytes:
     with conn:
         hello = Hello(**{"rank": 1, "world_size": 2, "host": "evil", "pid": 1, "run_id": "job-7"} | more)
         conn.sendall(wire.encode_message(hello.to_json(), token, greeting["salt"]))
-        conn.settimeout(3)
+        conn.settimeout(60)
         return b"".join(iter(lambda: conn.recv(1 << 16), b""))
 
 
@@ -111,7 +111,7 @@ def test_a_stranger_takes_no_rank_and_stops_no_job(more):
 
 
 def test_a_stranger_learns_nothing():
-    job = Job(window=0.8)
+    job = Job(window=2)
     job.start(0)
     conn, greeting = greet(job.port)
     conn.close()
@@ -121,7 +121,7 @@ def test_a_stranger_learns_nothing():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_the_beacon_tells_another_user_nothing():
-    job = Job(window=1.5)
+    job = Job(window=3)
     job.start(0)
     conn, greeting = greet(job.port)
     conn.close()
@@ -130,7 +130,7 @@ def test_the_beacon_tells_another_user_nothing():
     if not pid:
         os.setuid(65534)
         other = socket.socket(socket.AF_UNIX)
-        other.settimeout(3)
+        other.settimeout(60)
         try:
             other.connect("\0" + name)
             other.sendall(wire.GREETING + b"x\n")
@@ -141,7 +141,7 @@ def test_the_beacon_tells_another_user_nothing():
             os._exit(2)
     assert os.waitpid(pid, 0)[1] == 0
     with beacon.connect_beacon(name) as own:
-        assert client.exchange_greeting(own, 2.0)["token"]
+        assert client.exchange_greeting(own, 60.0)["token"]
     job.end()
 
 
@@ -158,7 +158,7 @@ def test_a_false_rank_0_is_not_joined():
                 conn.recv(999)
                 greeting = {"salt": "s", "name": name, "open": True}
                 conn.sendall(wire.GREETING + wire.encode_message(greeting, "", ""))
-                conn.settimeout(3)
+                conn.settimeout(60)
                 assert conn.recv(999) == b""  # not even its hello
         assert "GPUREADY_TOKEN" in job.end()[1] and "NET018" in job.answers[1]
 
@@ -203,7 +203,7 @@ def test_a_shared_disk_carries_the_secret(other_hosts, monkeypatch):
 def test_a_rank_without_the_shared_disk_is_told(other_hosts, monkeypatch):
     monkeypatch.setattr(job_secret, "is_network_disk", lambda folder: True)
     monkeypatch.setattr(job_secret, "read_secret_file", lambda name: "")
-    job = Job(window=1.5, **TWO_HOSTS)
+    job = Job(window=3, **TWO_HOSTS)
     job.start(0)
     job.start(1)
     assert "asks for the job's secret" in job.end()[1]
@@ -363,7 +363,7 @@ def test_ranks_of_one_torchrun_on_one_host_share_a_secret_without_a_word():
     store_rollcall.SealedStore(store, "").put("gpuready/r/0/hello/1/2", trouble.to_json())
     with ThreadPoolExecutor() as pool:
         attending = [
-            pool.submit(rollcall.attend_over_store, store, one, make_hello(one, {}), window=5.0) for one in ranks
+            pool.submit(rollcall.attend_over_store, store, one, make_hello(one, {}), window=60.0) for one in ranks
         ]
         answers = {rank: job.result() for rank, job in enumerate(attending)}
     assert gone(answers) and job_secret.OPEN_NOTE not in answers[0].notes
@@ -379,7 +379,7 @@ def test_the_word_of_a_job_is_for_its_user_alone():
         name = f"gpuready-word-{beacon._job_key(job)}"
         os.setuid(65534)
         other = socket.socket(socket.AF_UNIX)
-        other.settimeout(3)
+        other.settimeout(60)
         try:
             other.connect("\0" + name)
             os._exit(1 if other.recv(99) else 0)

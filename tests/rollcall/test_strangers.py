@@ -17,18 +17,19 @@ from gpuready import rollcall
 from gpuready.cluster import Rendezvous
 from gpuready.rollcall import wire
 from gpuready.rollcall.hello import Hello, make_hello, parse_hello
+from tests.deadlines import wait_until
 from tests.ranks import free_port, world
-from tests.rollcall.meeting import ended, start, together
+from tests.rollcall.meeting import ended, start, together, wait_for_listener
 from tests.running import SRC
 from tests.simulated_ranks import SimulatedRanks
 
 # -- strangers ----------------------------------------------------------------------------------------
 
 
-def pester(port: int, until: threading.Event) -> int:
+def pester(port: int, until: threading.Event, sent: list[int]) -> None:
     """Connections that send rubbish, too much, nothing, or letter by letter."""
-    draw, sent, kept = random.Random(5), 0, []
-    while not until.is_set():
+    draw, kept = random.Random(5), []
+    while not until.wait(0.003):
         try:
             conn = socket.create_connection(("127.0.0.1", port), 0.5)
             kept.append(conn)
@@ -42,23 +43,23 @@ def pester(port: int, until: threading.Event) -> int:
                 conn.sendall(wire.GREETING + b"x\n" + b' {"rank": "zero"}\n')
             elif kind == 3:
                 conn.sendall(wire.GREETING[:5])
-            sent += 1
+            sent.append(kind)
         except OSError:
             time.sleep(0.01)
         if len(kept) > 100:
             kept.pop(0).close()
     for conn in kept:
         conn.close()
-    return sent
 
 
 def test_a52_rubbish_disturbs_nobody():
-    ranks = world(3, WINDOW="20")
+    ranks = world(3)
     first, stop = start(ranks[0]), threading.Event()
-    time.sleep(0.5)
-    pestering = threading.Thread(target=pester, args=(ranks[0]["MASTER_PORT"], stop))
+    wait_for_listener(ranks[0]["MASTER_PORT"])
+    sent: list[int] = []
+    pestering = threading.Thread(target=pester, args=(ranks[0]["MASTER_PORT"], stop, sent))
     pestering.start()
-    time.sleep(2)
+    assert wait_until(lambda: len(sent) >= 200)
     with open(f"/proc/{first.pid}/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     answers = ended([first, *[start(one) for one in ranks[1:]]])
@@ -76,13 +77,13 @@ def test_a52_a_line_without_end_is_cut_off():
 
     def hold():
         try:
-            rollcall.attend_rollcall(rendezvous, make_hello(rendezvous, {}), window=2)
+            rollcall.attend_rollcall(rendezvous, make_hello(rendezvous, {}), window=4)
         except rollcall.RollcallRefused as no:
             done["said"] = str(no)
 
     holding = threading.Thread(target=hold)
     holding.start()
-    time.sleep(0.3)
+    wait_for_listener(rendezvous.port)
     with (
         socket.create_connection(("127.0.0.1", rendezvous.port), 1) as conn,
         pytest.raises(OSError, match=r"reset|Broken"),
@@ -102,13 +103,13 @@ def test_a51_many_ranks_at_once(count):
         pytest.skip(f"TOO FEW FILES: {hard} may be open")
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     crowd = SimulatedRanks(rendezvous.port, range(1, count), count, "a token")
-    running = threading.Thread(target=lambda: time.sleep(0.2) or crowd.run(30))
+    running = threading.Thread(target=lambda: wait_for_listener(rendezvous.port) or crowd.run(120))
     running.start()
     try:
         mine = Hello(
             0, count, 0, "node-0", 1000, "machine-0", clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"}
         )
-        found = rollcall.attend_rollcall(rendezvous, mine, window=30, token="a token")
+        found = rollcall.attend_rollcall(rendezvous, mine, window=120, token="a token")
         running.join()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
