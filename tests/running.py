@@ -35,7 +35,7 @@ def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, **environ
     return Run(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def call_gpuready(*argv: str, cwd: Path) -> Run:
+def call_gpuready(*argv: str, cwd: Path | None = None, **environment: str) -> Run:
     """Run the command in this process, for questions that are asked dozens of times: a process of its own costs ten times as much.
 
     Disks are asked in a thread: to fork a process as large as this one costs more than the question.
@@ -45,9 +45,10 @@ def call_gpuready(*argv: str, cwd: Path) -> Run:
 
     out, err, before = io.StringIO(), io.StringIO(), Path.cwd()
     threads = mock.patch.object(isolation, "is_single_threaded", return_value=False)
-    os.chdir(cwd)
+    os.chdir(cwd or before)
     try:
-        with threads, mock.patch.dict(os.environ, QUIET, clear=True), redirect_stdout(out), redirect_stderr(err):
+        quiet = mock.patch.dict(os.environ, {**QUIET, **environment}, clear=True)
+        with threads, quiet, redirect_stdout(out), redirect_stderr(err):
             code = run_command_line(argv)
     finally:
         os.chdir(before)

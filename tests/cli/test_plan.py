@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 ON = ("--on", "h100x8", "--no-resolve")
 

@@ -10,8 +10,9 @@ import pytest
 from gpuready.render import bench
 from gpuready.render import json_document as documents
 from gpuready.workflow import prove
+from tests import running
 from tests.render import pages
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 H200 = str(Path(__file__).parents[1] / "machines" / "h200.json")
 
@@ -141,7 +142,5 @@ def test_without_the_template_engine_it_says_so(tmp_path):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "jinja2.py").write_text("raise ImportError('no jinja2 here')")
-    from tests.running import SRC
-
-    run = gpuready("report", "transformers", "--on", "h100", cwd=tmp_path, PYTHONPATH=f"{hidden}:{SRC}")
+    run = running.gpuready("report", "transformers", "--on", "h100", cwd=tmp_path, PYTHONPATH=f"{hidden}:{running.SRC}")
     assert run.code == 2 and "needs the package jinja2" in run.err and run.err.count("\n") == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "how-to" / "add-a-framework.md"

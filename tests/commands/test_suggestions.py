@@ -11,7 +11,7 @@ from gpuready.cli import parser
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request, convert_words
 from gpuready.commands.suggestions import option_words
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 MACHINES = Path(__file__).parents[1] / "machines"
 
