@@ -21,28 +21,38 @@ from gpuready.render.layout import Screen
 from gpuready.workflow import Refused, bench
 from tests import target_environment
 
-TINY = {"size": 16 << 20, "sizes": [1 << 16, 1 << 20], "turns": 3, "pace": {"search": 0.3, "pass": 0.02, "warm": 0.0}}
+TINY = {
+    "quick": True,
+    "size": 16 << 20,
+    "sizes": [1 << 16, 1 << 20],
+    "turns": 3,
+    "pace": {"search": 0.05, "pass": 0.02, "warm": 0.0},
+}
 GPU = [kind.name for kind in bands.list_measures() if kind.device == "cuda"]
-HOST = [kind.name for kind in bands.list_measures() if kind.device != "cuda"]
+HOST = [kind.name for kind in bands.list_measures() if kind.device != "cuda" and kind.group != "collective"]
+RANKS = [kind.name for kind in bands.list_measures() if kind.device != "cuda" and kind.group == "collective"]
 HAS_GPU = os.path.exists("/dev/nvidia0")
 no_gpu = pytest.mark.skipif(HAS_GPU, reason="A GPU IS HERE: what a machine without one says is not seen")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """One whole run of a machine without GPU, with the torch of the target environment."""
-    folder = tmp_path_factory.mktemp("disk")
-    told: list[str] = []
+def measure(names, folder, told):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OMP_NUM_THREADS", "1")  # threads that wait spin
-        found = bench.measure_machine(
+        return bench.measure_machine(
             python=target_environment.python(),
-            only=",".join([*GPU, *HOST]),
+            only=",".join(names),
             folder=str(folder),
             show_progress=lambda *state: told.append(state),
             options=TINY,
         )
-    return found, folder, told
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """One whole run of a machine without GPU, with the torch of the target environment; without ranks, see below."""
+    folder = tmp_path_factory.mktemp("disk")
+    told: list[str] = []
+    return measure([*GPU, *HOST], folder, told), folder, told
 
 
 @no_gpu
@@ -61,7 +71,7 @@ def test_the_numbers_are_of_this_world(run):
     rows = {m.name: m.value for m in run[0].measures}
     assert 1e8 < rows["cpu-matmul"] < 1e14
     assert 1e8 < rows["cpu-memory"] < 1e13
-    assert all(1e5 < rows[name] < 1e13 for name in ("disk-read", "disk-write", "shared-memory", "all-reduce"))
+    assert all(1e5 < rows[name] < 1e13 for name in ("disk-read", "disk-write", "shared-memory"))
 
 
 @no_gpu
@@ -73,8 +83,13 @@ def test_gpu_lines_are_absent_and_not_passed(run):
 
 
 @no_gpu
-def test_collectives_are_measured_by_size(run):
-    sizes = [m.at for m in run[0].measures if m.name == "all-reduce"]
+@pytest.mark.faults
+def test_collectives_are_measured_by_size(tmp_path):
+    """Two ranks import torch, for seconds. That ranks of a proof talk is tested in every run: test_real.py."""
+    measures = measure(RANKS, tmp_path, []).measures
+    assert {m.name for m in measures} == set(RANKS) and {m.verdict for m in measures} <= {"measured", "noisy"}
+    assert all(1e5 < m.value < 1e13 for m in measures)
+    sizes = [m.at for m in measures if m.name == "all-reduce"]
     assert sizes == ["64 KiB, 2 ranks", "1 MiB, 2 ranks"]
 
 
@@ -191,11 +206,11 @@ def test_a_hang_costs_one_measure(told):
 for word in asked:
     if word.startswith("cpu-matmul"):
         row(word, "", ())
-        while True: pass
+        time.sleep(600)
     row(word)
 p.write_verdict("passed")
 """,
-        patience=1.5,
+        patience=3.0,
     )
     assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == ["hung", "measured", "measured"]
 
@@ -360,7 +375,10 @@ def test_a_python_without_torch_measures_what_needs_none(tmp_path):
     told = gpuready(
         "--python", "/usr/bin/python3", "--only", "cpu-memory,shared-memory", "--quick", "-o", str(out), "-q"
     )
-    if "torch" in subprocess.run(["/usr/bin/python3", "-m", "pip", "list"], capture_output=True, text=True).stdout:
+    looked = subprocess.run(
+        ["/usr/bin/python3", "-c", "import importlib.util as u, sys; sys.exit(not u.find_spec('torch'))"]
+    )
+    if looked.returncode == 0:
         pytest.skip("THE SYSTEM'S PYTHON HAS TORCH")
     assert told.returncode == 0, told.stderr
     rows = {row["name"]: row for row in json.loads(out.read_text())["measures"]}

@@ -28,7 +28,7 @@ def environment(folder: Path) -> str:
     """A Python with the target environment's packages behind its own, which are none so far."""
     if not (folder / "bin" / "python").exists():
         subprocess.run([target_environment.python(), "-m", "venv", "--without-pip", str(folder)], check=True)
-        code = "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"
+        code = "import importlib.util as u, os; print(os.path.dirname(os.path.dirname(u.find_spec('torch').origin)))"
         below = subprocess.run([target_environment.python(), "-c", code], capture_output=True, text=True, check=True)
         (site(folder / "bin" / "python") / "patient.pth").write_text(below.stdout)
     return str(folder / "bin" / "python")

@@ -32,9 +32,9 @@ def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def proved(tmp_path_factory):
-    """A job for the CPU: ranks that talk, and a language model in small."""
+    """A job for the CPU: ranks that talk, and what no CPU can do."""
     folder = tmp_path_factory.mktemp("proved")
-    names = ("collectives", "training-step", "fp8")
+    names = ("collectives", "fp8")
     ran = told(folder, *names, "--wants", "cpu", "--json", "-o", str(folder / "evidence.json"))
     assert ran.stdout, ran.stderr
     return ran, json.loads(ran.stdout), folder
@@ -44,13 +44,11 @@ def proof(found: dict, name: str) -> dict:
     return next(p for p in found["evidence"]["proofs"] if p["name"] == name)
 
 
-def test_the_cpu_proofs_run_for_real(proved):
+def test_the_ranks_of_a_proof_talk_for_real(proved):
     _, found, _ = proved
     ranks = proof(found, "collectives")
     assert ranks["verdict"] == "passed" and ranks["hardware"]["ranks"] >= 2
     assert ranks["hardware"]["backend"] == "gloo" and ranks["numbers"]["send_recv_float32_differ"]["value"] == 0
-    step = proof(found, "training-step")["numbers"]
-    assert step["loss_last"]["value"] < 0.5 * step["loss_first"]["value"]
     assert all(p["device"] == "cpu" for p in found["evidence"]["proofs"])
 
 
@@ -59,7 +57,7 @@ def test_what_was_asked_for_and_cannot_run_on_a_cpu_leaves_it_undecided(proved):
     ran, found, _ = proved
     assert found["verdict"] == "undecided" and ran.returncode == 3
     facts = {fact["key"]: fact for fact in found["facts"]}
-    assert facts["can.training-step"]["value"] is True and facts["can.training-step"]["how"] == "run"
+    assert facts["can.collectives"]["value"] is True and facts["can.collectives"]["how"] == "run"
 
 
 def test_the_evidence_is_whole(proved):
@@ -71,13 +69,15 @@ def test_the_evidence_is_whole(proved):
 
 
 def test_ready_is_said_when_all_of_it_ran_and_the_screen_fits(tmp_path):
-    ran = told(tmp_path, "cpu")
+    """A language model in small; the product of matrices is a part of it, and is proved alone by `make faults`."""
+    ran = told(tmp_path, "training-step", "--wants", "cpu")
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "ready: torch" in ran.stdout and "product error" in ran.stdout and "<= 4e-06" in ran.stdout
+    assert "ready: torch" in ran.stdout and "loss" in ran.stdout
     assert all(len(line) <= 80 for line in ran.stdout.splitlines())
     (kept,) = (tmp_path / "cache" / "gpuready" / "proofs").glob("*.json")
     (one,) = json.loads(kept.read_text())["proofs"]
-    assert one["numbers"]["product_error"]["value"] < 4e-6 and one["device"] == "cpu"
+    numbers = one["numbers"]
+    assert numbers["loss_last"]["value"] < 0.5 * numbers["loss_first"]["value"] and one["device"] == "cpu"
 
 
 def test_without_a_gpu_a_gpu_proof_is_absent_and_not_ready(tmp_path):
@@ -95,8 +95,18 @@ def test_every_proof_of_torch_that_a_cpu_has(tmp_path):
     ran = told(tmp_path, "--wants", "cpu", "--json", "--deadline", "900")
     found = json.loads(ran.stdout)
     passed = {p["name"]: p for p in found["evidence"]["proofs"] if p["verdict"] == "passed"}
-    names = {"dataloader", "torch-compile", "flex-attention", "fsdp2", "sdpa", "matmul-int8", "extension-jit-cpu"}
+    names = {
+        "cpu",
+        "dataloader",
+        "torch-compile",
+        "flex-attention",
+        "fsdp2",
+        "sdpa",
+        "matmul-int8",
+        "extension-jit-cpu",
+    }
     if os.uname().machine != "x86_64":
         names.discard("flex-attention")  # torch compiles it for no other processor
     assert names <= set(passed), found["evidence"]
+    assert passed["cpu"]["numbers"]["product_error"]["value"] < 4e-6
     assert passed["dataloader"]["numbers"]["batches_shared"]["value"] == 12

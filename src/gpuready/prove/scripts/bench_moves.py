@@ -19,7 +19,10 @@ def memory_copy_measure(torch, device, quick):
     if not sizes:
         raise NotSupportedHere("less than 256 MiB of the GPU's memory is free")
     clock = BenchClock(torch, device)
-    fitting = max(sizes[1:] or sizes, key=lambda size: _measure_copy(torch, device, clock, size, 0.02)[0])
+    tried = sizes[1:] or sizes
+    fitting = (
+        tried[0] if len(tried) == 1 else max(tried, key=lambda size: _measure_copy(torch, device, clock, size, 0.02)[0])
+    )
     return lambda seconds: _measure_copy(torch, device, clock, fitting, seconds), f"{fitting // MIB} MiB"
 
 
