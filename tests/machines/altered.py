@@ -7,7 +7,7 @@ has no file that nobody put on it.
 from __future__ import annotations
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,14 @@ def tape(name: str = "h200") -> dict[str, Any]:
     return json.loads((HERE / f"{name}.json").read_text())["tape"]
 
 
-@cache
+@lru_cache(maxsize=None, typed=True)  # 1 and True are other questions
 def _named(verb: str, *args: Any) -> str:
     """The key of a question; redaction makes it dear, and every machine asks the same ones."""
     return query_key(verb, *args)
 
 
 def _key(verb: str, *args: Any) -> str:
-    return _named(verb, *args) if all(isinstance(arg, str) for arg in args) else query_key(verb, *args)
+    return _named(verb, *args) if all(isinstance(arg, (str, int, float)) for arg in args) else query_key(verb, *args)
 
 
 class Changes:
@@ -113,8 +113,8 @@ class Altered(ReplayHost):
         if verb == "hostname":
             return self.changes.host
         if verb == "env":
-            return changed[args[0]] if args[0] in changed else self.recording.get(query_key("env", args[0]))
-        kept = {name: value for name, value in self.recording[query_key("environ")].items() if name not in changed}
+            return changed[args[0]] if args[0] in changed else self.recording.get(_key("env", args[0]))
+        kept = {name: value for name, value in self.recording[_key("environ")].items() if name not in changed}
         return kept | {name: value for name, value in changed.items() if value is not None}
 
     def _gone(self, path: str) -> bool:

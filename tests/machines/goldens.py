@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -143,10 +144,22 @@ def screen(one: Report) -> str:
     return check_report.render_check_screen(one, Screen(), elapsed=0.1)
 
 
-def made(name: str) -> tuple[str, str]:
+def made(name: str, frameworks: Sequence[str] = FRAMEWORKS) -> tuple[str, str]:
     """The document of a machine, and the screen of transformers on it."""
-    reports = {framework: report(name, framework) for framework in FRAMEWORKS}
+    reports = {framework: report(name, framework) for framework in frameworks}
     return document(name, reports), screen(reports["transformers"])
+
+
+def by_framework(told: str, frameworks: Sequence[str], every: Sequence[str] = FRAMEWORKS) -> dict[str, Any]:
+    """What a document of all frameworks says of some of them, whatever the order of its rows."""
+    whole = json.loads(told)
+    said: dict[str, list[str]] = {framework: [] for framework in frameworks}
+    for row in whole.pop("says"):
+        who = row.pop("for")
+        for framework in set(frameworks) & set(every if who == "all" else who.split()):
+            said[framework].append(json.dumps(row, ensure_ascii=False))
+    parts = {key: {one: whole[key][one] for one in frameworks} for key in ("verdicts", "holds")}
+    return {**whole, **parts, "says": {framework: sorted(rows) for framework, rows in said.items()}}
 
 
 def paths(name: str) -> tuple[Path, Path]:
