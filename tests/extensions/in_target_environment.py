@@ -1,8 +1,9 @@
-"""Run in a Python with torch: the CPU kernel, compiled on first use, against float64 and against torch's own AdamW."""
+"""Run in a Python with torch: the CPU kernel against float64 and against torch's own AdamW."""
 
 import copy
 import json
 import sys
+import types
 
 sys.path.insert(0, sys.argv[1])
 
@@ -10,6 +11,10 @@ import torch
 
 from gpuready import CPUAdam, extensions
 from gpuready.extensions import adamw_kernels
+
+# torch imports its compiler, for seconds, only to keep it off its optimizers.
+torch._dynamo = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
+torch._dynamo.disable, torch._dynamo.graph_break = (lambda function, *_, **__: function), lambda: None
 
 torch.manual_seed(3)
 told = {}
