@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.apply.build_errors import explain_build_failure
 from gpuready.apply.install_errors import format_os_error
 from gpuready.apply.network_errors import find_host, find_network_cause
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
@@ -30,9 +31,9 @@ def explain_uv_failure(ran: RunResult, what: str) -> str:
             f"uv {what} failed: a package of the lock has no wheel for this machine, and building one runs its code: "
             f"agree with --allow-build, or make a wheel of it first and name its folder with --find-links; {text[:300]}"
         )
-    unreachable = _explain_unreachable(ran.err, what)
-    if unreachable:
-        return unreachable
+    known = explain_build_failure(ran.err) or _explain_unreachable(ran.err, what)
+    if known:
+        return known
     if "No solution found" in ran.err:
         return f"uv {what} failed: {_explain_no_solution(ran.err)}"
     match = re.search(r"os error (\d+)", ran.err)

@@ -7,6 +7,7 @@ is proved.
 
 from __future__ import annotations
 
+from gpuready.apply.build_errors import explain_build_failure
 from gpuready.apply.network_errors import find_host, find_network_cause
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
@@ -115,7 +116,7 @@ def parse_uv_failure(
         source_only = tuple(packages.canonical_package_name(one.partition(" ")[0]) for one in found)
         return InconclusiveResolution(describe_source_only(found), source_only=source_only)
     if "No solution found" not in output:
-        return InconclusiveResolution(_describe_failure(output, names))
+        return InconclusiveResolution(explain_build_failure(text) or _describe_failure(output, names))
     proof = output.partition("No solution found when resolving dependencies")[2]
     if any(phrase in proof for phrase in _MISSING_PHRASES):
         missing = _find_missing_packages(proof)
