@@ -49,7 +49,7 @@ def call_gpuready(*argv: str, cwd: Path | None = None, **environment: str) -> Ru
     try:
         quiet = mock.patch.dict(os.environ, {**QUIET, **environment}, clear=True)
         with threads, quiet, redirect_stdout(out), redirect_stderr(err):
-            code = run_command_line(argv)
+            code = run_command_line(list(argv))
     finally:
         os.chdir(before)
     return Run(code, out.getvalue(), err.getvalue())

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

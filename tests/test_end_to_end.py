@@ -1,4 +1,7 @@
-"""The real command, as a user runs it: live, recorded, imagined, and given nonsense."""
+"""The real command, as a user runs it: live, recorded, imagined, and given nonsense.
+
+What is asked in dozens of ways is asked in the process of the test.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.running import QUIET, SRC, gpuready
+from tests.running import QUIET, SRC, call_gpuready, gpuready
 
 MACHINES = Path(__file__).parent / "machines"
 H200 = str(MACHINES / "h200.json")
@@ -102,27 +105,27 @@ def test_the_same_recording_gives_the_same_report():
 
 
 def test_ignoring_needs_a_reason_and_shows_it():
-    assert gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001").code == 2
-    ran = gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001=cuda-compat is mounted")
+    assert call_gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001").code == 2
+    ran = call_gpuready("check", "transformers", "--on", OLD, "--ignore", "DRV001=cuda-compat is mounted")
     assert ran.code in (0, 3) and "cuda-compat is mounted" in ran.out
 
 
 def test_strict_counts_warnings():
-    lenient = gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q")
-    strict = gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q", "--strict")
+    lenient = call_gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q")
+    strict = call_gpuready("check", "transformers", "--on", OLD, "--driver", "580.95.05", "-q", "--strict")
     assert lenient.code != 1 and strict.code == 1 and "SYS001" in strict.out
 
 
 def test_since_it_worked():
-    ran = gpuready("check", "transformers", "--on", OLD, "--since", H200)
+    ran = call_gpuready("check", "transformers", "--on", OLD, "--since", H200)
     assert "580.159.04 -> 550.144.03" in ran.out and "DRV001: holds -> error" in ran.out
-    assert gpuready("diff", H200, OLD).code == 1
-    assert gpuready("diff", H200, H200).out == "nothing changed\n"
+    assert call_gpuready("diff", H200, OLD).code == 1
+    assert call_gpuready("diff", H200, H200).out == "nothing changed\n"
 
 
 @pytest.mark.parametrize("form", ["sarif", "junit"])
 def test_for_other_tools(form):
-    ran = gpuready("check", "transformers", "--on", OLD, "--format", form)
+    ran = call_gpuready("check", "transformers", "--on", OLD, "--format", form)
     assert ran.code == 1 and "DRV001" in ran.out
     assert ran.out.startswith({"sarif": "{", "junit": "<?xml"}[form])
 
@@ -151,7 +154,7 @@ def test_for_other_tools(form):
     ],
 )  # fmt: skip
 def test_machines_that_do_not_exist_yet(argv, code, fires):
-    ran = gpuready("check", *argv, "--json")
+    ran = call_gpuready("check", *argv, "--json")
     found = json.loads(ran.out)
     errors = [f["code"] for f in found["findings"] if f["severity"] == "error"]
     assert (ran.code, set(fires) - set(errors)) == (code, set()), errors
@@ -231,7 +234,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
 def test_nonsense_gets_one_sentence_and_exit_2(argv, says, tmp_path):
     files = bad_files(tmp_path)
     words = [str(files[w[1:-1]]) if w.startswith("{") else w for w in argv]
-    ran = gpuready(*words)
+    ran = call_gpuready(*words)
     assert ran.code == 2 and ran.out == ""
     assert says in ran.err and "Traceback" not in ran.err
     assert len(ran.err) < 700
@@ -320,7 +323,7 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
     ],
 )
 def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
-    ran = gpuready("check", *argv, "--json")
+    ran = call_gpuready("check", *argv, "--json")
     found = json.loads(ran.out)
     assert ran.code == code, codes(found)
     assert fires is None or fires in codes(found), [u["code"] for u in found["unstated"]]
@@ -338,7 +341,7 @@ def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):
     ],
 )
 def test_nonsense_what_ifs_are_refused(argv, says):
-    ran = gpuready("check", "transformers", *argv)
+    ran = call_gpuready("check", "transformers", *argv)
     assert ran.code == 2 and ran.out == "" and says in ran.err, ran.err
 
 
@@ -351,7 +354,7 @@ def test_a_recording_of_the_wrong_kind_is_refused(key, value, tmp_path):
         if fact["key"] == key:
             fact["value"] = value
     (tmp_path / "m.json").write_text(json.dumps(data))
-    ran = gpuready("check", "transformers", "--on", str(tmp_path / "m.json"))
+    ran = call_gpuready("check", "transformers", "--on", str(tmp_path / "m.json"))
     assert ran.code == 2 and key in ran.err and "must be of type" in ran.err
 
 

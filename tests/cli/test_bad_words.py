@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.running import gpuready
+from tests.running import call_gpuready as gpuready
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 from gpuready.render import env
-from tests.running import SRC, gpuready
+from tests.running import SRC
+from tests.running import call_gpuready as gpuready
 
 SHELLS = ("bash", "fish", "docker", "slurm", "systemd")
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/proc/self/no-home", "LC_ALL": "C.UTF-8"}
