@@ -74,6 +74,21 @@ def test_an_extra_of_this_version_replaces_that_of_the_borrowed_contract(contrac
     assert wants(pinned, "package.reel") == [(">=4", "wants=long"), (">=4", "")]
 
 
+def test_of_several_extras_that_pin_torch_the_one_of_its_name_counts(contract):
+    lines = ["torch>=1.13.1; extra == 'torch'", "torch==2.1.0; extra == 'torch-npu'"]
+    assert (">=1.13.1", "") in wants(with_metadata_pins(contract, "1.9", lines, None), "package.torch")
+    others = ["torch==2.0; extra == 'rocm'", "torch==2.1.0; extra == 'torch-npu'"]
+    assert not [
+        want for want in wants(with_metadata_pins(contract, "1.9", others, None), "package.torch") if not want[1]
+    ]
+
+
+def test_advice_of_another_version_does_not_narrow_what_the_metadata_takes(contract):
+    narrow = contract.replace(needs=(*contract.needs, Requirement("package.oar", "<=1.11", "", "recommended", "code")))
+    assert wants(with_metadata_pins(narrow, "1.9", ["torch", "oar>=0.30"], None), "package.oar") == [(">=0.30", "")]
+    assert ("<=1.11", "") in wants(with_metadata_pins(narrow, "1.9", [], None), "package.oar")
+
+
 def test_what_is_borrowed_only_advises_and_says_so(contract):
     pinned = with_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     borrowed = [n for n in pinned.needs if n.key == "gpu.capability"]

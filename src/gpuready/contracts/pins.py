@@ -52,9 +52,14 @@ def merge_metadata_pins(
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
     pins += _pins_behind_extras(contract, pins)
+    pinned = {pin.key for pin in pins if not pin.when and pin.key.startswith("package.")}
     replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
     extras = {pin.extra for pin in parsed}
-    kept = [need for need in contract.needs if not _is_in_metadata(need, replaced, extras if parsed else None)]
+    kept = [
+        need
+        for need in contract.needs
+        if not _is_in_metadata(need, replaced, extras if parsed else None) and (need.when or need.key not in pinned)
+    ]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(
         version=version,
@@ -86,11 +91,22 @@ def _is_own_pin(need: Requirement) -> bool:
 
 
 def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list[Requirement]:
-    """Return pins behind an extra as unconditional ones, for packages that the contract always requires (torch)."""
+    """Return pins behind an extra as unconditional ones, for packages that the contract always requires (torch).
+
+    Where extras differ (torch of any kind, and that of one accelerator), the one of the package's own name counts.
+    """
     always = {n.key for n in contract.needs if n.level == "required" and not n.when}
     plain = {pin.key for pin in pins if not pin.when}
-    behind = [pin.replace(when="") for pin in pins if pin.when and pin.want != "*" and pin.key in always - plain]
-    return list(dict.fromkeys(behind))
+    behind: dict[str, list[Requirement]] = {}
+    for pin in pins:
+        if pin.when and pin.want != "*" and pin.key in always - plain:
+            behind.setdefault(pin.key, []).append(pin)
+    chosen = []
+    for key, found in behind.items():
+        own = [pin for pin in found if wanted_words(pin.when) == [key.removeprefix("package.")]]
+        if len({pin.want for pin in own or found}) == 1:
+            chosen.append((own or found)[0].replace(when=""))
+    return chosen
 
 
 def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | None) -> bool:
