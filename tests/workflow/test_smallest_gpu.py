@@ -7,12 +7,12 @@ from gpuready.workflow.fit import fit_job
 
 
 def test_the_smallest_gpu_is_the_first_of_all_that_fit():
-    result = fit_job(["llama-3.2-3b"], {}, on="rtx4090")
-    every = fit_job(["llama-3.2-3b"], {}, every=True)
+    result = fit_job(["llama-3.2-1b"], {}, on="rtx3060")
+    every = fit_job(["llama-3.2-1b"], {}, every=True)
     first = next(place for place in every.gpus if place.verdict == "fits")
     assert result.verdict == "does not fit" and result.smallest_gpu is not None
     assert result.smallest_gpu.memory == first.memory
-    shown = str(gpuready.fit("llama-3.2-3b", on="rtx4090"))
+    shown = str(gpuready.fit("llama-3.2-1b", on="rtx3060"))
     assert f"smallest GPU that it fits as it is: {result.smallest_gpu.name} (" in shown
 
 
