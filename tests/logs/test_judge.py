@@ -227,3 +227,16 @@ def test_the_reason_stands_before_a_raise_of_the_programs_own():
     assert raised.cause == "hub-unreachable"
     called = diagnose_logs([[(reason + frames.format("check(rows)")).encode()]], look=False)
     assert called.cause == "not-environment"
+
+
+def test_a_source_file_of_the_users_that_does_not_compile_is_no_environment():
+    site = "/v/lib/python3.12/site-packages/torch/utils/cpp_extension.py"
+    text = (
+        "{}/main.cpp:2:49: error: 'b' was not declared in this scope\nninja: build stopped: subcommand failed.\n"
+        'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in <module>\n    load_inline("add", code)\n'
+        f'  File "{site}", line 2910, in _run_ninja_build\n    raise RuntimeError(message) from e\n'
+        "RuntimeError: Error building extension 'add'\n"
+    )
+    own = diagnose_logs([[text.format("/home/me/.cache/torch_extensions/add").encode()]], look=False)
+    other = diagnose_logs([[text.format("/v/lib/python3.12/site-packages/lib/csrc").encode()]], look=False)
+    assert (own.cause, other.cause) == ("not-environment", "extension-build-failed")

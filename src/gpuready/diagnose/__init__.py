@@ -14,7 +14,14 @@ from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
 from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
-from gpuready.diagnose.origin import USER, calling_frames, find_origin, is_users_own, names_environment
+from gpuready.diagnose.origin import (
+    USER,
+    calling_frames,
+    find_origin,
+    find_users_source,
+    is_users_own,
+    names_environment,
+)
 from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
@@ -141,6 +148,9 @@ def _unexplained_suspects(
     summary: LogSummary, lookup: Lookup, order: EventOrder, others: Sequence[CauseSuspect], symbols: SymbolTable
 ) -> list[CauseSuspect]:
     """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
+    source = find_users_source(summary) if all(other.strength == "clue" for other in others) else None
+    if source is not None:
+        return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=source)]
     for number in order.unexplained_exceptions():
         conflict = _find_conflict(summary, number, symbols) or find_import_conflict(summary.failures[number])
         if conflict:

@@ -171,8 +171,9 @@ class EventOrder:
     def is_raised_after(self, number: int, seen: Sequence[PatternMatch]) -> bool:
         """Whether a program gives up by a ``raise`` of its own right after what it logged: that is the reason."""
         failure = self.summary.failures[number]
-        is_raised = bool(failure.frames) and failure.frames[-1].code.startswith("raise ")
-        gaps = (failure.number - m.line.number for m in seen if m.line.source == failure.source)
+        frame = failure.frames[-1] if failure.frames else None
+        is_raised = frame is not None and frame.code.startswith("raise ") and not frame.is_library
+        gaps = (failure.number - m.line.number for m in seen if m.failure is None and m.line.source == failure.source)
         return is_raised and any(0 < gap <= MAX_GAP for gap in gaps)
 
     def may_be_environment(self, number: int) -> bool:

@@ -271,6 +271,13 @@ def _is_called_by_user(failure: LoggedException) -> bool:
     return USER in packages and all(package == packages[0] for package in packages[: packages.index(USER)])
 
 
+def find_users_source(summary: LogSummary) -> int | None:
+    """The exception with which a compiler refused a source file of the user's."""
+    numbers = range(len(summary.failures))
+    compiled = (number for number in numbers if find_origin(summary.failures[number]).kind == "compiler")
+    return next((number for number in compiled if _is_users_source(summary, number)), None)
+
+
 def _is_users_source(summary: LogSummary, number: int) -> bool:
     """Whether a compiler refused a source file of the user's: the user's file asked for the build, none of a package is at fault."""
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]

@@ -127,6 +127,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return VersionConflict(package, REMOTE_CODE, complaint.symbol)
     if caller == USER:
         return _conflict_with_script(complaint, find_spans)
+    if caller == package and complaint.kind == "attribute" and complaint.owner.endswith("Config"):
+        return VersionConflict(package, SAVED, complaint.symbol)
     if caller in ("", package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
