@@ -26,6 +26,7 @@ TESTS = {
     "mcp": ("tests/mcp", "tests/workflow/test_fencing.py"),
     "archives and wheels": ("tests/apply/test_audit.py", "tests/apply/test_bundle.py", "tests/faults/test_hostile_packages.py"),
     "readers": ("tests/fuzz", "tests/containers/test_expansion_bounds.py", "tests/faults/test_hostile_places.py"),
+    "environments, recordings and projects of a stranger": ("tests/faults/test_hostile_environments.py",),
     "install, killed": ("tests/apply/test_kill.py",),
     "projects and indexes": ("tests/apply/test_project_config.py", "tests/apply/test_two_users.py"),
     "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py"),

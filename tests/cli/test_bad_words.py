@@ -41,6 +41,9 @@ def folder(tmp_path):
         ("fix trl --yes --only ,,", "--only names no code"),
         ("fix nonsense --yes", "there is no contract for 'nonsense'"),
         ("mcp --python gone", "--python gone: there is no such file or folder"),
+        ("bench --quick -o d", "cannot write d: is a directory"),
+        ("prove matmul-fp8 -o gone/x.json", "cannot write gone/x.json: no such file or directory"),
+        ("fleet drift --hosts a.invalid -o words.txt/x", "cannot write words.txt/x: not a directory"),
         ("diagnose random.bin", "cannot read random.bin: it is binary data, not a log"),
     ],
 )

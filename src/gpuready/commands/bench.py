@@ -48,11 +48,12 @@ _SHOWN = {
 def run(request: Request) -> Result:
     from gpuready.render import bench as render
     from gpuready.render import json_results
-    from gpuready.workflow import bench, save_text_file
+    from gpuready.workflow import bench, require_writable, save_text_file
 
     if request.has_switch("list"):
         rows = bench.list_measures()
         return Result(rows, json_results.render_measures_json, render.render_measure_list)
+    require_writable(request.get_option("output"))
     if request.get_option("job") is not None:
         return _run_job(request)
     if request.get_option("bench") is not None:

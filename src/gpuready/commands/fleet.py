@@ -46,8 +46,9 @@ _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
-    from gpuready.workflow import fleet
+    from gpuready.workflow import fleet, require_writable
 
+    require_writable(request.get_option("output"))
     reach = _parse_reach(request)
     served = fleet.serve_torchrun_rank(reach)
     if served is not None:

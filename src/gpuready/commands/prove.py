@@ -58,7 +58,9 @@ def run(request: Request) -> Result:
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
     from gpuready.model import EXIT_CODES, worst_verdict
     from gpuready.render import check_report, notebook
+    from gpuready.workflow import require_writable
 
+    require_writable(request.get_option("output"))
     session = request.session
     is_shown = session.is_command_line and not request.has_switch("quiet")
     is_shown = is_shown and (session.is_live or not request.has_switch("json"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from gpuready.system import elf
-from gpuready.system.files import error_reason
+from gpuready.system.files import error_reason, open_regular
 from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
@@ -39,7 +39,7 @@ def _read_fatbin_section(path: str) -> bytes:
     if size > MAX_SECTION_BYTES:
         raise AccessError(f"{SECTION} has {size} bytes")
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
             # The size comes from the file and is not trusted: allocate no more than the file has.
             there = max(os.fstat(file.fileno()).st_size - start, 0)
             return os.pread(file.fileno(), min(size, there), start) if there else b""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from stat import S_ISDIR, S_ISLNK
 
+from gpuready.system.files import open_regular
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +33,7 @@ def leads_outside(path: str, root: str) -> bool:
 
 def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
     """SHA-256 of a file in hex; OSError where it cannot be read."""
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
         return hash_descriptor(file.fileno(), beat)
 
 
@@ -50,7 +52,7 @@ def hash_descriptor(fd: int, beat: Callable[[], None] = lambda: None) -> str:
 def read_text_file(path: str, limit: int = 64 << 20) -> str | None:
     """Text of a file; None where it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with open(path, encoding="utf-8", errors="replace", newline="", opener=open_regular) as file:
             return file.read(limit)
     except (OSError, ValueError):
         return None
@@ -73,7 +75,7 @@ def read_wheel_record(wheel: str, limit: int = 64 << 20) -> str | None:
     from zipfile import BadZipFile, ZipFile
 
     try:
-        with ZipFile(wheel) as file:
+        with open(wheel, "rb", opener=open_regular) as opened, ZipFile(opened) as file:
             name = next(name for name in file.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
             with file.open(name) as member:
                 return member.read(limit).decode("utf-8", "replace")
@@ -86,7 +88,7 @@ def unpacked_wheel_size(wheel: str) -> tuple[int, int] | None:
     from zipfile import BadZipFile, ZipFile
 
     try:
-        with ZipFile(wheel) as file:
+        with open(wheel, "rb", opener=open_regular) as opened, ZipFile(opened) as file:
             members = file.infolist()
     except (OSError, BadZipFile, ValueError):
         return None

@@ -88,6 +88,16 @@ def _read_regular_file(path: str, limit: int, tail: bool) -> bytes:
         os.close(fd)
 
 
+def open_regular(path: str, flags: int) -> int:
+    """An ``opener`` for open(): OSError for a pipe or a device, which could block, never end, or change."""
+    if S_ISREG(os.stat(path).st_mode):
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        if S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    raise OSError(22, "not a regular file", path)
+
+
 def _none_if_absent(look: Callable[[str], T], path: str) -> T | None:
     """Apply a function to a path; None where nothing is there, AccessError on any other error."""
     try:

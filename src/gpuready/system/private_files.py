@@ -34,6 +34,21 @@ def save_atomically(path: str, text: str, private: bool = False) -> None:
         os.close(folder_fd)
 
 
+def require_writable(path: str) -> None:
+    """AccessError, with the reason, where save_atomically could not write a file here. Writes nothing."""
+    folder, name = os.path.split(path)
+    try:
+        folder_fd = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _replaceable_mode(name, folder_fd)
+            if not os.access(".", os.W_OK | os.X_OK, dir_fd=folder_fd):
+                raise AccessError("permission denied")
+        finally:
+            os.close(folder_fd)
+    except (OSError, ValueError) as error:
+        raise AccessError(_failure_reason(error)) from None
+
+
 def _failure_reason(error: Exception) -> str:
     return error_reason(error) if isinstance(error, OSError) else "not a path"
 

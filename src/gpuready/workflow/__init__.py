@@ -270,6 +270,17 @@ def save_text_file(path: str, text: str, private: bool = False) -> None:
         raise Refused(f"cannot write {path}: {error}") from None
 
 
+def require_writable(path: str | None) -> None:
+    """Refused where a file that is named for the answer cannot be written: said before the work, not after it."""
+    from gpuready.system import private_files
+
+    try:
+        if path is not None and path != "-":
+            private_files.require_writable(path)
+    except system.AccessError as error:
+        raise Refused(f"cannot write {path}: {error}") from None
+
+
 def utc_timestamp() -> str:
     import time
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.libraries import Loader
@@ -333,7 +334,7 @@ def _describe_cut(row: tuple[str, str, str]) -> tuple[str, str, str]:
     is_cut = int(found) * 2 < int(rest)
     if not is_cut:
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 is_cut = file.read()[-1:] != b"\n"
         except OSError:
             return row

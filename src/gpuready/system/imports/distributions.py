@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports.requirements import canonical_name
 from gpuready.system.imports.search_path import read_lines
 
@@ -94,7 +95,7 @@ def split_metadata_name(entry: str) -> tuple[str, str]:
 def read_headers(info: str) -> list[tuple[str, str]]:
     for path in (f"{info}/METADATA", f"{info}/PKG-INFO", info):
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 text = file.read(MAX_METADATA_BYTES)
         except OSError:
             continue
@@ -119,7 +120,7 @@ def _egg_requirements(info: str) -> list[str]:
 def read_record(path: str) -> Iterator[RecordRow]:
     """Yield the Python files and libraries of a RECORD: ``torch/__init__.py,sha256=abc,1234``."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             text = file.read(MAX_RECORD_BYTES).decode("utf-8", "replace")
     except OSError:
         return
@@ -186,7 +187,7 @@ def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, 
         if not wanted or kind not in hashlib.algorithms_guaranteed:
             continue
         try:
-            with open(f"{site}/{name}", "rb") as file:
+            with open(f"{site}/{name}", "rb", opener=open_regular) as file:
                 found = (
                     hashlib.file_digest(file, kind)
                     if hasattr(hashlib, "file_digest")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports.package_source import module_name
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ def _with_parents(name: str) -> list[str]:
 def _list_imports(name: str, path: str) -> Iterator[str]:
     """Yield what a module imports; of ``from a import b``, both ``a`` and ``a.b``."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
             text = file.read()
     except OSError:
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports.extension_names import extension_kind
 
 TYPE_CHECKING = False
@@ -208,7 +209,7 @@ class ModuleFinder:
         if not names or not path.endswith(".so"):
             return []
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 data = file.read(MAX_SCANNED_BYTES)
         except OSError:
             return []

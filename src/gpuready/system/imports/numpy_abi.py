@@ -11,6 +11,7 @@ import os
 import re
 
 from gpuready.system import elf
+from gpuready.system.files import open_regular
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports.requirements import is_satisfied, parse_requirement
 
@@ -83,7 +84,7 @@ def is_for_numpy_one(path: str) -> bool | None:
         place = elf.locate_section(path, ".rodata")
         if place is None:
             return None
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             file.seek(place[0])
             data = file.read(min(place[1], MAX_BYTES))
     except (OSError, AccessError):

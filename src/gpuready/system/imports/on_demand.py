@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import os
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.source_names import CALLS, catches, evaluate_condition, suppresses
 
@@ -46,7 +47,7 @@ def _is_as_recorded(copy: Distribution, relative: str) -> bool:
 def _imports(site: str, source: str, name: str, stem: str, error: str, minor: str) -> bool:
     """Whether a source imports the module when it is imported itself; one that cannot be read or parsed may."""
     try:
-        with open(f"{site}/{source}", "rb") as file:
+        with open(f"{site}/{source}", "rb", opener=open_regular) as file:
             data = file.read()
         if stem.encode() not in data:
             return False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system.files import open_regular
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -68,7 +70,7 @@ class SearchPath:
 
 def read_lines(path: str) -> list[str]:
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read(MAX_HOOK_BYTES).decode("utf-8", "replace").splitlines()
     except OSError:
         return []

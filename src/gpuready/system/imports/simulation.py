@@ -10,6 +10,7 @@ import ast
 import gc
 import sys
 
+from gpuready.system.files import open_regular
 from gpuready.system.imports.module_finder import ModuleFinder
 from gpuready.system.imports.source_names import (
     catches,
@@ -176,7 +177,7 @@ class Simulation:
     def _parse(self, path: str) -> tuple[ast.Module | None, str]:
         """Parse a source. One that is whole and that this Python cannot parse is for a newer Python: taken as it is."""
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 data = file.read()
             text = data.decode("utf-8", "replace")
             short = None if self.finder.is_suspect(path) else _parse_short(text)
