@@ -29,10 +29,10 @@ def wheels() -> dict[str, bytes]:
             wheel, _, member = name.partition("/")
             if wheel not in zips:
                 zips[wheel] = zipfile.ZipFile(made.setdefault(wheel, io.BytesIO()), "w", zipfile.ZIP_DEFLATED)
-                zips[wheel].writestr("filler.bin", FILLER)
+                zips[wheel].writestr("filler.bin", FILLER, zipfile.ZIP_STORED)
             zips[wheel].writestr(member, kept.read(name))
     for one in zips.values():
-        one.writestr("more.bin", FILLER)
+        one.writestr("more.bin", FILLER, zipfile.ZIP_STORED)
         one.close()
     return {name: body.getvalue() for name, body in made.items()}
 

@@ -143,27 +143,32 @@ def test_a_build_that_is_only_named_is_added_only_when_it_is_accepted(refresh, r
     assert (last["variant"], last["confirmed"], last["arch"][-1]) == ("cu134", False, "12.0")
 
 
-@pytest.mark.parametrize(
-    ("was", "wrong", "key", "says"),
-    [
-        ('nccl = "2.30.7"', 'nccl = "2.30.6"', "torch/2.14.1/nccl", "was 2.30.6"),
-        ('"3.14t", "3.15"', '"3.14t"', "torch/2.15.0/python", "index says 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t"),
-        ("d0f2af8b", "00000000", "torch/2.15.0/commit", "index says d0f2af8b"),
-        ('default = "cu132"', 'default = "cu130"', "torch/2.15.0/default", "was cu130"),
-        ('pypi_aarch64 = "cuda"', 'pypi_aarch64 = "cpu"', "torch/2.14.1/pypi_aarch64", "index says cuda"),
-        ('triton = "~=3.9.0"', 'triton = "~=3.8.0"', "torch/2.15.0/triton", "was ~=3.8.0"),
-    ],
-)
-def test_a_difference_is_shown_and_a_row_is_never_overwritten_unasked(refresh, room, was, wrong, key, says):
+WRONG = [
+    ('nccl = "2.30.7"', 'nccl = "2.30.6"', "torch/2.14.1/nccl", "was 2.30.6"),
+    ('"3.14t", "3.15"', '"3.14t"', "torch/2.15.0/python", "index says 3.11 3.12 3.13 3.14 3.14t 3.15 3.15t"),
+    ("d0f2af8b", "00000000", "torch/2.15.0/commit", "index says d0f2af8b"),
+    ('default = "cu132"', 'default = "cu130"', "torch/2.15.0/default", "was cu130"),
+    ('pypi_aarch64 = "cuda"', 'pypi_aarch64 = "cpu"', "torch/2.14.1/pypi_aarch64", "index says cuda"),
+    ('triton = "~=3.9.0"', 'triton = "~=3.8.0"', "torch/2.15.0/triton", "was ~=3.8.0"),
+]
+"""What stands in the file, what is put in its place, the key of the difference, and what is said of it."""
+
+
+def test_a_difference_is_shown_and_a_row_is_never_overwritten_unasked(refresh, room):
+    """All of them in one file, so that two runs show and mend them; one that is not accepted stays."""
     path = room / "torch.toml"
     true = path.read_text()
-    assert was in true
-    path.write_text(true.replace(was, wrong, 1))
+    for was, wrong, _, _ in WRONG:
+        assert was in true
+        path.write_text(path.read_text().replace(was, wrong, 1))
     _, said, _ = refresh("--deep", "--write", "--only", "torch")
-    line = next(line for line in said.splitlines() if line.startswith(f"  {key}: "))
-    assert says in line and "(PyPI metadata of torch-" in line and wrong in path.read_text()
-    refresh("--deep", "--write", "--only", "torch", "--accept", key)
-    assert loads(path.read_text())["torch"] == loads(true)["torch"]
+    for _, wrong, key, says in WRONG:
+        line = next(line for line in said.splitlines() if line.startswith(f"  {key}: "))
+        assert says in line and "(PyPI metadata of torch-" in line and wrong in path.read_text(), key
+    kept, *accepted = WRONG
+    refresh("--deep", "--write", "--only", "torch", *(word for row in accepted for word in ("--accept", row[2])))
+    text = path.read_text()
+    assert kept[1] in text and loads(text.replace(kept[1], kept[0]))["torch"] == loads(true)["torch"]
 
 
 def test_the_arch_list_of_the_wheel_is_held_against_the_row(refresh, room):
