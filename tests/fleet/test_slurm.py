@@ -81,7 +81,7 @@ def fleet(only: str = "", **environ: str) -> SlurmTransport:
     return SlurmTransport(system.LiveHost(), "t1", node_list=only, python=sys.executable, environ=environ)
 
 
-def asked(transport: SlurmTransport, nodes: list, deadline: float = 20.0) -> dict:
+def asked(transport: SlurmTransport, nodes: list, deadline: float = 60.0) -> dict:
     answers: dict = {}
 
     def heard(answer):

@@ -183,7 +183,7 @@ class Slurm:
                 process.wait()
 
 
-def _until(true: object, otherwise: str, seconds: float = 20.0) -> None:
+def _until(true: object, otherwise: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():  # type: ignore[operator]
         if time.monotonic() > deadline:

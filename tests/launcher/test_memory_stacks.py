@@ -32,7 +32,7 @@ for function in (stand_here, hold_gil, wéird):
     if not pid:
         threading.Thread(target=background, daemon=True).start()
         function()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while function.__name__ not in "".join(reader.read_stacks(pid, True)) and time.monotonic() < deadline: time.sleep(0.02)
     os.kill(pid, 19)
     print(*reader.read_stacks(pid, True), sep="\\n")
@@ -55,7 +55,7 @@ def test_the_stacks_of_a_process_that_cannot_answer(python, tmp_path):
     if version.stdout.strip() != "True":
         pytest.skip("ranks run Python 3.8 or newer")
     (tmp_path / "t.py").write_text(SCRIPT, encoding="utf-8")
-    done = subprocess.run([python, str(tmp_path / "t.py"), str(SRC)], capture_output=True, text=True, timeout=90)
+    done = subprocess.run([python, str(tmp_path / "t.py"), str(SRC)], capture_output=True, text=True, timeout=240)
     assert "Error" not in done.stderr, done.stderr[-800:]
     for line, name in ((7, "stand_here"), (9, "hold_gil"), (11, "wéird")):
         assert f'line {line} in {name}\n  File "{tmp_path}/t.py", line' in done.stdout, done.stdout
@@ -68,7 +68,7 @@ def test_a_program_of_its_own_and_one_that_is_no_python():
     child = subprocess.Popen([sys.executable, "-c", code])
     other = subprocess.Popen(["sleep", "60"])
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while "in load" not in "".join(reader.read_stacks(child.pid, False)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -94,11 +94,11 @@ def test_what_moves_and_what_does_not(kind):
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
     try:
         assert process.stdout is not None and process.stdout.readline()
-        time.sleep(0.6)
+        time.sleep(0.3)
         watch = RankWatch(process.pid, False, StackReader(), time.monotonic())
         watch.look(time.monotonic())
         watch.look(time.monotonic())  # what the first look was new to
-        time.sleep(0.8)
+        time.sleep(0.5)
         state, seconds, still, ran, roamed, waits = watch.look(time.monotonic())
         assert (still == 0.0) == moves and not waits and state and seconds >= 0.0, (still, ran, roamed)
     finally:
