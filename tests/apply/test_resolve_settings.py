@@ -135,3 +135,11 @@ def test_a_folder_that_is_none_is_refused(world, tmp_path, folder, monkeypatch):
     (tmp_path / "a,b").mkdir()
     with pytest.raises(ValueError, match="--find-links"):
         resolve_plan(world, plan(), contract(), find_links=(folder,))
+
+
+def test_wheels_for_the_macos_that_torch_needs_are_taken(world, index):
+    """uv resolves for macOS 13 where nothing else is said, and torch's wheels are for 14."""
+    index.add("plume", "1.0", tag="py3-none-macosx_14_0_arm64")
+    asked = contract(need("plume", "*"))
+    found = resolve_plan(world, default(platform="aarch64-apple-darwin"), asked)
+    assert row(found, "plume").version == "1.0"

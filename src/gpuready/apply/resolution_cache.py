@@ -34,7 +34,9 @@ def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvS
     from hashlib import sha256
 
     environment = unredacted_variables(host)
-    uv_variables = sorted(f"{name}={value}" for name, value in environment.items() if name.startswith(("UV_", "SSL_")))
+    uv_variables = sorted(
+        f"{name}={value}" for name, value in environment.items() if name.startswith(("UV_", "SSL_", "MACOSX_"))
+    )
     env = sorted(f"{name}={value}" for name, value in settings.env.items())
     parts = [
         *request,

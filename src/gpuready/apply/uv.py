@@ -40,6 +40,7 @@ _DEFAULT_VARIABLES = {
     "UV_HTTP_CONNECT_TIMEOUT": "5",
     "UV_NO_PROGRESS": "1",
     "NO_COLOR": "1",
+    "MACOSX_DEPLOYMENT_TARGET": "14.0",  # for plans for a Mac: torch's wheels need it, and uv would take macOS 13
 }
 """Defaults for uv unless the user sets them."""
 

@@ -81,9 +81,18 @@ def _parse_counted(text: str) -> tuple[dict[str, Any], int]:
 
 
 def _find_device(name: str) -> dict[str, Any] | None:
+    name = _strip_mac_model(name) or name
     return gpus.find_gpu(name) or next(
         (row for row in load_catalog("accelerators")["product"] if _device_key(row, name) in _product_keys(row)), None
     )
+
+
+def _strip_mac_model(name: str) -> str:
+    """Return the chip of a Mac: ``MacBook Pro M3 Max`` -> ``m3 max``; empty for a Mac without its chip."""
+    import re
+
+    mac = r"(?:apple\s+)?(?:mac\s?book(?:\s(?:pro|air))?|mac\s?(?:studio|mini|pro)|imac|mac|apple\s+silicon)"
+    return re.sub(rf"^{mac}\b[\s,(]*(?:with\s+)?(?:an?\s+)?(?:apple\s+)?", "", name.strip().lower()).strip(" )")
 
 
 def _product_keys(row: dict[str, Any]) -> set[str]:
@@ -123,6 +132,8 @@ def _model_word(row: dict[str, Any]) -> str:
 
 def _describe_unknown_name(text: str) -> str:
     text = text[:80]
+    if not _strip_mac_model(text) or _plain(text) == "mps":
+        return f"{text} does not say which chip the Mac has; write for example --on m3-max"
     for row in load_catalog("accelerators")["instance"]:
         if text.casefold() == row["cloud_name"]:
             return f"{text} is a machine of a cloud; its GPUs are named --on {row['machine']}"

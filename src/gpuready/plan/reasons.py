@@ -192,6 +192,8 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
         and "os.glibc" not in space.platform.facts
     ):
         plan_notes.append("operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)")
+    if system == "darwin" and "os.release" not in space.platform.facts:
+        plan_notes.append("planned for macOS 14 or newer, which torch's wheels need")
     return (*plan_notes, *list_unseen_facts(space.platform))
 
 
