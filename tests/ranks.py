@@ -48,6 +48,9 @@ def run(job):
     running, results = {}, [None] * len(job["ranks"])
     for number, spec in enumerate(job["ranks"]):
         time.sleep(spec.get("delay", 0))
+        latest = time.monotonic() + 60
+        while not all(map(os.path.exists, spec.get("after", ()))) and time.monotonic() < latest:
+            time.sleep(0.02)
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         begun = time.monotonic()
         pid = os.fork()
@@ -115,7 +118,7 @@ class Ranks:
     def run(
         self, *each: dict, code: str = LAUNCH.format(arguments=""), timeout: float = 300, **everyone: str
     ) -> list[Rank]:
-        """Start a rank for each set of variables; ``_code``, ``_delay``, ``_limits``, ``_script`` and ``_whole`` are none."""
+        """Start a rank for each set of variables; ``_code``, ``_after`` (files), ``_delay``, ``_limits``, ``_script`` and ``_whole`` are none."""
         shared = {
             "OMP_NUM_THREADS": "1",
             "GPUREADY_HOSTNAME": "here",
@@ -125,7 +128,7 @@ class Ranks:
         ranks = []
         for own in each:
             told = {"code": own.get("_code", code)} | {
-                k[1:]: v for k, v in own.items() if k in ("_delay", "_limits", "_script", "_whole")
+                k[1:]: v for k, v in own.items() if k in ("_after", "_delay", "_limits", "_script", "_whole")
             }
             variables = {
                 k: str(v) for k, v in (shared | everyone | own).items() if not k.startswith("_") and v is not None

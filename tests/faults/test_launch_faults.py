@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ OWN = 2.5
 
 def slack() -> float:
     """How much longer everything takes beside other tests; `make faults` holds the deadlines themselves, where nothing else runs."""
-    return max(2.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return max(4.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]:
@@ -60,33 +61,33 @@ def test_a17_a_link_local_address_needs_its_interface(ranks):
 
 
 def test_a18_a_rank_is_missing(ranks):
-    found = ranks.run(*world(3)[:2], GPUREADY_START_WINDOW="2")
-    told(found, "2 of 3 ranks came within 2 s", "missing: rank 2", within=2 + LATE, codes="NET016")
+    found = ranks.run(*world(3)[:2], GPUREADY_START_WINDOW="5")
+    told(found, "2 of 3 ranks came within 5 s", "missing: rank 2", within=5 + LATE, codes="NET016")
 
 
 def test_a21_a25_a_rank_that_ends_or_hangs_before_it_calls(ranks):
     """Without a launcher nobody sees its end; the window does."""
-    each = world(3, GPUREADY_START_WINDOW="2")
+    each = world(3, GPUREADY_START_WINDOW="5")
     found = ranks.run(each[0], each[1] | {"_code": "raise SystemExit(7)"}, each[2])
     assert found[1].code == 7
-    told([found[0], found[2]], "missing: rank 1", within=2 + LATE)
+    told([found[0], found[2]], "missing: rank 1", within=5 + LATE)
 
 
 def test_a28_world_sizes_differ(ranks):
-    each = world(2, GPUREADY_START_WINDOW="30")
+    each = world(2)
     each[1] |= {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}
     told(ranks.run(*each), "rank 1 (here, pid", "believes that there are 3 ranks", codes="NET006")
 
 
 def test_a29_a_rank_outside_the_world_stops_all(ranks, seen):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     found = ranks.run(each[0], each[1] | {"RANK": 5, "_delay": 0.5})
     text = told(found, "RANK is 5 and WORLD_SIZE 2")[0]
     seen("A29", "on all ranks", text.strip(), max(found[0].seconds - 0.5, found[1].seconds))
 
 
 def test_a30_a31_two_processes_are_one_rank(ranks):
-    each = world(3, GPUREADY_START_WINDOW="20")
+    each = world(3)
     for twin in (0, 1):
         found = ranks.run(each[0], each[1], each[twin])
         text = told(found, f"two processes claim to be rank {twin}", codes="NET006")[0]
@@ -140,9 +141,9 @@ def test_a34_a_node_list_of_another_length(ranks):
 def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     """A bare store of torch, as a job leaves it behind; the holder is named."""
     port = free_port()
-    left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(4)"
+    left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(9)"
     each = world(2, port, GPUREADY_START_WINDOW="4")
-    found = ranks.run({"_code": left}, each[0] | {"_delay": 0.3}, each[1])
+    found = ranks.run({"_code": left}, each[0] | {"_delay": 1.5}, each[1])
     text = told(
         [found[1]], f"cannot listen on port {port}", f"pid {found[0].pid} of", f"kill {found[0].pid}", codes="NET018"
     )[0]
@@ -150,23 +151,42 @@ def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     told([found[2]], "something else than rank 0 answers", f"pid {found[0].pid} of", within=4 + LATE)
 
 
-def test_a09_the_store_of_another_job_that_has_begun(ranks, seen):
+WAIT = """
+import atexit, os, time
+def mark(name):
+    open(os.path.join(os.environ["MARKS"], name), "w").close()
+def wait_for(*names):
+    end = time.monotonic() + 60
+    while not all(os.path.exists(os.path.join(os.environ["MARKS"], name)) for name in names) and time.monotonic() < end:
+        time.sleep(0.02)
+"""
+STAY = WAIT + LAUNCH.format(arguments="") + "\nmark(f'begun-{world.rank}')\nwait_for('over')\n"
+LATER = WAIT + "atexit.register(mark, 'over')\n" + LAUNCH.format(arguments="")
+"""A job that goes on until one has ended that starts when the first has begun."""
+
+
+def when_begun(folder: Path) -> dict:
+    """A rank that starts when both ranks of the first job have begun."""
+    return {"_code": LATER, "_after": [str(folder / f"begun-{rank}") for rank in range(2)]}
+
+
+def test_a09_the_store_of_another_job_that_has_begun(ranks, seen, tmp_path):
     port = free_port()
-    stay = LAUNCH.format(arguments="") + "\nimport time; time.sleep(5)"
-    first = world(2, port, GPUREADY_RUN_ID="first", _code=stay)
-    found = ranks.run(*first, world(2, port, GPUREADY_RUN_ID="second", _delay=1.0)[1])
+    first = world(2, port, GPUREADY_RUN_ID="first", _code=STAY)
+    second = world(2, port, GPUREADY_RUN_ID="second")[1]
+    found = ranks.run(*first, second | when_begun(tmp_path), MARKS=str(tmp_path))
     assert [one.code for one in found[:2]] == [0, 0]
     text = told(
-        [found[2]], f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}", within=7
+        [found[2]], f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}", within=10
     )[0]
     seen("A09", "whose store it is", text.strip(), found[2].seconds)
 
 
 STORE = """
 import datetime, os, time, torch.distributed as d
-s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=20), False)
+s = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=60), False)
 """
-AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7", "GPUREADY_START_WINDOW": "20"}
+AGENT = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "job7"}
 """The store of torchrun's agent, and the variables that tell ranks of it."""
 
 
@@ -174,7 +194,7 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
     """torchrun's store may outlive a job; the hellos of the earlier one are no ranks of this one."""
     port = free_port()
     store, under = STORE.format(port=port), AGENT
-    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=20))\ns.get('over{at}')\n"
+    waiting = "import torch.distributed as d, datetime\ns = d.TCPStore('127.0.0.1', {port}, None, False, datetime.timedelta(seconds=60))\ns.get('over{at}')\n"
     first = [
         one | {"_code": waiting.format(port=port, at=0) + LAUNCH.format(arguments="")}
         for one in world(2, port, **under)
@@ -183,7 +203,7 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
         one | {"_code": waiting.format(port=port, at=1) + LAUNCH.format(arguments="")}
         for one in world(2, port, **under)
     ]
-    steps = "s.set('over0', '1')\nfor rank in '01':\n    while os.path.exists(f\"/proc/{s.get('pid' + rank).decode()}\"): time.sleep(0.02)\ns.set('over1', '1')\nend = time.monotonic() + 20\nwhile s.add('told', 0) < 2 and time.monotonic() < end: time.sleep(0.02)\n"
+    steps = "s.set('over0', '1')\nfor rank in '01':\n    while os.path.exists(f\"/proc/{s.get('pid' + rank).decode()}\"): time.sleep(0.02)\ns.set('over1', '1')\nend = time.monotonic() + 60\nwhile s.add('told', 0) < 2 and time.monotonic() < end: time.sleep(0.02)\n"
     for one in first:
         one["_code"] += "import os\ns.set('pid' + os.environ['RANK'], str(os.getpid()))\n"
     for one in again:
@@ -200,19 +220,18 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
     )
 
 
-def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks):
+def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks, tmp_path):
     """What rank 0 has answered the others is no answer for a second process of the same rank."""
     port = free_port()
-    stay = LAUNCH.format(arguments="") + "\nimport time; time.sleep(4)"
-    each = world(2, port, _code=stay, **AGENT)
-    store = STORE.format(port=port) + "time.sleep(8)"
-    found = ranks.run({"_code": store}, *each, each[1] | {"_delay": 2.0})
+    each = world(2, port, _code=STAY, **AGENT)
+    store = WAIT + STORE.format(port=port) + "wait_for('over'); time.sleep(1)"
+    found = ranks.run({"_code": store}, *each, each[1] | when_begun(tmp_path), MARKS=str(tmp_path))
     assert [one.code for one in found[:3]] == [0, 0, 0], found
     told([found[3]], "is too many: rank 1 of this job is rank 1 (here", f"pid {found[2].pid}", codes="NET006")
 
 
 def test_a37_an_interface_that_is_not_there(ranks):
-    each = world(2, GLOO_SOCKET_IFNAME="eth77", GPUREADY_START_WINDOW="20")
+    each = world(2, GLOO_SOCKET_IFNAME="eth77")
     told(ranks.run(*each), "GLOO_SOCKET_IFNAME=eth77", "lo", codes="NET001")
 
 
@@ -227,7 +246,7 @@ def test_a47_too_few_files(ranks):
 
 
 def test_a48_another_torch(ranks):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     each[1] |= {"_code": "import torch; torch.__version__ = '2.12.1'\n" + LAUNCH.format(arguments="")}
     told(
         ranks.run(*each),
@@ -241,13 +260,13 @@ def test_a48_another_torch(ranks):
 
 
 def test_a49_another_variable(ranks):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     each[1] |= {"NCCL_PROTO": "Simple"}
     told(ranks.run(*each), "the variable NCCL_PROTO differs between ranks: (not set) on rank 0, Simple on rank 1")
 
 
 def test_a50_another_script(ranks, tmp_path):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     for one in each:
         script = tmp_path / f"train-{one['RANK']}.py"
         script.write_text(f"# {one['RANK']}\n")
@@ -256,13 +275,13 @@ def test_a50_another_script(ranks, tmp_path):
 
 
 def test_another_seed_is_no_silent_launch(ranks):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     each[1] |= {"_code": LAUNCH.format(arguments="seed=7")}
     told(ranks.run(*each), "the seed differs between ranks: 1024 on rank 0, 7 on rank 1")
 
 
 def test_a_device_that_one_rank_does_not_have_stops_all(ranks):
-    each = world(2, GPUREADY_START_WINDOW="20")
+    each = world(2)
     each[1] |= {"_code": LAUNCH.format(arguments="device='cuda'")}
     told(ranks.run(*each), "rank 1 (here, pid", "cannot start: ", "torch has no cuda here", codes="GPU001")
 
@@ -297,11 +316,11 @@ def test_b05_b06_b07_a_rank_that_changes_data_is_named(ranks, case):
 
 def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
     asleep = (
-        "import time\nfrom gpuready.runtime import group\ngroup.JobGroup.verify_group = lambda *_: time.sleep(3.5)\n"
+        "import time\nfrom gpuready.runtime import group\ngroup.JobGroup.verify_group = lambda *_: time.sleep(8)\n"
         + LAUNCH.format(arguments="")
     )
-    short = "from gpuready.runtime import group_proof\ngroup_proof.PROOF_S = 1\n" + LAUNCH.format(arguments="")
-    each = world(3, GPUREADY_START_WINDOW="2", _code=short)
+    short = "from gpuready.runtime import group_proof\ngroup_proof.PROOF_S = 3\n" + LAUNCH.format(arguments="")
+    each = world(3, GPUREADY_START_WINDOW="5", _code=short)
     each[1] |= {"_code": asleep}
     found = ranks.run(*each)
-    told([found[0], found[2]], "rank 1 did not come to the first collective", within=2 + LATE, codes="NET014")
+    told([found[0], found[2]], "rank 1 did not come to the first collective", within=5 + LATE, codes="NET014")
