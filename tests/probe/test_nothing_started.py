@@ -20,7 +20,7 @@ from gpuready.workflow.refusal import Refused
 from tests.probe.fakes import Fake
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
-EXECUTING_FLAGS = {"run_python", "import", "trace", "fix"}
+EXECUTING_FLAGS = {"run_python", "run_import", "trace", "fix"}
 READ_ONLY_TOOLS = ("check", "plan", "env")
 
 
@@ -195,4 +195,5 @@ def test_no_read_only_tool_and_no_page_offers_to_start_anything():
         assert not EXECUTING_FLAGS & set(tool.input_schema["properties"]), tool.name
     for command in WEB_COMMANDS:
         assert not EXECUTING_FLAGS & {one.name for one in query_parameters(command).values()}, command
-    assert "run_python" in load_command("check").parameters
+    known = {name for command in ("check", "fit", "plan") for name in load_command(command).parameters}
+    assert known >= EXECUTING_FLAGS, "by the names that they have"
