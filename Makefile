@@ -103,7 +103,7 @@ golden: $(VENV)/.tested
 
 # The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
 docs: $(VENV)/.tested
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every command of README, tutorial and how-to pages, in order, install and run included; minutes, and a network. PAGES_RUN=tutorial takes a part.
 # What is run smaller or not at all, and why: tests/docs_commands.toml. `make test` parses them all.
