@@ -255,7 +255,7 @@ def xid(number, line="", pci="0000:3b:00.0"):
     return {"xid": number, "pci": pci, "line": line or f"NVRM: Xid (PCI:0000:3b:00): {number}, pid=7"}
 
 
-@pytest.mark.parametrize("number", [48, 64, 74, 79, 95, 119, 120])
+@pytest.mark.parametrize("number", [48, 64, 74, 79, 95, 119, 120, 136, 144, 145, 146, 149, 150, 155, 156, 158])
 def test_numbers_that_speak_of_hardware(number):
     found = judged("SYS021", {"kernel.xids": (xid(number),)})
     assert found.severity == "error" and f"Xid {number} on 0000:3b:00.0" in found.says
@@ -269,6 +269,20 @@ def test_programs_never_speak_against_the_gpu(number):
 def test_what_the_gpu_has_mended_is_a_warning():
     assert judged("SYS021", {"kernel.xids": (xid(63), xid(94))}).severity == "warning"
     assert judged("SYS021", {"kernel.xids": (xid(63), xid(95))}).severity == "error"
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("144, SAW_MVB Nonfatal XC0 i0 Link 00 (0x00000001 0x00000008 0x00000000 0x00000000)", "warning"),
+        ("144, SAW_MVB Fatal XC0 i0 Link 00 (0x00000001 0x00000002 0x00000000 0x00000000)", "error"),
+        ("149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x00000000 0x00000000)", "error"),
+        ("147, TREX Nonfatal XC0 i0 Link 00 (0x00000001 0x00000001 0x00000000 0x00000000)", "warning"),
+    ],
+)
+def test_nvlink_lines_say_themselves_whether_they_are_fatal(line, severity):
+    found = judged("SYS021", {"kernel.xids": (xid(int(line[:3]), f"NVRM: Xid (PCI:0000:3b:00): {line}"),)})
+    assert found.severity == severity and "WORKFLOW_NVLINK5_ERR" in found.fix[0].does
 
 
 def test_a_reset_that_is_due_and_one_that_was_done():

@@ -2,9 +2,10 @@
 
 ## What it checks
 NVRM Xid lines since the machine was booted and the driver loaded that indicate hardware: 48, 95 and 140 (memory),
-64 (row remapping), 74 (NVLink), 79 (GPU fell off the bus), 119 and 120 (GSP), 143 (initialisation), 154 (recovery
-required). They are errors. It is a warning if only 63 and 94 are present, which the GPU repairs itself. The
-present state comes before old lines: it is a warning as well if NVML reports that no recovery is due, if the
+64 (row remapping), 74, 136, 144 to 150 and 155 (NVLink), 79 (GPU fell off the bus), 119 and 120 (GSP), 143
+(initialisation), 154 (recovery required), 156 (a part was retired), 158 (fatal timeout). They are errors. It is a
+warning if only 63 and 94 are present, which the GPU repairs itself, or what NVIDIA says to go on after (147, 148,
+157, and lines of 144 to 150 that say Nonfatal). The present state comes before old lines: it is a warning as well if NVML reports that no recovery is due, if the
 driver logged so later, if no uncorrected memory error is counted any more, or if the GPU is not used here. Xids
 that a faulty program causes (13, 31, 43, 45) are ignored. A log that may not be read is a gap.
 
@@ -85,7 +86,7 @@ def _requirements(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[
 
 def _is_open(facts: Facts, rows: list[dict[str, Any]], row: dict[str, Any], known: dict[str, Any]) -> bool:
     """Return whether nothing shows that a fault is repaired, or is none of a GPU used here."""
-    if known["level"] != "error":
+    if known["level"] != "error" or (known.get("mild") and known["mild"] in str(row.get("line", ""))):
         return False
     after = rows[next(i for i, one in enumerate(rows) if one is row) + 1 :]
     if any(_is_all_clear(later) and later.get("pci") == row.get("pci") for later in after):
