@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -62,15 +63,20 @@ HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "PKG041", "PKG042"
 """Rules whose broken example only another machine, framework, environment or job helps."""
 
 
+@cache
+def mended_example(rule):
+    """A rule's contract, its broken world, what mends it, and the report afterwards."""
+    agreed, known = example(rule), world(rule)
+    found = mended(known, agreed)
+    return agreed, known, found, judge_of(agreed)(found.facts)
+
+
 # -- every rule's own broken world ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", LOOKED, ids=lambda rule: rule.CODE)
 def test_what_can_be_turned_off_is(rule):
-    agreed = example(rule)
-    known = world(rule)
-    found = mended(known, agreed)
-    again = judge_of(agreed)(found.facts)
+    agreed, known, found, again = mended_example(rule)
     errors = codes(again, ("error",)) - trusted(found)
     assert bool(errors) == (found.plan.verdict == "impossible")
     assert bool(errors) == (rule.CODE in HOPELESS), f"{errors} left by {[s.does for s in found.plan.steps]}"
@@ -81,10 +87,8 @@ def test_what_can_be_turned_off_is(rule):
 
 @pytest.mark.parametrize("rule", LOOKED, ids=lambda rule: rule.CODE)
 def test_no_step_is_there_for_nothing(rule):
-    agreed = example(rule)
-    known = world(rule)
-    found = mended(known, agreed)
-    left = codes(judge_of(agreed)(found.facts)) - trusted(found)
+    agreed, known, found, again = mended_example(rule)
+    left = codes(again) - trusted(found)
     for change in found.changes:
         rest = [one for one in found.changes if one is not change]
         still = {code for one in rest for code in one.trusts}

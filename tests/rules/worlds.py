@@ -87,11 +87,15 @@ H100 = {
     "system.shm": 1 << 40,
 }
 """A healthy machine with one H100 and a torch that fits it."""
+HEALTHY = {key: Fact(key, value, f"source of {key}") for key, value in H100.items()}
 
 
 def facts(values, **gaps) -> Facts:
     """Facts of these values; a keyword (``gpu_count="why"``) puts a gap in the place of one."""
-    known = {key: Fact(key, value, f"source of {key}") for key, value in values.items()}
+    known = {
+        key: HEALTHY[key] if key in H100 and value is H100[key] else Fact(key, value, f"source of {key}")
+        for key, value in values.items()
+    }
     for name, why in gaps.items():
         key = name.replace("__", "-").replace("_", ".", 1)
         known[key] = Fact(key, None, gap=why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
-from gpuready.model.memo import cache
+from gpuready.model.memo import cache, lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def _package_rows() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in load_catalog("packages")["package"]}
 
 
+@lru_cache(4096)
 def canonical_package_name(name: str) -> str:
     """Normalise a distribution name: ``Flash_Attn`` -> ``flash-attn``."""
     return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
@@ -82,6 +83,7 @@ def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:
     return version is not None and versions.satisfies_specifier(version, specifier)
 
 
+@lru_cache(4096)
 def split_requirement(requirement: str) -> tuple[str, str]:
     """Split ``trl>=0.25`` into ``("trl", ">=0.25")``; an empty specifier accepts every version."""
     at = min((i for i, letter in enumerate(requirement) if letter in "<>=!~[(; \t"), default=len(requirement))

@@ -8,6 +8,7 @@ something and found nothing passes, and the keys it read are its evidence.
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
+from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +84,14 @@ def judge(
 
 
 def _rule_applies(rule: Rule, facts: Facts) -> bool:
-    looked_for = tuple({key.partition(".")[0] + "." for key in rule.READS if key.startswith(COMMAND_FACT_PREFIXES)})
+    looked_for = _command_families(tuple(rule.READS))
     return not looked_for or any(f.key.startswith(looked_for) for f in facts)
+
+
+@cache
+def _command_families(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the prefixes, among these keys, of facts that only a command collects."""
+    return tuple({key.partition(".")[0] + "." for key in keys if key.startswith(COMMAND_FACT_PREFIXES)})
 
 
 def _judge_rule(rule: Rule, facts: Facts, contract: Contract, options: Options | None) -> Any:

@@ -8,6 +8,7 @@ specifiers for text that is a version, comparisons with an optional unit for num
 from __future__ import annotations
 
 from gpuready.model import sizes
+from gpuready.model.memo import lru_cache
 from gpuready.model.versions import is_version, satisfies_specifier, split_clause
 from gpuready.model.want_text import describe_want as describe_want
 
@@ -64,6 +65,7 @@ def parse_quantity(text: str) -> float:
     return size
 
 
+@lru_cache(4096)
 def _split_choices(want: str) -> list[list[str]]:
     choices = [[c.strip() for c in choice.split(",")] for choice in want.split("|")]
     if not all(clause for clauses in choices for clause in clauses):

@@ -46,6 +46,7 @@ def _is_pep440_version(text: str) -> bool:
     return True
 
 
+@lru_cache(8192)
 def compare_versions(a: str, b: str) -> int:
     """-1, 0 or 1. Local parts (``+cu128``) are ignored. ValueError where either is not a version."""
     left, right = parse_plain_release(a), parse_plain_release(b)
@@ -105,6 +106,7 @@ def _pad_releases(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ..
     return a + (0,) * (width - len(a)), b + (0,) * (width - len(b))
 
 
+@lru_cache(4096)
 def _parse_public_version(text: str) -> Any:
     from packaging.version import InvalidVersion, Version
 
@@ -129,6 +131,7 @@ def major_version(text: str) -> int:
     return parse_release(text)[0]
 
 
+@lru_cache(1024)
 def major_minor(text: str) -> tuple[int, int]:
     """``"12.4.127"`` -> ``(12, 4)``."""
     numbers = (*parse_release(text), 0)
