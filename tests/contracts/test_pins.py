@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.contracts import with_metadata_pins
+from gpuready.contracts.pins import replace_patch_pins
 from gpuready.model import Contract, Requirement
 
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
@@ -86,6 +87,20 @@ def test_advice_of_another_version_does_not_narrow_what_the_metadata_takes(contr
     narrow = contract.replace(needs=(*contract.needs, Requirement("package.oar", "<=1.11", "", "recommended", "code")))
     assert wants(with_metadata_pins(narrow, "1.9", ["torch", "oar>=0.30"], None), "package.oar") == [(">=0.30", "")]
     assert ("<=1.11", "") in wants(with_metadata_pins(narrow, "1.9", [], None), "package.oar")
+
+
+def test_a_patch_of_a_line_is_judged_by_its_own_metadata(contract):
+    rows = (
+        Requirement("package.oar", ">=2026.10.9", "", "required", "boat 2026.10.9 METADATA:21"),
+        Requirement("package.rope", ">=2.9", "", "required", "boat/code.py:4"),
+        Requirement("package.oar", ">=9", "wants=row", "required", "boat 2026.10.9 METADATA:22"),
+    )
+    pinned = replace_patch_pins(contract.replace(needs=rows), "2026.10.7", ["oar>=2026.10.7", "rope>=1", "oar<2027"])
+    assert [(need.want, need.cite.partition(" ")[0]) for need in pinned.needs] == [
+        (">=2026.10.7,<2027", "METADATA"),
+        (">=2.9", "boat/code.py:4"),
+        (">=9", "boat"),
+    ]
 
 
 def test_what_is_borrowed_only_advises_and_says_so(contract):

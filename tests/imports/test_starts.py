@@ -66,3 +66,15 @@ def test_a_start_fails_on_paper_where_it_fails_for_real(tmp_path, name):
     kinds = [row["kind"] for row in traced["rows"]]
     assert kinds == (["start"] if real else [])
     assert bool(plain["rows"]) >= bool(real)  # the quick look may ask for the long one, and must where the start fails
+
+
+def test_a_file_of_two_distributions_is_as_either_recorded_it(tmp_path):
+    lay_out(tmp_path, {"kite/deep/wing.py": "import json\nVALUE = 1\n"})
+    record = tmp_path / "kite-1.0.dist-info" / "RECORD"
+    record.write_text(record.read_text().replace("kite/deep/wing.py,,22", "kite/deep/wing.py,,99"))
+    assert [row["kind"] for row in survey(tmp_path)["rows"]] == ["short"]
+    other = tmp_path / "kite_parts-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: kite-parts\nVersion: 1.0\n")
+    (other / "RECORD").write_text("kite/deep/wing.py,,22\n")
+    assert survey(tmp_path)["rows"] == []

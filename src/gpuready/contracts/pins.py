@@ -80,6 +80,28 @@ def add_metadata_pins(
     return contract.replace(needs=(*pins, *kept))
 
 
+def replace_patch_pins(
+    contract: Contract, version: str, requires_dist: Sequence[str], environment: Mapping[str, str] | None = None
+) -> Contract:
+    """Return a line's contract with the installed patch's pins where the contract has those of another patch's metadata."""
+    cite = f"METADATA of {contract.distribution or contract.framework} {version}"
+    found: dict[str, list[str]] = {}
+    for pin in (_parse_requirement(text, environment) for text in requires_dist):
+        if pin is not None and pin.applies and not pin.extra and pin.specifier:
+            found.setdefault(f"package.{pin.name}", []).append(pin.specifier)
+    own = {key: _normalize_specifier(",".join(dict.fromkeys(specifiers))) for key, specifiers in found.items()}
+    needs = [
+        need.replace(want=own[need.key], cite=cite)
+        if need.key in own
+        and not need.when
+        and "METADATA" in need.cite
+        and own[need.key] != _normalize_specifier(need.want)
+        else need
+        for need in contract.needs
+    ]
+    return contract.replace(needs=tuple(needs))
+
+
 def without_package_pins(contract: Contract) -> Contract:
     """Return a contract without its unconditional pins on packages other than torch: each patch states its own."""
     kept = [n for n in contract.needs if n.when or n.level != "required" or not _is_own_pin(n)]

@@ -49,7 +49,7 @@ def choose_contract(facts: Facts, framework: str, version: str | None, variant: 
         is_meant = installed is not None and (version is None or contracts.covers_version(version, installed))
         if contracts.is_borrowed(chosen):
             chosen = _judge_by_metadata(facts, chosen, installed, requires if is_meant else None)
-        elif contracts.is_made_from_release(chosen) and is_meant and requires and installed:
+        elif is_meant and requires and installed:
             chosen = _with_own_pins(facts, chosen, installed, requires)
     if version is None:
         return chosen
@@ -71,9 +71,10 @@ def _judge_by_metadata(
 
 def _with_own_pins(facts: Facts, contract: Contract, installed: str, requires: Mapping[str, Any]) -> Contract:
     """Return a contract that was read from another patch with the pins of the installed one."""
-    from gpuready.contracts.pins import add_metadata_pins, marker_environment
+    from gpuready.contracts import pins
 
-    return add_metadata_pins(contract, installed, requires["requires_dist"], marker_environment(facts))
+    replace = pins.add_metadata_pins if contracts.is_made_from_release(contract) else pins.replace_patch_pins
+    return replace(contract, installed, requires["requires_dist"], pins.marker_environment(facts))
 
 
 def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:

@@ -184,11 +184,24 @@ class Survey:
         rows = list(listing.compare_rows(copy.site, chosen))
         if deep:
             rows += listing.compare_hashes(copy.site, copy.rows)
-        return [_describe_cut(row) for row in rows if self._counts(row)], copy
+        return [_describe_cut(row) for row in rows if self._counts(row, copy.name)], copy
 
-    def _counts(self, row: tuple[str, str, str]) -> bool:
-        """Whether another size matters: a library may have been stripped, and is read for itself."""
-        return row[0] != "resized" or row[1].endswith(".py")
+    def _counts(self, row: tuple[str, str, str], name: str) -> bool:
+        """Whether another size matters: a library may have been stripped, and is read for itself; a file may be another's too."""
+        if row[0] not in ("resized", "changed"):
+            return True
+        return (row[0] != "resized" or row[1].endswith(".py")) and not self._is_of_another(row[1], name)
+
+    def _is_of_another(self, path: str, name: str) -> bool:
+        """Whether another distribution has the same file, of the size that it has: the last one installed has written it."""
+        size = os.path.getsize(path)
+        copies = [copies[0] for other, copies in self.copies.items() if other != name]
+        return any(
+            f"{copy.site}/{file}" == path and length == size
+            for copy in copies
+            if path.startswith(f"{copy.site}/")
+            for file, _, length in copy.rows
+        )
 
     def _look_at_modules(self, copy: Distribution) -> None:
         """A distribution without RECORD: only its top-level modules can be looked for."""
