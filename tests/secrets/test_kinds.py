@@ -28,12 +28,12 @@ SHAPES = {
     ),
     "clouds": (
         ("AKIA", 16, string.ascii_uppercase + "234567"), ("ASIA", 16, string.ascii_uppercase + "234567"), ("LTAI5t", 18, ALNUM), ("AKID", 32, ALNUM),
-        ("ya29.", 80, WORD), ("GOCSPX-", 28, WORD), ("hvs.", 24, ALNUM),
+        ("ya29.", 80, WORD), ("GOCSPX-", 28, WORD), ("hvs.", 24, ALNUM), ("dose", 32, HEX),
     ),
     "services": (
         ("xoxb-1234567890-", 24, ALNUM), ("xoxc-1234567890-", 24, ALNUM), ("xapp-1-A0-", 24, ALNUM), ("npm_", 36, ALNUM), ("dckr_pat_", 27, WORD),
         ("pypi-AgEIcHlwaS5vcmc", 60, WORD), ("wandb_v1_", 77, WORD), ("lsv2_pt_", 43, HEX), ("123456789:AAH", 32, WORD), ("sntrys_eyJpYXQiOjE3", 60, BASE),
-        ("ntn_", 46, ALNUM), ("nfp_", 36, ALNUM), ("pscale_tkn_", 43, WORD), ("HRKU-AA", 58, WORD), ("eyJhdXRocyI6eyJyZWdpc3Ry", 60, ALNUM),
+        ("ntn_", 46, ALNUM), ("nfp_", 36, ALNUM), ("pscale_tkn_", 43, WORD), ("HRKU-AA", 58, WORD), ("AKCp", 69, ALNUM), ("ops_eyJ", 90, WORD), ("eyJhdXRocyI6eyJyZWdpc3Ry", 60, ALNUM),
     ),
 }  # fmt: skip
 
@@ -57,6 +57,8 @@ WRITTEN = {
     "an API key after a blank": "wandb: ERROR api_key {} was refused",
     "conda": "https://conda.example.org/t/{}/channel/linux-64",
     "etcdctl": "etcdctl --user root:{} get x",
+    "rclone": "rclone sync a b --pass {}",
+    "kubectl, a short name": "kubectl create secret generic x --from-literal=pw={}",
     "mysql": "mysqldump -u root -p{} db",
     "ldapsearch": "ldapsearch -D cn=admin -w {} -b dc=x",
     "openssl": "openssl rsa -passin pass:{} -in k",

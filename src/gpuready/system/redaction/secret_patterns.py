@@ -50,12 +50,13 @@ _TOKENS = {
     "GOCSPX-": rf"(GOCSPX-{_WD}{{16,}})",
     "1//0": rf"(1//0{_WD}{{24,}})",
     **{f"{kind}_v1_": rf"({kind}_v1_[0-9a-f]{{32,}})" for kind in ("dop", "doo", "dor")},
-    "dapi": r"(dapi[0-9a-f]{32}(?:-\d)?)(?![0-9a-zA-Z])",
+    **{hint: rf"({hint}[0-9a-f]{{32}}(?:-\d)?)(?![0-9a-zA-Z])" for hint in ("dapi", "dose")},
     # registries
     "npm_": rf"(npm_{_W}{{30,}})",
     "pypi-Ag": rf"(pypi-Ag{_WD}{{16,}})",
     "dckr_pat_": rf"(dckr_pat_{_WD}{{16,}})",
     "dckr_oat_": rf"(dckr_oat_{_WD}{{16,}})",
+    "AKCp": rf"(AKCp{_W}{{60,}})",
     "rubygems_": r"(rubygems_[0-9a-f]{32,})",
     # services
     **{f"xox{kind}-": rf"(xox{kind}-{_WD}{{10,}})" for kind in "abcdeoprs"},
@@ -70,6 +71,7 @@ _TOKENS = {
     "HRKU-AA": rf"(HRKU-AA{_WD}{{30,}})",
     **{f"AA{c}": rf"((?<=\d{{8}}:)AA{c}{_WD}{{32,}})" for c in "EFGH"},  # Telegram: after the bot's number
     **{f"{hint}.": rf"({hint}\.{_WD}{{20,}})" for hint in ("hvs", "hvb", "dp.pt", "dp.st", "atlasv1")},
+    "ops_eyJ": rf"(ops_eyJ{_WD}{{16,}})",
     "NRAK-": r"(NRAK-[A-Z0-9]{20,})",
     "PMAK-": r"(PMAK-[0-9a-f\-]{24,})",
     "ATATT3": rf"(ATATT3{_WD}{{20,}}=?{_W}*)",
@@ -144,6 +146,8 @@ PHRASES = (
         "",
         (r"(?i)ldap(?:search|modify|add|whoami|passwd|delete) [^\n]{0,200}?(?<=\s)-w ?['\"]?([^\s'\"\\]{3,})",),
     ),
+    ("--pass", "pass", (r"--pass[ =]['\"]?([^\s'\"\\]{8,})",)),
+    ("--from-literal", "", (r"--from-literal[ =]['\"]?[^\s='\"]{1,80}=([^\s'\"\\]{8,})",)),
     (" pass:", "pass", (r"(?i) pass:([^\s'\"\\]{8,})",)),
     (
         "echo ",
