@@ -51,7 +51,7 @@ def catalog_tables(root: Path) -> dict[Path, str]:
     files = {}
     for path in sorted((root / "catalog").glob("*.toml")):
         drop = EVERYWHERE | DROP.get(path.stem, set())
-        table = mark_unconfirmed(read(path)) if path.stem in SHOWN_UNCONFIRMED else read(path)
+        table = (mark_unconfirmed if path.stem in SHOWN_UNCONFIRMED else cite_unconfirmed)(read(path))
         files[root / "catalog" / "data" / module(path)] = literal(compact(table, drop))
     if (root / "catalog" / "causes").is_dir():
         files[root / "catalog" / "data" / "causes.py"] = literal(compact(compile_causes(root), EVERYWHERE))
@@ -97,6 +97,27 @@ def mark_unconfirmed(value: Any) -> Any:
     row = {name: mark_unconfirmed(one) for name, one in value.items()}
     open_fields = value.get("unconfirmed_fields") or ["all"]
     return row | {"unconfirmed": open_fields} if value.get("confirmed") is False else row
+
+
+def cite_unconfirmed(value: Any) -> Any:
+    """The same; the source of a row that no second source confirms says so, wherever it is cited."""
+    if isinstance(value, list):
+        return [cite_unconfirmed(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    row = {name: cite_unconfirmed(one) for name, one in value.items()}
+    if value.get("confirmed") is not False or value.get("unconfirmed_fields") or "source" not in value:
+        return row
+    return row | {"source": _mark_source(value["source"])}
+
+
+def _mark_source(source: Any) -> Any:
+    """Mark a source; of several the first, which is the one cited."""
+    if isinstance(source, dict):
+        return {name: _mark_source(text) for name, text in source.items()}
+    if isinstance(source, list):
+        return [_mark_source(source[0]), *source[1:]]
+    return f"{source} (not confirmed by a second source)"
 
 
 def compact(value: Any, drop: set[str]) -> Any:

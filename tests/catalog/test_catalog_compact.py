@@ -81,6 +81,25 @@ def test_it_keeps_what_look_ups_need_and_one_source(tool, room):
     }
 
 
+def test_a_source_without_a_second_one_says_so_wherever_it_is_cited(tool, room):
+    path = room / "catalog" / "cuda.toml"
+    path.write_text(
+        'schema = 1\nas_of = "2026-01-01"\n[[cuda]]\nversion = "12.8"\nconfirmed = false\n'
+        'source = { driver = "notes" }\nbuilds = [{ confirmed = false, source = "wheel" }, { source = "page" }]\n'
+        '[[rule]]\nid = "a"\nconfirmed = false\nunconfirmed_fields = ["id"]\nsource = ["first", "second"]\n'
+    )
+    made = ast.literal_eval(tool.outputs(room)[room / "catalog" / "data" / "cuda.py"].partition("DATA = ")[2])
+    row, words = made["cuda"][0], " (not confirmed by a second source)"
+    assert row["source"] == {"driver": f"notes{words}"}
+    assert [one["source"] for one in row["builds"]] == [f"wheel{words}", "page"]
+    assert words not in str(made["rule"]), "only one field of it is open, and no look-up needs that"
+
+
+def test_xids_that_one_source_tells_are_cited_so():
+    rows = {row["xid"]: row["source"] for row in gpuready.catalog.load_catalog("xids")["xid"]}
+    assert "not confirmed by a second source" in str(rows[158]) and "confirmed" not in str(rows[79])
+
+
 def test_writing_twice_changes_nothing(tool, room):
     assert tool.write(room) == ["catalog/data/cuda.py"]
     assert tool.write(room) == []
