@@ -197,8 +197,9 @@ class EventOrder:
         return candidates[-1] if last.level in ("E", "C") and not last.place else None
 
     def is_in_consequence(self, line: LogLine) -> bool:
-        """Whether a line is part of an exception that only reports what another process did."""
-        found = (self.summary.failures[number] for number in self._after)
+        """Whether a line is part of an exception that only reports what another process did, or of one whose end is missing."""
+        failures = enumerate(self.summary.failures)
+        found = (f for number, f in failures if number in self._after or not f.type)
         return any(f.source == line.source and f.number <= line.number <= f.last for f in found)
 
     # -- rank and host ----------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ _DATA_ERRORS = (
 
 _ENVIRONMENT_WORDS = LazyRegex(
     r"(?i)\bversion (?:of|mismatch|conflict|is|\d+\.)|[<>=~]=? ?v?\d+\.\d|\b\d+\.\d+\.\d+\b|incompatible|\binstall|\bupgrade|\bdrivers?\b"
-    r"|\bcuda\b|\bgpus?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
+    r"|\bcuda\b|\bgpus?\b|\b(?:hopper|ampere|blackwell)\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
     r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|failed to (?:launch|start|spawn|communicate)|\bkilled\b|\bonly supports?\b|engine core"
 )
