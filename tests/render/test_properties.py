@@ -76,7 +76,7 @@ def tame(shown: str, screen: Screen) -> None:
         assert width(line) <= screen.width or is_one_command_word(line), line
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=settings.default.max_examples // 2)  # large ones: the time goes into making them
 @given(REPORT, SCREEN, st.booleans())
 def test_any_report(report, screen, verbose):
     tame(check_report.render_check_screen(report, screen, elapsed=0.1, verbose=verbose, seconds={"nvml": 0.1}), screen)
