@@ -68,8 +68,8 @@ def _missing_package(row: dict[str, Any]) -> str:
 
 def _install_steps(facts: Facts, contract: Contract, missing: dict[str, str]) -> list[FixStep]:
     """Plan what the plan of the framework knows: itself, torch, and its features by name; install the other packages."""
-    rows = (*contract.needs, *contract.capabilities)
-    known = {word for row in rows for word in conditions.wanted_words(row.when)}
+    when = [*(need.when for need in contract.needs), *(one.when for one in contract.capabilities)]
+    known = {word for condition in when for word in conditions.wanted_words(condition)}
     is_own = bool(contract.framework) and not {contract.distribution, "torch"}.isdisjoint(missing)
     words = ",".join(dict.fromkeys(word for word in missing.values() if contract.framework and word in known))
     steps = []
