@@ -15,6 +15,7 @@ from gpuready.fit.job import known_models
 from gpuready.fit.job.records import FitJob
 from gpuready.jobs import job_files
 from gpuready.jobs.roll_colossalai import parse_device_mapping
+from tests.sampling import FUZZ
 
 AXOLOTL = """
 base_model: NousResearch/Meta-Llama-3.1-8B
@@ -310,7 +311,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-@settings(deadline=None)
+@settings(max_examples=5000 if FUZZ else 20)
 @given(data=st.data())
 def test_any_value_under_any_key_is_an_answer_or_one_sentence(kind, data):
     base, more = KEYS[kind]
@@ -343,10 +344,10 @@ def test_any_text_is_an_answer_or_one_sentence(text):
 @pytest.mark.parametrize("key", ["micro_batch_size", "qat", "deepspeed", "lora_target_modules", "load_in_4bit"])
 def test_a_value_that_multiplies_itself_is_never_written_out(key):
     lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12))]
-    begun = time.monotonic()
+    begun = time.process_time()
     with suppress(ValueError):
         read("\n".join([*lines, "base_model: gpt2", "adapter: lora", f"{key}: *a11"]))
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 20, "written out it would take days"
 
 
 @pytest.mark.parametrize(

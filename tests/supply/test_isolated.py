@@ -50,7 +50,7 @@ def mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_node_imports_nothing_from_the_folder_that_it_is_in(mark: Path):
     orders = node_payload.NodeOrders({"do": "nothing"}, 5.0, "t0")
     words = ssh_hosts.remote_command(sys.executable, "node-1")
-    ran = subprocess.run(["sh", "-c", words], input=node_payload.build_stdin(orders), capture_output=True, timeout=60)
+    ran = subprocess.run(["sh", "-c", words], input=node_payload.build_stdin(orders), capture_output=True, timeout=120)
     assert b"@gpuready-t0 hello node-1" in ran.stdout
     assert not mark.exists()
 
@@ -97,7 +97,7 @@ def test_the_action_installs_by_hash_and_starts_gpuready_isolated(mark: Path, tm
     (tmp_path / "python3").write_text(shim)
     (tmp_path / "python3").chmod(0o755)
     env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "RUNNER_TEMP": str(temp), "GPUREADY_ACTION": str(ROOT)}
-    subprocess.run(["bash", ROOT / "scripts" / "action.sh"], env=env, check=True, timeout=20)
+    subprocess.run(["bash", ROOT / "scripts" / "action.sh"], env=env, check=True, timeout=120)
     venv, locked, ours, *checks = asked.read_text().splitlines()
     assert venv.startswith("-I -m venv ")
     assert locked.startswith("-I -m pip install") and locked.endswith(

@@ -136,7 +136,7 @@ def _installed(tmp_path: Path, pip: str, *words: str) -> subprocess.CompletedPro
     python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{pip}\n')
     python.chmod(0o755)
     script = ["sh", str(ROOT / "tools" / "development.sh"), str(python), *words]
-    return subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    return subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
 def _asked(tmp_path: Path) -> str:

@@ -55,7 +55,7 @@ def verify(folder: Path, *words: str, gh: str = "") -> tuple[int, str]:
         (programs / "gh").write_text(f'#!/bin/sh\necho "$@" >> {folder.parent}/asked\n{gh}\n')
         (programs / "gh").chmod(0o755)
     command = [sys.executable, "-I", ROOT / "tools" / "verify_release.py", folder, *words]
-    ran = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{programs}:/bin"}, timeout=30)
+    ran = subprocess.run(command, capture_output=True, text=True, env={"PATH": f"{programs}:/bin"}, timeout=120)
     return ran.returncode, ran.stdout + ran.stderr
 
 
