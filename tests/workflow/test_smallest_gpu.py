@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gpuready
-from gpuready.workflow.fit import fit_job
+from gpuready.workflow.fit import NO_GPU_HOLDS_IT, fit_job
 
 
 def test_the_smallest_gpu_is_the_first_of_all_that_fit():
@@ -14,6 +14,12 @@ def test_the_smallest_gpu_is_the_first_of_all_that_fit():
     assert result.smallest_gpu.memory == first.memory
     shown = str(gpuready.fit("llama-3.2-1b", on="rtx3060"))
     assert f"smallest GPU that it fits as it is: {result.smallest_gpu.name} (" in shown
+
+
+def test_where_no_gpu_is_large_enough_it_says_so():
+    result = fit_job(["llama-3.1-70b"], {}, on="rtx4090")
+    assert result.smallest_gpu is None and NO_GPU_HOLDS_IT in result.notes
+    assert NO_GPU_HOLDS_IT not in fit_job(["llama-3.2-1b"], {}, on="rtx3060").notes
 
 
 def test_none_is_named_where_it_fits():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpuready.workflow.fit_time import RunClock
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
+NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is; --world N --zero 3 shares it between N GPUs"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it sets."""
 AGREEMENT = 0.75
@@ -227,8 +228,10 @@ def _complete_answer(
     if not search or not judged or result.verdict == "fits":
         return result
     show_progress("searching for a change that makes it fit")
-    smallest = _find_smallest_gpu(job, predictor, gaps, tightest) if result.verdict == "does not fit" else None
+    too_small = result.verdict == "does not fit"
+    smallest = _find_smallest_gpu(job, predictor, gaps, tightest) if too_small else None
     return result.replace(
+        notes=(*result.notes, NO_GPU_HOLDS_IT) if too_small and smallest is None else result.notes,
         smallest_gpu=smallest,
         proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes)),
     )
