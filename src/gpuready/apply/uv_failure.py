@@ -52,6 +52,8 @@ def _explain_no_solution(err: str) -> str:
 
 def _explain_unreachable(err: str, what: str) -> str:
     """Say which host cannot be reached, why, and what to do; empty if the failure has another reason."""
+    import re
+
     output = " ".join(err.split())
     cause = find_network_cause(err) if any(phrase in output for phrase in _FETCH_PHRASES) else ""
     ways = "install that Python first" if what == "venv" else "name a folder of wheels with --find-links DIR"
@@ -59,7 +61,9 @@ def _explain_unreachable(err: str, what: str) -> str:
         host = find_host(err) or "the package index"
         return f"nothing could be fetched from {host}: {cause}; check the network and the proxy, or {ways}"
     if any(phrase in output for phrase in _OFFLINE_PHRASES):
-        return f"uv {what} failed: the network is off, and what is missing is not in uv's cache; allow the network, or {ways}"
+        missing = re.search(r"Because (\S{1,100}) was not found in the ", output)
+        named = f": {missing[1]}" if missing else ""
+        return f"uv {what} failed: the network is off, and what is missing is not in uv's cache{named}; allow the network, or {ways}"
     return ""
 
 

@@ -207,7 +207,8 @@ class InstallOrder:
         """Return the contract of the plan: the user's own, else the framework's, if there is one."""
         if self.contract is not None:
             return call_or_refuse(contracts.read_contract_file, self.contract)
-        spec = call_or_refuse(contracts.parse_contract_spec, self.framework or self.plan.framework)[0]
+        name = self.framework or self.plan.framework
+        spec = call_or_refuse(contracts.parse_contract_spec, name)[0] if name else ""  # a lock of pip names none
         if not contracts.has_contract(spec):
             return None
         return contracts.load_contract(spec, self.plan.version or None, self.plan.variant or None)
