@@ -65,6 +65,7 @@ class Watch:
             return found
 
         Ranks.run = meeting  # type: ignore[method-assign]
+        bench.FORKED = False  # a command is seen where a process is started
         bench.noted = lambda text: watch.of_test()["read"].append(short(text))
 
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.faults.bench import SITE, VERSION_PY, Machine, patience
+from tests.faults import forks
+from tests.faults.bench import SITE, VERSION_PY, Machine, patience, strays
 
 HOSTILE = {
     "d25_crashes": "import ctypes; ctypes.string_at(0)",
@@ -183,8 +186,22 @@ def test_d38_an_environment_too_large_to_hand_on(machine):
     assert found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
 
 
-def test_the_bench_finds_a_process_that_is_left(machine):
+LEAVES = "import subprocess\nsubprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+
+
+def test_the_bench_finds_a_process_that_is_left(machine, monkeypatch):
     """A test of the tests: the look for strays sees what it should."""
-    code = "import subprocess\nsubprocess.Popen(['sleep', '2'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+    monkeypatch.setattr(forks, "LATE_S", 0.5)
     with pytest.raises(AssertionError, match="processes were left"):
-        machine.run("--version", before=code)
+        machine.run("--version", before=LEAVES)
+    for pid in strays(machine.last[1]):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_the_forking_server_finds_it_too(machine, monkeypatch):
+    monkeypatch.setattr(forks, "LATE_S", 0.5)
+    server = forks.CommandServer(f"from gpuready import cli\ndef leave():\n    exec({LEAVES!r})\ncli.main = leave\n")
+    code, _, _, left = server.run([], {"PATH": "/usr/bin:/bin"}, machine.home)
+    assert code == 0 and len(left) == 1
+    os.kill(left[0], signal.SIGKILL)
+    server.close()

@@ -47,7 +47,7 @@ def test_d01_nvidia_smi_hangs(machine):
     machine.pace = SHORT
     found = machine.check()
     unknown(found, "nvidia-smi: deadline", "PCI 0000:04:00.0")
-    assert SHORT_S <= found.seconds < SHORT_S + 0.5 + patience()
+    assert SHORT_S * 0.9 <= found.seconds < SHORT_S + 0.5 + patience()
 
 
 def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):

@@ -1,0 +1,131 @@
+"""One process that has imported the command, and forks for every run of it: a start costs a third of one from nothing.
+
+The fork has the variables, the folder and the streams of the run. What it leaves behind becomes a child of the server, which says so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from tests.running import QUIET, SRC
+
+LATE_S = 10.0
+"""How long what a command started may outlive it before it counts as left behind; a machine at work is slow."""
+OF_A_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
+"""Variables that Python, its libraries or the loader read only when a process starts."""
+
+SERVER = r"""
+import ctypes, io, json, os, socket, sys, time
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children") as file:
+        return [int(word) for word in file.read().split()]
+
+def run(job, out, err):
+    os.environ.clear(); os.environ.update(job["env"])
+    os.chdir(job["cwd"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(out, 1); os.dup2(err, 2)
+    link.close(); os.close(out); os.close(err)
+    sys.argv = job["argv"]
+    try:
+        main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    sys.stdout.flush(); sys.stderr.flush()
+    os._exit(code)
+
+def wait(pid, late):
+    status, until = None, None
+    while status is None or children():
+        try:
+            ended, how = os.waitpid(-1, 0 if status is None else os.WNOHANG)
+        except ChildProcessError:
+            break
+        if ended == pid:
+            status, until = os.waitstatus_to_exitcode(how), time.monotonic() + late
+        elif not ended and time.monotonic() > until:
+            break
+        elif not ended:
+            time.sleep(0.01)
+    return {"code": status, "left": children()}
+
+link = socket.socket(fileno=int(sys.argv[1]))
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+exec(sys.argv[2])
+from gpuready import rules
+from gpuready.cli import main, run_command_line
+list(rules.load_all_rules())
+sys.stdout, real = io.StringIO(), sys.stdout
+run_command_line(["check", "transformers", "--on", "h100", "--json"])
+sys.stdout = real
+link.sendall(b"ready\n")
+while True:
+    said, fds, _, _ = socket.recv_fds(link, 1, 3)
+    if not said:
+        break
+    with open(fds[0], "rb") as file:
+        file.seek(0)
+        job = json.load(file)
+    pid = os.fork()
+    if not pid:
+        run(job, *fds[1:])
+    for fd in fds[1:]:
+        os.close(fd)
+    link.sendall(json.dumps(wait(pid, job["late"])).encode() + b"\n")
+"""
+
+
+class CommandServer:
+    """The process that forks; see ``run``."""
+
+    def __init__(self, prologue: str) -> None:
+        self.link, theirs = socket.socketpair()
+        env = QUIET | {"PYTHONPATH": str(SRC), "BENCH_ROOT": "/nonexistent"}
+        words = [sys.executable, "-c", SERVER, str(theirs.fileno()), prologue]
+        self.process = subprocess.Popen(words, env=env, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+        theirs.close()
+        self.answers = self.link.makefile("rb")
+        assert self.answers.readline() == b"ready\n"
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[int, bytes, bytes, list[int]]:
+        """Run the command; its exit code, what it printed, and the processes that it left."""
+        job = {"argv": ["bench", *argv], "env": dict(env), "cwd": str(cwd), "late": LATE_S}
+        with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            asked.write(json.dumps(job).encode())
+            asked.flush()
+            socket.send_fds(self.link, [b"!"], [file.fileno() for file in (asked, out, err)])
+            ended = json.loads(self.answers.readline())
+            out.seek(0)
+            err.seek(0)
+            return ended["code"], out.read(), err.read(), ended["left"]
+
+    def close(self) -> None:
+        self.link.close()
+        self.answers.close()
+        self.process.wait(10)
+
+
+@cache
+def start_server(prologue: str, pid: int) -> CommandServer:
+    """The server of this process; a fork of a test has none."""
+    server = CommandServer(prologue)
+    atexit.register(lambda: server.close() if os.getpid() == pid else None)
+    return server
+
+
+def is_of_a_start(variables: Mapping[str, object]) -> bool:
+    """Whether some of these variables work only on a process that starts from nothing."""
+    return any(name.startswith(OF_A_START) for name in variables)
