@@ -59,10 +59,12 @@ def every() -> tuple[list[Expression], list[str]]:
 
 def tables() -> Iterator[Expression]:
     """Expressions that stand in tables."""
+    from gpuready.apply import build_errors
     from gpuready.catalog import load_catalog
     from gpuready.logs.log_patterns import compile_patterns
     from gpuready.system.redaction import named_secrets, secret_patterns, text
 
+    yield from (Expression("build_errors", row[0], 0, True) for row in build_errors._CAUSES)
     redaction: Any = text
     for hint, source in secret_patterns._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
