@@ -17,7 +17,10 @@ from tests.running import SRC
 
 SERVER = r"""
 import json, os, signal, sys, tempfile, time, traceback
-import numpy, torch, torch.distributed
+import gc, numpy.random, torch, torch.distributed
+import gpuready.runtime.launch, gpuready.rollcall
+
+gc.collect(); gc.freeze()  # so that a rank copies fewer pages
 
 def child(spec, out, err):
     os.dup2(out.fileno(), 1); os.dup2(err.fileno(), 2)

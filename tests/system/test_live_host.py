@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -52,7 +53,9 @@ def test_ten_thousand_variables(tmp_path):
     assert len(found) == 10_001
     assert found["MY_PASSWORD"] == "[redacted]"
     tenth = dict(list(env.items())[:1000])
-    one, ten = (fastest(lambda e=e: LiveHost(environ=e).get_environment()) for e in (tenth, env))
+    one, ten = (
+        fastest(lambda e=e: LiveHost(environ=e).get_environment(), clock=time.process_time) for e in (tenth, env)
+    )
     assert ten < 40 * one, "a hundred times where it is quadratic"
 
 
