@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.native_errors import continues_native_error, parse_native_error
 from gpuready.logs.run_activity import says_handled
@@ -315,15 +313,23 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
 
 
 def _find_typeless(lines: Sequence[LogLine]) -> list[LoggedException]:
-    found = []
+    """What follows a warning is part of it."""
     is_quoted = sum(bool(line.text.strip()) for line in lines) <= MAX_QUOTED
-    for before, line in pairwise((None, *lines)):
-        parsed = parse_typeless_error(line, is_quoted) if line is not None else None
-        if parsed and line and not (before is not None and "Warning" in before.text[-200:]):
-            place = (line.number, line.number, line.number)
-            whose = (line.source, line.rank, line.host, line.pid, line.role)
-            found.append(LoggedException(*place, *parsed, *whose, text=line.folded_text, level=line.level))
-    return found
+    warned = (False, *("Warning" in line.text[-200:] for line in lines))
+    told = (
+        (line, parse_typeless_error(line, is_quoted))
+        for line, is_warned in zip(lines, warned, strict=False)
+        if not is_warned
+    )
+    return [_make_typeless(line, *parsed) for line, parsed in told if parsed]
+
+
+def _make_typeless(line: LogLine, kind: str, message: str) -> LoggedException:
+    at = line.number
+    return LoggedException(
+        at, at, at, kind, message, line.source, line.rank, line.host, line.pid, line.role,
+        text=line.folded_text, level=line.level,
+    )  # fmt: skip
 
 
 def _find_typed(lines: Iterable[LogLine]) -> list[LoggedException]:
