@@ -22,7 +22,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 
 # By the lock, each file by its hash; LOCKED=only and LOCKED=no: tools/development.sh says what they do.
 $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
-	$(PYTHON) -m venv $(VENV)
+	@[ -x $(BIN)/python ] && [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
 	@touch $@ $(VENV)/.installed
 

@@ -5,7 +5,12 @@
 # stops instead, `no` does without the lock. A file that is not the one that was locked stops it always.
 set -u
 pip="$1 -m pip --disable-pip-version-check install --quiet"
-ours='--no-deps --no-build-isolation -e .'
+
+# The checkout itself, by the command that is given. Without hyperscan: with it the build tool compiles a database for every file.
+checkout() {
+  echo 'raise ModuleNotFoundError' >"$kept/hyperscan.py"
+  PYTHONPATH="$kept" "$@" --no-deps --no-build-isolation -e .
+}
 
 # pip brings the locked uv; the index is pip's, which uv does not ask by itself.
 quickly() {
@@ -15,11 +20,11 @@ quickly() {
   [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
   export UV_SYSTEM_CERTS=true
   uv="$1 -m uv pip install --quiet --python $1"
-  $uv --require-hashes -r requirements/test.txt && $uv $ours
+  $uv --require-hashes -r requirements/test.txt && checkout $uv
 }
 
 slowly() {
-  $pip --require-hashes -r requirements/test.txt && $pip $ours
+  $pip --require-hashes -r requirements/test.txt && checkout $pip
 }
 
 if [ "${2:-}" != no ]; then
