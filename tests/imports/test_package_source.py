@@ -72,6 +72,20 @@ def test_a_command_imports_what_no_guard_stops():
     ]
 
 
+def test_variables_that_are_fields_of_a_class():
+    """As sglang and others declare them: a field looks up the variable of the name that it is bound to."""
+    base = (
+        "import os\nclass Field:\n    def __set_name__(self, owner, name):\n        self.name = name\n"
+        "    def get(self):\n        return os.getenv(self.name)\nclass Whole(Field):\n    pass\n"
+    )
+    use = "from kite.fields import Whole\nclass Envs:\n    KITE_PORT = Whole(30000)\n    KITE_NAME: Whole = Whole(None)\n    OTHER_ONE = list()\n"
+    found = find_variable_uses(modules(kite____init__="", kite__fields=base, kite__envs="import os\n" + use))
+    assert {(one.name, one.access, one.value) for one in found} == {
+        ("KITE_PORT", "read", "30000"),
+        ("KITE_NAME", "read", ""),
+    }
+
+
 def test_version_gates():
     code = (
         'if version.parse(torch.__version__) < version.parse("2.6"):\n    raise ImportError("old")\n'

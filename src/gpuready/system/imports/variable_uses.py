@@ -34,10 +34,11 @@ class VariableUse(Record):
 def find_variable_uses(modules: SourceModules) -> list[VariableUse]:
     """Return all uses in a package, in the order of its files. A name that is put together at run time ends in ``*``."""
     helpers = {name for _, tree in modules.values() for name in _find_helpers(tree)}
+    fields = _find_field_classes([tree for _, tree in modules.values()])
     shared = _unique_constants(tree for _, tree in modules.values())
     found: list[VariableUse] = []
     for path, tree in modules.values():
-        found += _ModuleUses(path, shared | _constants(tree), helpers).collect(tree)
+        found += _ModuleUses(path, shared | _constants(tree), helpers, fields).collect(tree)
     return found
 
 
@@ -71,6 +72,23 @@ def _find_helpers(tree: ast.Module) -> Iterator[str]:
                 yield node.name
 
 
+def _find_field_classes(trees: list[ast.Module]) -> set[str]:
+    """Return the classes whose instances look up the variable of the name that they are bound to, with their subclasses.
+
+    ``class EnvField: def __set_name__(…)…os.getenv(self.name)``, ``class EnvBool(EnvField)``.
+    """
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    found = {one.name for one in classes if _is_field_class(one)}
+    while more := {one.name for one in classes if any(getattr(base, "id", "") in found for base in one.bases)} - found:
+        found |= more
+    return found
+
+
+def _is_field_class(node: ast.ClassDef) -> bool:
+    has_name = any(isinstance(one, ast.FunctionDef) and one.name == "__set_name__" for one in node.body)
+    return has_name and any(True for inner in ast.walk(node) for _ in _looked_up_keys(inner))
+
+
 def _looked_up_keys(node: ast.AST) -> Iterator[ast.expr]:
     if isinstance(node, ast.Call) and node.args:
         function = node.func
@@ -90,8 +108,8 @@ def _is_environ(node: ast.expr) -> bool:
 class _ModuleUses:
     """The uses of one module."""
 
-    def __init__(self, path: str, constants: Mapping[str, str], helpers: set[str]):
-        self.path, self.constants, self.helpers = path, constants, helpers
+    def __init__(self, path: str, constants: Mapping[str, str], helpers: set[str], fields: set[str]):
+        self.path, self.constants, self.helpers, self.fields = path, constants, helpers, fields
         self.copies: set[str] = set()
         self.found: list[VariableUse] = []
 
@@ -126,6 +144,8 @@ class _ModuleUses:
                 if isinstance(target, ast.Subscript) and self._is_environment(target.value):
                     self._note(target.slice, "set", node, node.value, guards)
             self._note_variable_tables(node)
+        elif isinstance(node, ast.ClassDef):
+            self._note_fields(node)
         elif isinstance(node, ast.Compare) and any(_is_environ(one) for one in node.comparators):
             self._note(node.left, "read", node)
         elif isinstance(node, ast.Call):
@@ -143,6 +163,18 @@ class _ModuleUses:
         names = [getattr(target, "id", getattr(target, "attr", "")) for target in node.targets]
         if isinstance(node.value, ast.Dict) and any(name in ("env", "envs") or "env_var" in name for name in names):
             self._note_table(node.value)
+
+    def _note_fields(self, node: ast.ClassDef) -> None:
+        """``class Envs: SGLANG_PORT = EnvInt(30000)``: each field reads the variable of its own name."""
+        for one in node.body:
+            value = one.value if isinstance(one, (ast.Assign, ast.AnnAssign)) else None
+            function = value.func if isinstance(value, ast.Call) else None
+            if not isinstance(one, (ast.Assign, ast.AnnAssign)) or getattr(function, "id", "") not in self.fields:
+                continue
+            default = value.args[0] if isinstance(value, ast.Call) and value.args else None
+            for target in one.targets if isinstance(one, ast.Assign) else [one.target]:
+                if isinstance(target, ast.Name):
+                    self._note(ast.Constant(target.id), "read", one, default)
 
     def _note_table(self, table: ast.Dict) -> None:
         for key, value in zip(table.keys, table.values, strict=True):
