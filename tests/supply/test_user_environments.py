@@ -1,6 +1,6 @@
 """From the built wheel, beside environments of the user as each tool lays them out: which one is examined?
 
-uv, uvx and `uv tool` are real, pipx where an index can be reached; poetry, hatch, conda and pixi are laid out as they document it.
+uv, uvx and `uv tool` are real, pipx in ``make faults``; poetry, hatch, conda and pixi are laid out as they document it.
 """
 
 from __future__ import annotations
@@ -171,20 +171,11 @@ def test_uv_tool_install(release, wheels, home, project):
     )
 
 
-def test_pipx(release, bare, wheels, home, project):
-    """pipx itself where it can be had; else the folder and the metadata file that it documents."""
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.faults)], ids=["documented", "pipx"])
+def test_pipx(release, bare, wheels, home, project, real):
+    """The folder and the metadata file that pipx documents; pipx itself, where it can be had, in ``make faults``."""
     own = home / ".local/share/pipx/venvs/gpuready"
-    tool = home / "pipx"
-    made = subprocess.run([UV, "venv", "-q", str(tool)], env=variables(home)).returncode
-    got = (
-        made
-        or subprocess.run(
-            [UV, "pip", "install", "-q", "--python", str(tool), "pipx"], env=variables(home, **wheels)
-        ).returncode
-    )
-    words = [str(tool / "bin/pipx"), "install", "--backend", "uv", str(release.wheel)]
-    env = variables(home, **wheels, PATH=f"{Path(UV).parent}:/usr/bin:/bin")
-    if got or subprocess.run(words, env=env, capture_output=True).returncode:
+    if not (real and install_by_pipx(release, wheels, home)):
         shutil.copytree(Path(bare[0]).parents[1], own, symlinks=True)
         (own / "pipx_metadata.json").write_text("{}")
         script = own / "bin/gpuready"
@@ -193,6 +184,18 @@ def test_pipx(release, bare, wheels, home, project):
     other = make_venv(project / "other")
     found = examine([str(own / "bin/gpuready")], home, project, PATH=f"{own}/bin:{other}/bin")
     assert_users(found, other, "python3 on PATH")
+
+
+def install_by_pipx(release, wheels, home: Path) -> bool:
+    tool = home / "pipx"
+    words = [UV, "pip", "install", "-q", "--python", str(tool), "pipx"]
+    if subprocess.run([UV, "venv", "-q", str(tool)], env=variables(home)).returncode:
+        return False
+    if subprocess.run(words, env=variables(home, **wheels)).returncode:
+        return False
+    env = variables(home, **wheels, PATH=f"{Path(UV).parent}:/usr/bin:/bin")
+    words = [str(tool / "bin/pipx"), "install", "--backend", "uv", str(release.wheel)]
+    return not subprocess.run(words, env=env, capture_output=True).returncode
 
 
 def test_uv_run_with_gpuready(release, wheels, home, project):
