@@ -24,7 +24,7 @@ OF_A_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that Python, its libraries or the loader read only when a process starts."""
 
 SERVER = r"""
-import ctypes, io, json, os, socket, sys, time
+import ctypes, difflib, io, json, os, pkgutil, pwd, select, signal, socket, subprocess, sys, time, xml.etree.ElementTree
 
 def children():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
@@ -65,9 +65,13 @@ def wait(pid, late):
 link = socket.socket(fileno=int(sys.argv[1]))
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 exec(sys.argv[2])
-from gpuready import rules
+from gpuready import probe, rules
+from gpuready.system import process
 from gpuready.cli import main, run_command_line
 list(rules.load_all_rules())
+for folder in (probe, process):
+    for module in pkgutil.iter_modules(folder.__path__, folder.__name__ + "."):
+        __import__(module.name)
 sys.stdout, real = io.StringIO(), sys.stdout
 run_command_line(["check", "transformers", "--on", "h100", "--json"])
 sys.stdout = real
