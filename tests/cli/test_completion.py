@@ -159,7 +159,7 @@ class Terminal:
             os.execvpe(argv[0], argv, env(place) | {"PS1": "READY> ", "TERM": "vt100"})
         self.seen = ""
 
-    def type(self, text: str, until: str, seconds: float = 30) -> str:
+    def type(self, text: str, until: str, seconds: float = 60) -> str:
         """Type, and read on until something is seen."""
         self.seen = ""
         os.write(self.fd, text.encode())

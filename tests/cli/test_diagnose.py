@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import gpuready
 from gpuready.cli import run_command_line as run
+from tests.deadlines import wait_until
 
 OOM = (
     "[rank3]: Traceback (most recent call last):\n"
@@ -134,16 +135,26 @@ def test_watch_ends_with_the_run(tmp_path):
     assert done.returncode == 1 and out.startswith("cuda-oom MEM001")
 
 
+def _open_files(pid: int) -> set[str]:
+    """The paths that a process has open; none once it has ended."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return found
+
+
 def test_watch_tells_when_the_cause_appears_and_ends_with_ctrl_c(tmp_path):
     path = tmp_path / "live.log"
     path.write_text("step 1\n")
     done = process("--watch", str(path), "-q", start_new_session=True)
-    time.sleep(1.5)
+    assert wait_until(lambda: str(path) in _open_files(done.pid)), "it does not read the log"
     with path.open("a") as out:
         out.write(OOM)
     assert done.stdout.readline().startswith("cuda-oom MEM001 rank 3")
     done.send_signal(2)
-    done.communicate(timeout=30)
+    done.communicate(timeout=60)
     assert done.returncode == 1
 
 

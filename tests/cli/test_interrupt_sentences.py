@@ -57,7 +57,7 @@ def interrupt_after(process: subprocess.Popen[str], line: str, is_begun: Callabl
 
 
 def assert_nothing_left(folder: Path) -> None:
-    until = time.monotonic() + 2
+    until = time.monotonic() + WITHIN
     while strays(mark(folder)) and time.monotonic() < until:
         time.sleep(0.02)
     assert strays(mark(folder)) == [] and os.listdir(folder / "tmp") == []

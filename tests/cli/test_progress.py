@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 
 import pytest
@@ -125,8 +126,8 @@ def test_the_line_ticks_while_a_step_takes_long_and_is_gone_before_the_answer():
             text += piece
     except OSError:
         pass  # the terminal is closed
-    assert process.wait(30) == 0
-    assert b"measuring: 3 of 12 (25 %)" in text and b"0:02, about" in text
+    assert process.wait(60) == 0
+    assert b"measuring: 3 of 12 (25 %)" in text and re.search(rb"0:0[1-9], about", text)
     assert text.endswith(b"\r\x1b[Kdone\r\n")
 
 
