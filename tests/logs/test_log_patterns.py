@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -196,13 +197,18 @@ def test_both_engines_find_the_patterns_of_every_text(engine):
     assert {hit for hit in wanted if hit[0] >= len(index.literals[hit[1]].encode())} <= found
 
 
+@cache
+def whole_index(engine):
+    return PatternIndex(load_catalog("patterns"), engine)
+
+
 @pytest.mark.parametrize("name", ["drivers", "network", "more"])
 def test_both_engines_give_the_same_matches(name):
     pytest.importorskip("hyperscan")
     data = (Path(__file__).parent / "causes" / f"{name}.txt").read_bytes()
     found = []
     for engine in ("find", "hyperscan"):
-        summary = read_logs([LogSource("log", [data])], PatternIndex(load_catalog("patterns"), engine))
+        summary = read_logs([LogSource("log", [data])], whole_index(engine))
         found.append([(m.index, m.sign.says, m.captures) for m in (*summary.matches, *summary.aftermath)])
     assert found[0] == found[1] and len(found[0]) > 10
 
