@@ -54,6 +54,15 @@ class Server:
             line.close()
 
 
+def ask_until_complete(server: Server, question: str) -> Any:
+    """Ask for a page's parts until none is pending: a slow machine may need more than one wait."""
+    for _ in range(8):
+        told = server.ask(f"{question}&wait=15").json
+        if told["pending"] == []:
+            return told
+    raise AssertionError(f"{question}: {told['pending']} is still pending")
+
+
 @contextlib.contextmanager
 def serving(*flags: str) -> Iterator[Server]:
     words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--no-open", *flags]

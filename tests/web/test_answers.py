@@ -19,6 +19,7 @@ from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool
 from gpuready.web import query_parser
 from gpuready.web.query_service import QueryService
 from gpuready.web.response_cache import ResponseCache
+from tests.web.served import ask_until_complete
 
 MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.json"))))
 SAME = {
@@ -109,7 +110,7 @@ WHATIF = "/api/whatif?framework=trl&gpu=rtx4090&count=2&model=qwen2.5-0.5b&micro
 
 
 def test_the_page_gets_all_parts_in_one(server):
-    told = server.ask(WHATIF + "&wait=15").json
+    told = ask_until_complete(server, WHATIF)
     assert told["pending"] == [] and set(told["parts"]) == {"check", "plan", "env", "memory", "fit"}
     fit = server.ask("/api/fit?model=qwen2.5-0.5b&on=rtx4090x2&micro-batch=64").json
     assert told["parts"]["fit"] == fit and fit["verdict"] == "does not fit" and fit["proposals"]
@@ -123,7 +124,7 @@ def test_what_is_not_there_yet_is_named(server):
     question = WHATIF.replace("64", "48") + "&seq=4096"
     first = server.ask(question).json
     assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(query_parser.PAGE_PARTS)
-    assert server.ask(question + "&wait=15").json["pending"] == []
+    ask_until_complete(server, question)
     assert server.ask(question).json["parts"]["memory"]["verdict"] == "does not fit"
 
 
@@ -132,7 +133,7 @@ def test_of_nothing_there_is_nothing(server):
 
 
 def test_a_job_that_fits_needs_no_search(server):
-    told = server.ask("/api/whatif?gpu=h100&model=qwen2.5-0.5b&wait=15").json
+    told = ask_until_complete(server, "/api/whatif?gpu=h100&model=qwen2.5-0.5b")
     assert told["parts"]["fit"] == told["parts"]["memory"] and told["parts"]["fit"]["fits"] is True
 
 

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from tests.web.served import TOKEN
+from tests.web.served import TOKEN, ask_until_complete
 
 PAGES = ("/", "/page.js", "/page.css", "/style.css", "/report/x")
 QUESTIONS = (
@@ -243,7 +243,7 @@ def test_a_long_query_is_refused(server):
 
 
 def test_a_refusal_of_a_part_stands_in_its_place(server):
-    told = server.ask("/api/whatif?framework=trl&gpu=h100&model=unheard-of&wait=15").json
+    told = ask_until_complete(server, "/api/whatif?framework=trl&gpu=h100&model=unheard-of")
     assert told["pending"] == [] and told["parts"]["check"]["verdict"] == "clear"
     assert "no model is known" in told["parts"]["memory"]["error"]
 
