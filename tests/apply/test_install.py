@@ -388,18 +388,3 @@ def test_nothing_outside_the_folder_changes(bench):
     }
     assert after == before
     assert os.listdir(bench.folder / "cache")
-
-
-def test_an_index_that_nothing_comes_from_is_not_asked():
-    from gpuready.apply.install_steps import extra_index_environment
-    from gpuready.apply.uv import UvSettings
-    from gpuready.model.plan import LockedPackage, Plan
-
-    made = UvSettings()
-    made.extra = ("https://a.example/simple", "https://b.example/simple")
-    plan = Plan(
-        "x", "1", "plan", lock=(LockedPackage("x", "1"), LockedPackage("y", "1", index="pip-1")), resolved="resolved"
-    )
-    assert extra_index_environment(made, plan) == {"UV_INDEX": "https://b.example/simple"}
-    assert extra_index_environment(made, plan.replace(lock=plan.lock[:1])) == {}
-    assert extra_index_environment(made, plan.replace(resolved=""))["UV_INDEX"].count("example") == 2

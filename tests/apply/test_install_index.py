@@ -119,3 +119,18 @@ def test_d57_a_uv_that_will_not_do(bench, tmp_path, first, why):
 
     ran = bench.install("1.0", before=instead(tmp_path, first))
     assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and not bench.home.exists()
+
+
+def test_an_index_that_nothing_comes_from_is_not_asked():
+    from gpuready.apply.install_steps import extra_index_environment
+    from gpuready.apply.uv import UvSettings
+    from gpuready.model.plan import LockedPackage, Plan
+
+    made = UvSettings()
+    made.extra = ("https://a.example/simple", "https://b.example/simple")
+    plan = Plan(
+        "x", "1", "plan", lock=(LockedPackage("x", "1"), LockedPackage("y", "1", index="pip-1")), resolved="resolved"
+    )
+    assert extra_index_environment(made, plan) == {"UV_INDEX": "https://b.example/simple"}
+    assert extra_index_environment(made, plan.replace(lock=plan.lock[:1])) == {}
+    assert extra_index_environment(made, plan.replace(resolved=""))["UV_INDEX"].count("example") == 2
