@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.system import redact_text
-from tests.running import Run, gpuready
+from tests.running import Run, call_gpuready, gpuready
 from tests.secrets.seeded import EACH, KINDS, leaked, seeds
 
 SEEDS = seeds()
@@ -147,10 +147,10 @@ def test_the_page_and_the_recording_of_this_machine(place, tmp_path):
 
 
 def test_a_recording_that_somebody_sent(place, tmp_path):
-    assert told(gpuready("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
-    assert told(gpuready("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
+    assert told(call_gpuready("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
+    assert told(call_gpuready("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
     page = str(tmp_path / "r.html")
-    assert told(gpuready("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
+    assert told(call_gpuready("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
     assert shown(Path(page).read_text()) == []
 
 
@@ -161,13 +161,15 @@ def test_a_plan_with_the_indexes_of_pip_and_uv(place):
 
 
 def test_a_contract_that_somebody_wrote(place):
-    assert told(gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
-    assert told(gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
+    assert (
+        told(call_gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
+    )
+    assert told(call_gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
 
 
 def test_a_log_and_what_is_said_of_it(place):
-    assert told(gpuready("diagnose", "train.log", "--json", cwd=place)) == []
-    assert told(gpuready("diagnose", "train.log", "-v", cwd=place)) == []
+    assert told(call_gpuready("diagnose", "train.log", "--json", cwd=place)) == []
+    assert told(call_gpuready("diagnose", "train.log", "-v", cwd=place)) == []
 
 
 def test_a_run_and_its_post_mortem(place):
