@@ -164,7 +164,7 @@ def _is_of_one_tree(failure: LoggedException) -> bool:
 
 
 def _who_passes(failure: LoggedException, caller: str) -> str:
-    """The caller; where it only passes on what it was given (``**kwargs``), who called it."""
+    """The caller; where it only forwards its ``**kwargs``, who called it."""
     frames = list(calling_frames(failure))
     if not frames or "**" not in frames[0][0].code:
         return caller

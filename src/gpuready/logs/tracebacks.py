@@ -308,7 +308,7 @@ def _match_bare_exception(line: LogLine) -> re.Match[str] | None:
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
-    """Every exception, in the order of its first line; without any, those at the end that are told without their type."""
+    """Every exception, in the order of its first line; without any, those at the end that are quoted without their type."""
     return _find_typed(lines) or _find_typeless(lines[-MAX_TYPELESS:])
 
 
@@ -316,12 +316,12 @@ def _find_typeless(lines: Sequence[LogLine]) -> list[LoggedException]:
     """What follows a warning is part of it."""
     is_quoted = sum(bool(line.text.strip()) for line in lines) <= MAX_QUOTED
     warned = (False, *("Warning" in line.text[-200:] for line in lines))
-    told = (
+    candidates = (
         (line, parse_typeless_error(line, is_quoted))
         for line, is_warned in zip(lines, warned, strict=False)
         if not is_warned
     )
-    return [_make_typeless(line, *parsed) for line, parsed in told if parsed]
+    return [_make_typeless(line, *parsed) for line, parsed in candidates if parsed]
 
 
 def _make_typeless(line: LogLine, kind: str, message: str) -> LoggedException:
