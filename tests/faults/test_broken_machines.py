@@ -52,11 +52,11 @@ def test_d01_nvidia_smi_hangs(machine):
 
 def test_d02_a_process_that_cannot_be_killed_is_left_and_named(machine):
     """Here the kill does nothing; a process that no kill reaches is in test_root.py."""
-    machine.program("nvidia-smi", "exec sleep 4")
+    machine.program("nvidia-smi", "exec sleep 300")
     machine.pace = 0.1
     deaf = "from gpuready.system.process import termination\ntermination.kill_group = lambda group: None\n"
     process = machine.start("check", "transformers", "--json", before=deaf, marker="bench-d02")
-    out, err = process.communicate(timeout=3)  # long before the program ends
+    out, err = process.communicate(timeout=60)  # long before the program ends
     (left,) = strays("bench-d02")
     os.kill(left, signal.SIGKILL)
     facts = {fact["key"]: fact for fact in json.loads(out)["facts"]}

@@ -24,16 +24,20 @@ def hanging(machine, *argv, **options):
     until = time.monotonic() + 30
     while not begun.exists() and time.monotonic() < until:
         time.sleep(0.01)
-    time.sleep(0.3)
+    running, since = strays("bench-d63"), time.monotonic()
+    while time.monotonic() < min(since + 0.3, until):  # until nothing has begun or ended for a while
+        time.sleep(0.05)
+        if (now := strays("bench-d63")) != running:
+            running, since = now, time.monotonic()
     return process
 
 
 def ended(machine, process):
     """How it ended, and that nothing of it is left."""
     began = time.monotonic()
-    out, err = process.communicate(timeout=20)  # of 98765 seconds
+    out, err = process.communicate(timeout=60)  # of 98765 seconds
     taken = time.monotonic() - began
-    until = time.monotonic() + 1
+    until = time.monotonic() + 20
     while strays("bench-d63") and time.monotonic() < until:
         time.sleep(0.02)
     assert strays("bench-d63") == [] and os.listdir(machine.tmp) == [] == os.listdir(machine.home)
@@ -70,10 +74,11 @@ def test_d63_the_screen_of_a_check_that_was_terminated(machine):
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_d63_a_second_signal_ends_it_at_once(machine, second):
-    """The answer, or nothing; half of it never, and no word of Python's."""
+    """The answer, or nothing; half of it never, and no word of Python's. Of two that come together Python takes Ctrl-C first."""
     found = ended_in_the_middle(machine, signal.SIGTERM, second)
     assert found.code in ((143,) if second == signal.SIGTERM else (130, 143))
-    assert found.err in ("", TOLD) and (found.out == "" or found.out.startswith("can't tell: "))
+    first = "gpuready: interrupted: nothing was changed\n" if found.code == 130 else ""
+    assert found.err in ("", TOLD, first) and (found.out == "" or found.out.startswith("can't tell: "))
 
 
 def test_d63_the_terminal_is_closed(machine):
