@@ -219,14 +219,12 @@ class Survey:
         return top in names or top in self.path.modules or any(name.startswith(f"{top}.") for name in names)
 
     def _look_at_starts(self, roots: list[str]) -> None:
-        """Report what a framework's commands import at their start and no folder has, whatever its metadata requires."""
-        starts = self.request.get("starts") or {}
-        for root in roots:
-            if root not in starts:
-                continue
+        """Report what a framework or its commands import at their start and no folder has, whatever its metadata requires."""
+        for root in [name for name in roots if name != "torch"]:
             from gpuready.system.imports.installed_modules import find_absent_imports
 
-            for module, path in find_absent_imports(self.copies[root][0], starts[root], self._is_importable):
+            starts = [self.choose_module(root), *(self.request.get("starts") or {}).get(root, ())]
+            for module, path in find_absent_imports(self.copies[root][0], starts, self._is_importable):
                 self._report(root, "start", path, f"it imports {module}: not installed")
 
     def _is_importable(self, top: str) -> bool:

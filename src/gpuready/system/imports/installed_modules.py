@@ -1,6 +1,7 @@
 """A quick look at what the modules of an installed distribution import: plain statements at the margin, by their text.
 
-What stands in a ``try``, a condition or a function is left out. It says where a longer look is worth its time.
+So are those of a ``try`` whose handler only raises. What stands in another ``try``, a condition or a function is left out.
+It says where a longer look is worth its time.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 STATEMENT = re.compile(
     r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]{0,4000}\)|[^\n#]{0,500})|import[ \t]+([\w. \t,]{1,500}))", re.M
 )
+RAISED = re.compile(r"^try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n[ \t]+raise\b", re.M)
+"""Imports whose failure is only worded anew: ``try: import torchao``, ``except ImportError as e: raise ImportError(...)``."""
 MAX_MODULES = 3000
 
 
@@ -60,7 +63,8 @@ def _list_imports(name: str, path: str) -> Iterator[str]:
     except OSError:
         return
     package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
-    for module, names, plain in STATEMENT.findall(text):
+    raised = "\n".join(line.strip() for block in RAISED.findall(text) for line in block.splitlines())
+    for module, names, plain in STATEMENT.findall(f"{text}\n{raised}"):
         if plain:
             yield from (words[0] for part in plain.split(",") if (words := part.split()))
             continue
