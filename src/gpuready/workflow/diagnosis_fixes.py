@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
-    recorded = machine_facts.read_recording(on) if on is not None else None
+    recorded = None
+    if on is not None and machine_facts.is_machine_file(on):
+        recorded = machine_facts.read_recording(on)
+    elif on is not None:
+        machine_facts.named_machine_facts(on, None, {})  # a name serves --config; one that nobody knows is refused
     if diagnosis.verdict != "cause":
         return diagnosis
     diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))

@@ -39,7 +39,7 @@ def start_probing(
         raise Refused("--deep and --import look at an environment of this machine, and --on names another machine")
     if on is not None and not is_machine_file(on):
         return (
-            lambda: _named_machine_facts(on, python, what_if, distributions, run_python),
+            lambda: named_machine_facts(on, python, what_if, distributions, run_python),
             _always_ready,
             _always_ready,
         )
@@ -95,9 +95,7 @@ def start_container_facts(
 
     if python is not None:
         raise Refused("--dockerfile and --python cannot be combined: a container has its own environment")
-    host = (
-        None if on is None else read_recording(on) if is_machine_file(on) else _named_machine_facts(on, None, what_if)
-    )
+    host = None if on is None else read_recording(on) if is_machine_file(on) else named_machine_facts(on, None, what_if)
     return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
 
 
@@ -184,7 +182,7 @@ def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
     return plain
 
 
-def _named_machine_facts(
+def named_machine_facts(
     on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = (), run_python: bool = False
 ) -> Facts:
     from gpuready.probe import stated_machine
