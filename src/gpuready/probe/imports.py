@@ -95,7 +95,9 @@ def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Seq
 
 
 def _survey_facts(answer: dict[str, Any], source: str, deep: bool = False) -> list[Fact]:
-    looked = {name: answer.get(name) for name in ("distributions", "files", "skipped", "extensions", "unchecked", "on_demand")}
+    looked = {
+        name: answer.get(name) for name in ("distributions", "files", "skipped", "extensions", "unchecked", "on_demand")
+    }
     return [
         Fact("import.damage", tuple(answer.get("rows") or ()), source),
         Fact("import.hidden", tuple(answer.get("hidden") or ()), source),
