@@ -66,7 +66,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=tuple(
             Requirement(f"package.{name}", "of the installed numpy", cite=_first_path(rows, name)) for name in names
         ),
-        so=f"import {failed['module']} fails" if failed and is_met else f"import {names[0].replace('-', '_')} fails",
+        so=f"importing {failed['module']} fails with it"
+        if failed and is_met
+        else f"importing {names[0].replace('-', '_')} fails",
         fix=_fix_steps(facts, names, "before 2" in str(rows[0]["detail"])),
     )
 
@@ -79,7 +81,7 @@ def _fix_steps(facts: Facts, names: list[str], wants_two: bool) -> tuple[FixStep
     packages = visible_gpus.join_names(names)
     if wants_two:
         newer = fix_steps.install_step(facts, "install numpy 2", "numpy>=2")
-        return newer, FixStep(f"or an older {packages}, if another package needs numpy 1")
+        return newer, FixStep(f"install an older {packages}, if another package needs numpy 1")
     upgraded = [word for name in names for word in ("--upgrade-package", name)]
     newer = fix_steps.install_step(facts, f"install a newer {packages}", *upgraded, *names)
-    return newer, fix_steps.install_step(facts, "or keep it, and install numpy below 2", "numpy<2")
+    return newer, fix_steps.install_step(facts, "keep it, and install numpy below 2", "numpy<2")
