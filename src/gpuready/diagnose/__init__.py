@@ -22,6 +22,7 @@ from gpuready.diagnose.origin import (
     is_users_own,
     names_environment,
 )
+from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
 from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import (
@@ -51,6 +52,7 @@ MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
 
 
 NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
+CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
 
 
 class CauseSuspect(Record):
@@ -78,7 +80,7 @@ def judge(
     symbol of a package came and went.
     """
     order = EventOrder(summary)
-    suspects = _collect_suspects(summary, lookup, order)
+    suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
     suspects = suspects or _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order)
@@ -144,6 +146,22 @@ def _collect_suspects(
     return suspects
 
 
+def _add_python_suspect(
+    summary: LogSummary, lookup: Lookup, order: EventOrder, suspects: list[CauseSuspect]
+) -> list[CauseSuspect]:
+    """Add the first exception about a name of another Python, in place of what the patterns make of the same exception."""
+    for number, failure in enumerate(summary.failures):
+        if order.is_consequence(number) or number in order.survived.failures:
+            continue
+        release = find_python_release(failure)
+        if release is not None:
+            code = _code_of(lookup, PYTHON_VERSION)
+            found = CauseSuspect(PYTHON_VERSION, code, "root", failure=number, captures=release.captures)
+            others = [s for s in suspects if s.cause != PYTHON_VERSION and any(m.failure != number for m in s.seen)]
+            return [*others, found]
+    return suspects
+
+
 def _unexplained_suspects(
     summary: LogSummary, lookup: Lookup, order: EventOrder, others: Sequence[CauseSuspect], symbols: SymbolTable
 ) -> list[CauseSuspect]:
@@ -151,7 +169,10 @@ def _unexplained_suspects(
     source = find_users_source(summary) if all(other.strength == "clue" for other in others) else None
     if source is not None:
         return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=source)]
+    explained = {other.failure for other in others}
     for number in order.unexplained_exceptions():
+        if number in explained:
+            continue
         conflict = _find_conflict(summary, number, symbols) or find_import_conflict(summary.failures[number])
         if conflict:
             is_sure = conflict.direction not in ("", "import", "undefined")
@@ -229,8 +250,13 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
-        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (),
+        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(first) else (),
     )
+
+
+def _is_cut(suspect: CauseSuspect) -> bool:
+    """Whether a suspect has no evidence but the code of a traceback that ends before its error."""
+    return bool(suspect.seen) and all(match.sign.place == "cut" for match in suspect.seen)
 
 
 def _exception_of(suspect: CauseSuspect) -> int | None:
@@ -295,7 +321,7 @@ def quote_line(line: LogLine) -> str:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    clue = 0.6 if order.has_failed else 0.5
+    clue = 0.45 if _is_cut(first) else 0.6 if order.has_failed else 0.5
     sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue, "nearest": 0.4}[first.strength]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)

@@ -115,7 +115,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), "")
     if spans := _find_spans(complaint, find_spans):
-        return _conflict_from_table(complaint, _who_passes(failure, caller), spans)
+        found = _conflict_from_table(complaint, _who_passes(failure, caller), spans)
+        return found or _conflict_of_own_part(complaint, failure, caller)
     if spans := _find_overridden(complaint, find_spans):
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
@@ -151,6 +152,12 @@ def _conflict_of_missing(
     if package == caller:
         return VersionConflict(package, caller, complaint.symbol, "mixed") if _is_of_one_tree(failure) else None
     return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
+
+
+def _conflict_of_own_part(complaint: Complaint, failure: LoggedException, caller: str) -> VersionConflict | None:
+    """An installed package imports a part of its own that some of its releases have."""
+    is_own = complaint.kind == "module" and _provider(complaint) == caller and _is_of_one_tree(failure)
+    return VersionConflict(caller, caller, complaint.symbol, "mixed") if is_own else None
 
 
 def _is_local_path(path: str) -> bool:

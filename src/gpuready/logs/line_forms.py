@@ -1,4 +1,5 @@
-"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, lower case."""
+"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, lower case,
+Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from gpuready.logs.letter_case import is_lower_case, restore_case
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator, Sequence
     from typing import Any
 
@@ -26,7 +28,25 @@ def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
         rows = _join_wrapped(rows, width)
     if is_lower_case([text for _, text, _ in rows[:SAMPLE_LINES]]):
         rows = [(number, restore_case(text), fields) for number, text, fields in rows]
+    rows = [(number, undo_markdown(text), fields) for number, text, fields in rows]
     return [part for row in rows for part in (_split_collapsed(row) if "Traceback (most" in row[1] else (row,))]
+
+
+# -- Markdown ---------------------------------------------------------------------------------------------
+
+_LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\(https?:[^)\s]{0,2000}\)")
+_BOLD = LazyRegex(r"(?<![\w*])\*\*([a-z]\w{1,40})\*\*(?![\w*])")
+
+
+def undo_markdown(text: str) -> str:
+    """``libx/[y.so](http://y.so/)`` and ``importlib/**init**.py``, which a web page made of what was pasted there."""
+    if "](http" in text:
+        text = _LINK.sub(r"\1", text)
+    return _BOLD.sub(r"__\1__", text) if "**" in text and _is_code(text) else text
+
+
+def _is_code(text: str) -> bool:
+    return 'File "' in text or ".**" in text or "/**" in text or "Error" in text
 
 
 # -- JSON -------------------------------------------------------------------------------------------------
@@ -154,10 +174,27 @@ def _join_wrapped(rows: Sequence[Row], width: int) -> list[Row]:
 
 # -- tracebacks in one line -------------------------------------------------------------------------------------
 
-_FRAME = LazyRegex(r'(?:\\n|(?<=\S)) {1,8}(?=File "[^"]{1,400}", line \d{1,7})')
+_FRAME = LazyRegex(r'(?:\\n|(?<=\S)) {1,8}(?=File "[^"]{0,400}", line \d{1,7})')
 _LAST = LazyRegex(
-    r"(?:\\n|(?<=\S)) {0,4}(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception|Interrupt|Exit): )"
+    r"(?:\\n {0,4}|(?<=\S) {1,4}|(?<=[^\w\s.]))(?=(?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception|Interrupt|Exit): )"
 )
+_FUNCTION = LazyRegex(r'(File "[^"]{0,400}", line \d{1,7}, in )(<\w{1,20}>|[A-Za-z_][\w.]{0,80}) (?=\S)')
+_STATEMENTS = (
+    "from",
+    "import",
+    "return",
+    "raise",
+    "assert",
+    "with",
+    "if",
+    "for",
+    "class",
+    "def",
+    "await",
+    "del",
+    "exec",
+)
+"""Words that begin a line of code: no function has such a name, and a web page ate the ``<module>`` before it."""
 
 _NOTEBOOK = LazyRegex(
     r" {1,60}(?=-{2,4}> ?\d{1,6} |<ipython-input-[\w-]{1,60}> in |[~.\w-]{0,80}/[\w./@+-]{1,300}\.py in [<\w]|File [^\s,\"]{1,300}:\d{1,7}, in "
@@ -174,9 +211,17 @@ def _split_collapsed(row: Row) -> list[Row]:
     elif 'File "' in text.partition("Traceback (most recent call last)")[2]:
         head, mark, rest = text.partition("Traceback (most recent call last):")
         broken = _FRAME.compiled.sub("\n  ", " " + rest.strip())
+        broken = _FUNCTION.compiled.sub(_part_code, broken)
         parts = [f"{head}{mark}", *_LAST.compiled.sub("\n", broken).split("\n")]
     elif _NOTEBOOK.search(text):
         parts = _LAST.compiled.sub("\n", _NOTEBOOK.compiled.sub("\n", text)).split("\n")
     else:
         return [row]
     return [(number, part, fields) for part in parts[:MAX_PARTS] if part.strip()]
+
+
+def _part_code(match: re.Match[str]) -> str:
+    """``File "x.py", line 3, in run loss.backward()``: the line of code on a line of its own."""
+    if match[2] in _STATEMENTS:
+        return f"{match[1]}<module>\n    {match[2]} "
+    return f"{match[1]}{match[2]}\n    "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 STRENGTHS = ("root", "symptom", "clue", "trace")
-PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
+PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived", "cut")
 KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause"}
 
 MAX_GAP = 400

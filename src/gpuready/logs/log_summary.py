@@ -13,7 +13,8 @@ from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
 from gpuready.logs.runs import keep_last_run
-from gpuready.logs.tracebacks import LoggedException, find_tracebacks
+from gpuready.logs.stated_errors import state_errors
+from gpuready.logs.tracebacks import LoggedException, find_tracebacks, is_cut_line
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -193,7 +194,10 @@ def _find_matches(
     candidates: dict[tuple[int, int], LogPattern] = {}
     breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
     broken = ((breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search))
-    for index, which in (*_literal_hits(texts, wording.search), *broken):
+    others = _other_wordings(log_lines, texts)
+    pairs = [(i, text) for i, wordings in others.items() for text in wordings]
+    reworded = ((pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search))
+    for index, which in (*_literal_hits(texts, wording.search), *broken, *reworded):
         literal = wording.literals[which]
         if literal in wording.remarks:
             present_texts.add(literal)
@@ -202,10 +206,25 @@ def _find_matches(
     remarks = frozenset(present_texts)
     exception_of_line = _exception_by_line(log_lines, failures)
     found = (
-        _match_pattern(pattern, index, log_lines, texts, failures, exception_of_line.get(index), remarks)
+        _match_pattern(
+            pattern, index, log_lines, texts, failures, exception_of_line.get(index), remarks, others.get(index, ())
+        )
         for (index, _), pattern in sorted(candidates.items(), key=lambda item: item[0])
     )
     return [match for match in found if match is not None], remarks
+
+
+def _other_wordings(log_lines: Sequence[LogLine], texts: Sequence[str]) -> dict[int, list[str]]:
+    """What else the patterns are matched with, by the index of the line: paths with slashes, and what a line states."""
+    found = {i: [_with_slashes(text)] for i, text in enumerate(texts) if "\\" in text}
+    for i, statement in state_errors(log_lines).items():
+        found.setdefault(i, []).append(statement)
+    return found
+
+
+def _with_slashes(text: str) -> str:
+    """The text with the paths of Windows as patterns write them: ``D:/env/Lib/site-packages/triton/compiler.py``."""
+    return text.replace("\\", "/")
 
 
 def _literal_hits(texts: Sequence[str], search: LiteralSearch) -> Iterator[tuple[int, int]]:
@@ -243,10 +262,11 @@ def _match_pattern(
     failures: Sequence[LoggedException],
     failure: int | None,
     present_texts: frozenset[str],
+    others: Sequence[str] = (),
 ) -> PatternMatch | None:
     line = log_lines[index]
     if pattern.place and not _is_in_place(pattern.place, line, failures, failure):
-        if pattern.place == "derived" or pattern.strength not in ("root", "symptom"):
+        if pattern.place in ("derived", "cut") or pattern.strength not in ("root", "symptom"):
             return None
         pattern = pattern.replace(strength="clue")  # the same text from elsewhere: pasted, or repeated by a logger
     if (pattern.also and not present_texts & set(pattern.also)) or (
@@ -254,19 +274,23 @@ def _match_pattern(
     ):
         return None
     text = texts[index] if not pattern.spans_lines else "\n".join(_texts_beside(index, log_lines, texts, 6, 16))
-    captures = pattern.match_text(text)
+    found = (pattern.match_text(wording) for wording in (text, *others))
+    captures = next((captured for captured in found if captured is not None), None)
     if captures is None and not pattern.spans_lines:
         captures = wrapped_lines.match_across_lines(pattern, log_lines, texts, index)
     if captures is None:
         return None
     if pattern.near or pattern.without:
         block = lower_ascii(_surrounding_text(index, log_lines, texts, failures, failure))
+        block = f"{block}\n{_with_slashes(block)}" if "\\" in block else block
         if (pattern.near and not any(t in block for t in pattern.near)) or any(t in block for t in pattern.without):
             return None
     return PatternMatch(pattern, captures, index, line, failure)
 
 
 def _is_in_place(place: str, line: LogLine, failures: Sequence[LoggedException], failure: int | None) -> bool:
+    if place == "cut":
+        return failure is not None and is_cut_line(failures[failure], line)
     if place != "exception":
         return line.place == place
     return failure is not None and line.number >= failures[failure].at

@@ -275,6 +275,14 @@ class TracebackReader:
         self.previous = len(self.failures) - 1
 
 
+def is_cut_line(failure: LoggedException, line: LogLine) -> bool:
+    """Whether a line is of the innermost frame of a traceback whose error is missing."""
+    if failure.type or not failure.frames:
+        return False
+    frame, text = failure.frames[-1], line.folded_text
+    return text == frame.code or (bool(frame.function) and frame.file in text and f"line {frame.line}" in text)
+
+
 def parse_frame(match: re.Match[str]) -> tuple[str, int, str]:
     """File, line and function of a frame, in the form of Python or of a notebook."""
     groups = [group for group in match.groups() if group]

@@ -1,0 +1,22 @@
+"""What a line states in one of many wordings, in one: patterns match it by ``stated:``, at the place of the line."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from gpuready.logs.error_numbers import find_cuda_errors, find_nccl_chains
+from gpuready.logs.http_status import find_hub_refusals
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.logs.log_lines import LogLine
+
+
+def state_errors(lines: Sequence[LogLine]) -> dict[int, str]:
+    """``stated: CUDA reports cudaErrorNoDevice``, ``stated: the hub answers 403``: by the index of the line."""
+    found: dict[int, str] = {}
+    for index, words in chain(find_cuda_errors(lines), find_nccl_chains(lines), find_hub_refusals(lines)):
+        found[index] = f"{found[index]}; {words}" if index in found else f"stated: {words}"
+    return found
