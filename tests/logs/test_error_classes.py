@@ -42,6 +42,15 @@ CUT = [
         frame("C:\\env\\Lib\\site-packages\\triton\\compiler\\code.py", 8, "visit", "return f(x)"),
     ),
     ("no-gpu-visible", frame(f"{SITE}/torch/cuda/__init__.py", 319, "_lazy_init", "torch._C._cuda_init()")),
+    (
+        "torch-cpu-only",
+        frame(
+            f"{SITE}/torch/cuda/__init__.py",
+            3,
+            "_lazy_init",
+            'raise AssertionError("Torch not compiled with CUDA enabled")',
+        ),
+    ),
     ("rendezvous-unreachable", frame(f"{SITE}/torch/distributed/rendezvous.py", 7, "_make", "return TCPStore(")),
 ]
 
@@ -220,6 +229,8 @@ def test_other_numbers_are_no_error_of_cuda(text):
     [
         ("CUDA error 98 at /src/ops.cu:17: no such kernel", "ext-arch-missing"),
         ("engine: hipErrorNoBinaryForGpu from launch", "ext-arch-missing"),
+        ("ROCm error: invalid device function", "ext-arch-missing"),
+        ("[ERROR] CUDA runtime error: invalid device ordinal /src/run.cc:12", "invalid-device-ordinal"),
         ("engine: CUDA error code 35 while starting", "driver-too-old"),
         ("engine: CUDA driver error 802 while starting", "fabric-manager-down"),
         ("engine: CUDA error: 805 in worker", "mps-daemon-gone"),

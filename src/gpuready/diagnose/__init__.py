@@ -25,6 +25,7 @@ from gpuready.diagnose.origin import (
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
 from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
+from gpuready.logs.tracebacks import is_cut_line
 from gpuready.model.diagnosis import (
     NOT_ENVIRONMENT,
     VERSION_CONFLICT,
@@ -53,6 +54,7 @@ MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
 
 NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
 CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
+CUT_CONFIDENCE = 0.45
 
 
 class CauseSuspect(Record):
@@ -250,13 +252,15 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
-        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(first) else (),
+        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(summary, first) else (),
     )
 
 
-def _is_cut(suspect: CauseSuspect) -> bool:
+def _is_cut(summary: LogSummary, suspect: CauseSuspect) -> bool:
     """Whether a suspect has no evidence but the code of a traceback that ends before its error."""
-    return bool(suspect.seen) and all(match.sign.place == "cut" for match in suspect.seen)
+    return bool(suspect.seen) and all(
+        match.failure is not None and is_cut_line(summary.failures[match.failure], match.line) for match in suspect.seen
+    )
 
 
 def _exception_of(suspect: CauseSuspect) -> int | None:
@@ -321,7 +325,9 @@ def quote_line(line: LogLine) -> str:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    clue = 0.45 if _is_cut(first) else 0.6 if order.has_failed else 0.5
+    if _is_cut(order.summary, first):
+        return CUT_CONFIDENCE
+    clue = 0.6 if order.has_failed else 0.5
     sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue, "nearest": 0.4}[first.strength]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)

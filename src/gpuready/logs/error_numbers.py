@@ -35,6 +35,19 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Names of the driver (``CUDA_ERROR_NO_DEVICE``) and of HIP (``hipErrorNoBinaryForGpu``), where they differ."""
 
+_MESSAGES = {
+    "invalid device function": 98, "no cuda-capable device is detected": 100, "no rocm-capable device is detected": 100,
+    "invalid device ordinal": 101, "device kernel image is invalid": 200, "no kernel image is available": 209,
+    "driver version is insufficient for": 35, "devices are busy or unavailable": 46, "uncorrectable ecc error": 214,
+    "peer access is not supported": 217, "a ptx jit compilation failed": 218, "uncorrectable nvlink error": 220,
+    "compiled with an unsupported toolchain": 222, "the launch timed out": 702, "device-side assert triggered": 710,
+    "hardware stack error": 714, "an illegal instruction": 715, "misaligned address": 716, "unspecified launch failure": 719,
+    "system not yet initialized": 802, "unsupported display driver": 803, "forward compatibility was attempted": 804,
+    "failed to connect to the mps control daemon": 805,
+}  # fmt: skip
+"""What ``cudaGetErrorString`` and ``hipGetErrorString`` say."""
+
+_SPEAKER = LazyRegex(r"(?i)\b(?:cuda|rocm|hip)[\w ]{0,24}?(?:error|failure|failed)|\b(?:cuda|hip|cu)[A-Z]\w{2,40}")
 _NUMBER = LazyRegex(
     r"(?i)\b(?:cuda|hip|cudart)[\w ]{0,24}?(?:error|failure|err|exception)(?: code| number|code)?\s{0,2}[:=#]?\s{0,2}[(\[]?(\d{1,3})\b(?![.\d%])"
     r"|(?i:\bcu(?:da)?[A-Z]\w{2,40}\(?\)? (?:returned|failed with)(?: error| code| error code)?:?) (\d{1,3})\b(?![.\d])"
@@ -51,8 +64,15 @@ def parse_cuda_error(text: str) -> str:
         if number:
             return f"cudaError{CUDA_ERRORS[number]}"
     match = _NUMBER.search(text[:600])
-    known = CUDA_ERRORS.get(int(match[1] or match[2]), "") if match else ""
-    return f"cudaError{known}" if known else ""
+    number = int(match[1] or match[2]) if match else _parse_message(text)
+    return f"cudaError{CUDA_ERRORS[number]}" if number in CUDA_ERRORS else ""
+
+
+def _parse_message(text: str) -> int:
+    """The number of the error whose message a text has after it names CUDA; 0 where there is none."""
+    speaker = _SPEAKER.search(text[:600])
+    rest = text[speaker.end() : 2000].lower() if speaker else ""
+    return next((number for words, number in _MESSAGES.items() if words in rest), 0)
 
 
 def find_cuda_errors(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
@@ -60,12 +80,16 @@ def find_cuda_errors(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
     seen = set()
     for i, line in enumerate(lines):
         low = line.text[:2000].lower()
-        if not ("cuda" in low or "hip" in low) or line.level in ("I", "D") or line.place in ("kernel", "derived"):
+        if (
+            not ("cuda" in low or "hip" in low or "rocm" in low)
+            or line.level in ("I", "D")
+            or line.place in ("kernel", "derived")
+        ):
             continue
         name = parse_cuda_error(line.text)
         if name and (line.source, line.rank, name) not in seen:
             seen.add((line.source, line.rank, name))
-            yield i, f"CUDA reports {name}"
+            yield i, f"CUDA reports {name}."
 
 
 def find_nccl_chains(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
