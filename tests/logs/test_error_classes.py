@@ -75,6 +75,11 @@ def test_an_outer_frame_of_a_cut_traceback_is_no_evidence():
     assert diagnose(text).verdict == "unknown"
 
 
+def test_a_traceback_without_its_error_after_which_the_run_goes_on_names_no_cause():
+    steps = "".join(f"step {n}/90 loss 1.{n}\n" for n in range(1, 8))
+    assert diagnose("WARNING:root:kernel skipped\n" + HEAD + CUT[2][1] + steps).cause != CUT[2][0]
+
+
 # -- releases of Python -----------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,8 @@ MAX_MESSAGE_LINES, MAX_LINKED, MAX_TYPELESS, MAX_QUOTED = 40, 4000, 12, 3
 """Maximum number of lines of a message, of characters in which links are replaced, of lines at the end in which a message
 without its type is an exception, and of those of a quotation."""
 
+MAX_AFTER_CUT = 4
+"""Lines after the innermost frame of a traceback that is cut; where more follow, the run goes on."""
 
 _ARROW = LazyRegex(r"(?:-{2,4}> |❱ |│ ❱ )\s{0,4}\d{1,6} ")
 """The line of code at fault, among those that IPython and rich show around it."""
@@ -277,7 +279,7 @@ class TracebackReader:
 
 def is_cut_line(failure: LoggedException, line: LogLine) -> bool:
     """Whether a line is of the innermost frame of a traceback whose error is missing."""
-    if failure.type or not failure.frames:
+    if failure.type or not failure.frames or failure.last - line.number > MAX_AFTER_CUT:
         return False
     frame, text = failure.frames[-1], line.folded_text
     return text == frame.code or (bool(frame.function) and frame.file in text and f"line {frame.line}" in text)
