@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
 
@@ -110,8 +111,22 @@ def test_the_sentence_says_newer_or_older(changed, tmp_path, monkeypatch):
         assert f"knowledge of {day} from {tmp_path}/k.json, {words} gpuready's own" in knowledge.use_knowledge_file(
             f"{tmp_path}/k.json"
         )
-    with pytest.raises(Refused, match="SHA-256"):
-        knowledge.use_knowledge_file(f"{tmp_path}/k.json#sha256=00")
+
+
+@pytest.mark.parametrize("use", [knowledge.use_knowledge_file, knowledge.pack_for_nodes])
+def test_a_file_with_another_hash_is_refused_wherever_it_is_read(use, tmp_path):
+    (tmp_path / "k.json").write_text("{}")
+    for digest in ("", "00", "g" * 64, "0" * 65, "0" * 64 + "\n"):
+        with pytest.raises(Refused, match="needs 64 hexadecimal digits"):
+            use(f"{tmp_path}/k.json#sha256={digest}")
+    with pytest.raises(Refused, match="has the SHA-256"):
+        use(f"{tmp_path}/k.json#sha256={'0' * 64}")
+
+
+def test_the_file_with_its_hash_is_packed(tmp_path):
+    (tmp_path / "k.json").write_text("{}")
+    name = f"{tmp_path}/k.json#sha256={hashlib.sha256(b'{}').hexdigest().upper()}"
+    assert knowledge.pack_for_nodes(name) == knowledge.pack_for_nodes(f"{tmp_path}/k.json")
 
 
 DOCUMENTS = {

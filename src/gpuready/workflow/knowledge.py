@@ -39,14 +39,24 @@ class Knowledge(Record):
 def use_knowledge_file(name: str) -> str:
     """Verify ``FILE`` or ``FILE#sha256=HEX`` and use it from now on; return a sentence that says which is in use."""
     own = catalog.catalog_date()
-    path, _, digest = name.partition("#sha256=")
-    text = read_named_file(path)
-    if digest and digest.lower() != _hash_text(text):
-        raise Refused(f"{path} has the SHA-256 {_hash_text(text)}, not {digest[:64]}: fetch it again")
+    path, text = _read_with_digest(name)
     known = verify_knowledge(text, path)
     catalog.replace_tables(known.tables)
     age = "newer than" if known.date > own else "as old as" if known.date == own else "OLDER than"
     return f"knowledge of {known.date} from {path}, {age} gpuready's own of {own}"
+
+
+def _read_with_digest(name: str) -> tuple[str, str]:
+    """Return the path and the text of ``FILE`` or ``FILE#sha256=HEX``; Refused where the text has another hash."""
+    import re
+
+    path, mark, digest = name.partition("#sha256=")
+    if mark and not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
+        raise Refused(f"--knowledge {path}#sha256= needs 64 hexadecimal digits, not {digest[:70]!a}")
+    text = read_named_file(path)
+    if mark and digest.lower() != _hash_text(text):
+        raise Refused(f"{path} has the SHA-256 {_hash_text(text)}, not {digest}: fetch it again")
+    return path, text
 
 
 def pack_for_nodes(name: str) -> str:
@@ -54,7 +64,7 @@ def pack_for_nodes(name: str) -> str:
     import base64
     import zlib
 
-    text = read_named_file(name.partition("#sha256=")[0])
+    _, text = _read_with_digest(name)
     return base64.b85encode(zlib.compress(text.encode("utf-8", "surrogateescape"), 9)).decode()
 
 
