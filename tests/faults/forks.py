@@ -49,6 +49,8 @@ def run(job, out, err):
 
 def wait(pid, late):
     status, until = None, None
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
+    signal.alarm(MOST_S)
     while status is None or children():
         try:
             ended, how = os.waitpid(-1, 0 if status is None else os.WNOHANG)
@@ -60,8 +62,14 @@ def wait(pid, late):
             break
         elif not ended:
             time.sleep(0.01)
-    return {"code": status, "left": children()}
+    signal.alarm(0)
+    left = children()
+    for stray in left:
+        os.kill(stray, signal.SIGKILL)
+        os.waitpid(stray, 0)
+    return {"code": status, "left": left}
 
+MOST_S = 120  # a command that hangs is killed, and its exit code says so
 link = socket.socket(fileno=int(sys.argv[1]))
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 exec(sys.argv[2])

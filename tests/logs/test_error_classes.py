@@ -272,7 +272,9 @@ def test_the_file_in_which_nccl_fails_first(file, cause):
 def test_what_a_web_page_makes_of_a_line():
     assert undo_markdown("/e/lib/[kern.so](http://kern.so/): x") == "/e/lib/kern.so: x"
     assert undo_markdown('File "a/**init**.py", line 2, in f') == 'File "a/__init__.py", line 2, in f'
-    assert undo_markdown("## **bold** words in a text") == "## **bold** words in a text"
+    assert undo_markdown("x.py: error: **unrecognized arguments**: --y") == "x.py: error: unrecognized arguments: --y"
+    assert undo_markdown("f(**values, **more)  # 2**3**4") == "f(**values, **more)  # 2**3**4"
+    assert undo_markdown("## **bold** words in a text") == "## bold words in a text"
 
 
 def test_a_traceback_in_one_line_that_lost_its_angle_brackets():

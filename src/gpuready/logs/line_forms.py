@@ -36,13 +36,16 @@ def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
 
 _LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\(https?:[^)\s]{0,2000}\)")
 _BOLD = LazyRegex(r"(?<![\w*])\*\*([a-z]\w{1,40})\*\*(?![\w*])")
+_BOLD_WORDS = LazyRegex(r"(?<![\w*])\*\*([A-Za-z][\w' -]{1,80})\*\*(?![\w*])")
 
 
 def undo_markdown(text: str) -> str:
-    """``libx/[y.so](http://y.so/)`` and ``importlib/**init**.py``, which a web page made of what was pasted there."""
+    """``libx/[y.so](http://y.so/)`` ``importlib/**init**.py`` and ``error: **unrecognized arguments**``, which a web page made of what was pasted there."""
     if "](http" in text:
         text = _LINK.sub(r"\1", text)
-    return _BOLD.sub(r"__\1__", text) if "**" in text and _is_code(text) else text
+    if "**" not in text:
+        return text
+    return _BOLD_WORDS.sub(r"\1", _BOLD.sub(r"__\1__", text) if _is_code(text) else text)
 
 
 def _is_code(text: str) -> bool:
