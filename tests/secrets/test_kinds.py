@@ -143,7 +143,25 @@ def test_nor_does_it_pass_line_by_line():
         assert body not in "\n".join(redact_lines(lines)), where
 
 
+QUOTED = (
+    "--pass 'correct horse {}'", '--pass="correct horse {}"', "--pass='{} horse battery'", "--from-literal=hf='{} battery'",
+    '--from-literal=hf="correct {}"', "--from-literal='hf=correct horse {}'", '--from-literal "hf={} battery"', "--from-literal='hf={}'",
+    "--from-literal=hf={}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", QUOTED)
+def test_a_value_in_quotes_is_hidden_with_its_blanks_even_at_the_start_of_a_text(form):
+    text = form.format("staple22")
+    for whole in (text, f"rclone {text} --verbose", json.dumps({"line": text}), repr(text)):
+        shown = redact_text(whole)
+        assert not any(word in shown for word in ("staple22", "correct", "horse", "battery")), shown
+    assert redact_text(f"{text} --verbose").endswith(" --verbose")
+    assert json.loads(redact_text(json.dumps({"line": text})))["line"] == redact_text(text)
+
+
 HARMLESS = (
+    "--pass '3' --passthrough 'some long value'", "kubectl create configmap x --from-literal=replicas='3'",
     "ms-marco-MiniLM-L-6-v2-finetuned", "jina_embeddings_v3_base_model", "fw_version_2_8_0_cu128_linux", "as-is, without any warranty",
     "ak-configuration-of-the-machine", "secret_sharing_protocol_v2", "sk_learn_pipeline_version", "ENV PATH /opt/venv/bin:/usr/bin",
     "ENV TOKENIZERS_PARALLELISM false", "ENV TOKEN_FILE /run/secrets/hub", "setenv LD_LIBRARY_PATH /usr/lib", "curl -u https://example.org", "curl http://my-ubuntu:8000/v1/models", "curl -s --unix-socket /run/x a:bcde",

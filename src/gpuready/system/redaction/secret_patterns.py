@@ -113,6 +113,8 @@ WEBHOOKS = (
 _SET_VARIABLE = r"\w{0,60}(?:token|secret|password|passwd|key|_pat)[ \t]{1,8}[\\'\"]{0,3}([^\s'\"\\]{8,})"
 """A variable and its value separated only by a blank, as some shells and files set it."""
 _Q = r"\\{0,7}['\"]"
+_QUOTED = r"\\{{0,7}}['\"]((?<=')[^'\n]{{{0},}}(?<!\\)|(?<=\")[^\"\n]{{{0},}}(?<!\\))"
+"""A value in quotes, blanks included, of at least so many characters; a backslash before the last quote is outside."""
 _GAP = r"(?:\s|\\{1,4}[nrt]){1,8}"
 _SHORT_PASSWORD_OPTION = r"(?:[^\n]{0,200}?\s)?-p[ =]?['\"]?([^\s'\"\\`]{3,})"
 """A password after the one-letter option some commands have for it."""
@@ -146,7 +148,17 @@ PHRASES = (
         "",
         (r"(?i)ldap(?:search|modify|add|whoami|passwd|delete) [^\n]{0,200}?(?<=\s)-w ?['\"]?([^\s'\"\\]{3,})",),
     ),
+    ("-pass", "pass", (rf"(?<=-)-pass[ =]{_QUOTED.format(3)}",)),
     ("--pass", "pass", (r"--pass[ =]['\"]?([^\s'\"\\]{8,})",)),
+    (
+        "-from-literal",  # the value in quotes, or name and value
+        "",
+        (
+            rf"(?<=-)-from-literal[ =][^\s='\"]{{1,80}}={_QUOTED.format(8)}",
+            r"(?<=-)-from-literal[ =]\\{0,7}'[^\s='\"]{1,80}=([^'\n]{7,}[^'\n\\])",
+            r"(?<=-)-from-literal[ =]\\{0,7}\"[^\s='\"]{1,80}=([^\"\n]{7,}[^\"\n\\])",
+        ),
+    ),
     ("--from-literal", "", (r"--from-literal[ =]['\"]?[^\s='\"]{1,80}=([^\s'\"\\]{8,})",)),
     (" pass:", "pass", (r"(?i) pass:([^\s'\"\\]{8,})",)),
     (

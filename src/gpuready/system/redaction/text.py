@@ -48,7 +48,7 @@ _NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value", "co
 
 _CERTAIN_HINTS = (
     "login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ", "twine ", "mongo",
-    "http-basic.", "jdbc:oracle",
+    "http-basic.", "jdbc:oracle", "-pass", "-from-literal",
 )  # fmt: skip
 """What follows these is a secret whatever it looks like."""
 
@@ -76,7 +76,7 @@ def redact_text(text: str) -> str:
     if url:
         text, low = _redact_phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
-    if " " in text or "%3" in text or '"' in text or "(" in text or "@" in text:
+    if " " in text or "--" in text or "%3" in text or '"' in text or "(" in text or "@" in text:
         text, low = _redact_phrases(text, low, hints, PHRASES)
     for hint in hints:
         hidden = _redact_named_values(text, low, hint)
