@@ -283,6 +283,25 @@ def test_what_the_gpu_has_mended_is_a_warning():
 def test_nvlink_lines_say_themselves_whether_they_are_fatal(line, severity):
     found = judged("SYS021", {"kernel.xids": (xid(int(line[:3]), f"NVRM: Xid (PCI:0000:3b:00): {line}"),)})
     assert found.severity == severity and "WORKFLOW_NVLINK5_ERR" in found.fix[0].does
+    told = " ".join([found.so, *(f"{step.does} {step.note}" for step in found.fix)])
+    assert ("reset" in told, "go on" in told) == (severity == "error", severity == "warning")
+    assert ("dcgmi" in told, "root" in told) == (severity == "error", severity == "error")
+
+
+def test_a_fault_that_nvidia_ignores_has_no_step_for_root():
+    found = judged("SYS021", {"kernel.xids": (xid(157),)})
+    assert [step.does for step in found.fix] == [
+        "Xid 157: go on, and contact the vendor if it returns: no spare part is left (NVIDIA: IGNORE)"
+    ]
+
+
+def test_of_a_mild_line_and_a_repaired_fault_of_one_number_the_fault_has_the_step():
+    lines = ("149, NETIR_LINK_EVT Fatal XC0", "149, NETIR_LINK_EVT Nonfatal XC0")
+    rows = tuple(xid(149, f"NVRM: Xid (PCI:0000:3b:00): {line}") for line in lines)
+    for order in (rows, rows[::-1]):
+        done = xid(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+        found = judged("SYS021", {"kernel.xids": (*order, done)})
+        assert found.severity == "warning" and "Xid 149: reset the GPU" in found.fix[0].does
 
 
 def test_a_reset_that_is_due_and_one_that_was_done():

@@ -48,6 +48,10 @@ HEALTHY = {
     "kernel.xids": ({"xid": 31, "pci": "0000:3b:00.0", "line": "NVRM: Xid (PCI:0000:3b:00): 31, pid=7, MMU Fault"},)
 }
 
+GO_ON = "go on, and contact the vendor if it returns"
+GOES_ON = "jobs go on; the GPU may need service if it returns"
+NEEDS_RESET = "unless the GPU was reset since, jobs on it may fail or stall again"
+
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or "kernel.xids" not in facts:
@@ -64,8 +68,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"the kernel log has GPU faults: {visible_gpus.join_names(_describe_faults(shown), 2)}",
         found=(facts.fact("kernel.xids"),),
         needs=_requirements(shown),
-        so="unless the GPU was reset since, jobs on it may fail or stall again",
-        fix=(*_action_steps(shown), FixStep("run dcgmi diag -r 3 before the machine gets jobs again")),
+        so=GOES_ON if all(_may_go_on(row, known) for row, known in shown) else NEEDS_RESET,
+        fix=_fix_steps(shown),
     )
 
 
@@ -74,9 +78,25 @@ def _describe_faults(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> lis
     return [f"Xid {xid} on {pci} ({means})" for xid, pci, means in kinds]
 
 
-def _action_steps(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[FixStep]:
-    actions = {int(known["xid"]): f"{known['action']} (NVIDIA: {known['bucket']})" for _, known in faults}
-    return [FixStep(f"Xid {xid}: {action}", note="needs root") for xid, action in sorted(actions.items())]
+def _fix_steps(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[FixStep, ...]:
+    """Return NVIDIA's action for each Xid; where one of its lines is mild and another is not, that of the other."""
+    steps = {}
+    for row, known in sorted(faults, key=lambda fault: (fault[1]["xid"], not _may_go_on(*fault))):
+        action = GO_ON if _is_mild(row, known) else known["action"]
+        note = "" if _may_go_on(row, known) else "needs root"
+        steps[known["xid"]] = FixStep(f"Xid {known['xid']}: {action} (NVIDIA: {known['bucket']})", note=note)
+    if all(_may_go_on(row, known) for row, known in faults):
+        return tuple(steps.values())
+    return (*steps.values(), FixStep("run dcgmi diag -r 3 before the machine gets jobs again"))
+
+
+def _may_go_on(row: dict[str, Any], known: dict[str, Any]) -> bool:
+    return _is_mild(row, known) or str(known["action"]).startswith("go on")
+
+
+def _is_mild(row: dict[str, Any], known: dict[str, Any]) -> bool:
+    """Return whether the line says itself that nothing has to be done: ``149, NETIR_LINK_EVT Nonfatal XC0``."""
+    return bool(known.get("mild")) and known["mild"] in str(row.get("line", ""))
 
 
 def _requirements(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Requirement, ...]:
@@ -86,7 +106,7 @@ def _requirements(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[
 
 def _is_open(facts: Facts, rows: list[dict[str, Any]], row: dict[str, Any], known: dict[str, Any]) -> bool:
     """Return whether nothing shows that a fault is repaired, or is none of a GPU used here."""
-    if known["level"] != "error" or (known.get("mild") and known["mild"] in str(row.get("line", ""))):
+    if known["level"] != "error" or _is_mild(row, known):
         return False
     after = rows[next(i for i, one in enumerate(rows) if one is row) + 1 :]
     if any(_is_all_clear(later) and later.get("pci") == row.get("pci") for later in after):
