@@ -30,7 +30,15 @@ class DiagnoseOptions(TypedDict, total=False):
     framework: Annotated[
         str, Parameter("the framework, if the log does not show it", "FRAMEWORK", flag="--for", mcp=True, max_length=60)
     ]
-    on: Annotated[PathArgument, Parameter("a recording of the machine that it ran on", "FILE", mcp=True, path="file")]
+    on: Annotated[
+        PathArgument,
+        Parameter(
+            "a recording of the machine that it ran on, or, with --config, the name of its GPU",
+            "FILE|GPU",
+            mcp=True,
+            path="machine_name",
+        ),
+    ]
     config: Annotated[
         PathArgument,
         Parameter(
@@ -66,6 +74,9 @@ def run(request: Request) -> Result:
     from gpuready.workflow.diagnose import diagnose_logs
 
     machine = request.get_option("on")
+    config = request.get_option("config")
+    if machine is not None and config is None:
+        _require_recording(machine)
     diagnosis = diagnose_logs(
         _find_logs(request),
         framework=request.get_option("framework"),
@@ -74,7 +85,6 @@ def run(request: Request) -> Result:
         ask=_split_command(request.get_option("ask")),
         show_progress=request.show_progress,
     )
-    config = request.get_option("config")
     if config is not None:
         from gpuready.workflow.fit import add_memory_fix
 
@@ -85,6 +95,14 @@ def run(request: Request) -> Result:
 
             diagnosis = add_pace(diagnosis, request.arguments, config, find_gpus(machine, False))
     return _make_result(diagnosis)
+
+
+def _require_recording(name: str) -> None:
+    """Refuse the name of a GPU where no configuration is given: only the memory and the pace of a job depend on it."""
+    from gpuready.workflow.machine_facts import is_machine_file
+
+    if not is_machine_file(name):
+        raise UsageError(f"--on {name[:60]} is no file of a recording; the name of a GPU needs the job's --config too")
 
 
 def _split_command(text: "str | None") -> list[str]:
