@@ -35,7 +35,10 @@ def folder(tmp_path):
         ("check trl --on " + "x" * 5000, "write for example h100x8"),
         ("check trl --python " + "x" * 5000, "there is no such file or folder"),
         ("diagnose words.txt --on gone.json", "gone.json"),
-        ("diagnose words.txt --on h100", "--on h100 is no file of a recording; the name of a GPU needs the job's --config"),
+        (
+            "diagnose words.txt --on h100",
+            "--on h100 is no file of a recording; the name of a GPU needs the job's --config",
+        ),
         ("diagnose words.txt --on words.txt", "words.txt is not JSON"),
         ("install trl== --dry-run --offline", "'trl==' names no contract"),
         ("plan trl --on h100 --no-resolve --find-links gone", "--find-links is read where versions are resolved"),
