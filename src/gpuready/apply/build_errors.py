@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import re
 
+from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
+
 _FAILED = re.compile(r"Failed to (?:download and )?build(?: source distribution)?:? `([^`\n]{1,200})`")
-_PROGRAMS = r"(?:[\w.-]{0,40}-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)(?:-\d+)?"
+_PROGRAMS = r"(?<![\w.+-])(?:[\w.-]{0,40}-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)(?:-\d+)?"
+_NAME = r"[\w+-]{1,60}(?:\.\d{1,4}){0,3}"  # of a program: python3.12, but not requirements.txt
 _COMPILER_WAY = "install one (on Debian and Ubuntu: apt install build-essential)"
 _RUST_WAY = "install Rust (rustup.rs)"
 
-_CAUSES: tuple[tuple[str, str, str], ...] = (
+_SPECIFIC_CAUSES: tuple[tuple[str, str, str], ...] = (
     (r"No space left on device", "the disk is full", "make room, or name another place with TMPDIR and UV_CACHE_DIR"),
     (r"failed \(signal: 9 \(SIGKILL\)\)|Killed signal terminated program|nvcc error\s*:.{0,80}died due to signal 9",
      "it was killed, most often because memory ran out", "give it fewer jobs (MAX_JOBS=1), or more memory"),
@@ -26,11 +29,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
      "install a newer CUDA toolkit and set CUDA_HOME to it, or leave that GPU out of TORCH_CUDA_ARCH_LIST"),
     (r"unsupported (?:GNU|clang) version! (.{5,80}?) are not supported", "nvcc does not take this host compiler ({0} are not supported)",
      "install an older g++ and name it in NVCC_PREPEND_FLAGS='-ccbin g++-12'"),
-    (r"CUDA_HOME environment variable is not set|nvcc(?:'|: command)? not found|No such file or directory: '[^']{0,200}nvcc'|Could not find nvcc|"
+    (r"CUDA_HOME environment variable is not set|nvcc(?:'|:(?: command)?)? not found|No such file or directory: '[^']{0,200}nvcc'|Could not find nvcc|"
      r"Failed to find nvcc|No CUDA toolset found|CUDA_HOME is not set",
      "it needs nvcc, which is not found", "install the CUDA toolkit of torch's CUDA and set CUDA_HOME to it"),
     (r"No module named '?(torch)\b", "its build imports torch without asking for it",
-     "make its wheel where torch is installed (pip wheel --no-build-isolation --no-deps {package}) and name the folder with --find-links DIR"),
+     "make its wheel where torch is installed ({command}) and name the folder with --find-links DIR"),
     (r"puccinialin|can't find Rust compiler|Rust compiler not found|rustc.{0,40}not (?:found|installed)|Cargo, the Rust package manager, is not installed|"
      r"No such file or directory: '(?:rustc|cargo)'|rustup could not choose a version", "it needs Rust, which is not there", _RUST_WAY),
     (r"package requires? rustc ([\d.]+)|requires rustc ([\d.]+) or newer", "it needs a newer Rust ({0})", "update it (rustup update)"),
@@ -40,18 +43,34 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
      "it needs {0}, a header of the CUDA toolkit or of an NVIDIA library", "install the CUDA toolkit with its libraries and set CUDA_HOME to it"),
     (r"fatal error: ([\w./+-]{1,120}): No such file", "it needs the header {0}, which is not there",
      "install the development package of the library that has it"),
-    (rf"No such file or directory: '({_PROGRAMS})'|command '({_PROGRAMS})' failed: No such file|({_PROGRAMS}): (?:command )?not found|"
-     r"(?:C|CXX)_COMPILER-NOTFOUND|No CMAKE_(?:C|CXX)_COMPILER could be found|Unknown compiler\(s\): \[\['?(cc)?",
-     "it needs a C or C++ compiler, and none is there", _COMPILER_WAY),
     (r"cannot find -l([\w.+-]{1,60})", "it needs the library lib{0}, which is not there", "install the development package that has it"),
-    (r"No such file or directory: '([\w.+-]{1,60})'|([\w.+-]{1,60}): command not found|CMake must be installed|(?:ninja|Ninja) is required",
-     "it needs the program {0}, which is not there", "install it"),
-    (r"No module named '?([\w.]{1,80})", "its build imports {0} without asking for it",
-     "make its wheel where {0} is installed (pip wheel --no-build-isolation --no-deps {package}) and name the folder with --find-links DIR"),
     (r"out of memory|std::bad_alloc|virtual memory exhausted", "memory ran out", "give it fewer jobs (MAX_JOBS=1), or more memory"),
 )  # fmt: skip
 """What a build says, the cause, and what to do; the first that is found counts."""
 
+_GENERAL_CAUSES: tuple[tuple[str, str, str], ...] = (
+    (rf"No such file or directory: '({_PROGRAMS})'|command '({_PROGRAMS})' failed: No such file|({_PROGRAMS}): (?:command )?not found|"
+     r"(?:C|CXX)_COMPILER-NOTFOUND|No CMAKE_(?:C|CXX)_COMPILER could be found|Unknown compiler\(s\): \[\['?(cc)?",
+     "it needs a C or C++ compiler, and none is there", _COMPILER_WAY),
+    (r"No such file or directory: '(?:mpicc|mpicxx)'|(?:mpicc|mpicxx): (?:command )?not found", "it needs mpicc, the compiler of MPI, which is not there",
+     "install MPI (on Debian and Ubuntu: apt install libopenmpi-dev)"),
+    (r"No such file or directory: '[^']{0,200}hipcc'|hipcc: (?:command )?not found", "it needs hipcc, which is not there",
+     "install ROCm and set ROCM_HOME to it"),
+    (rf"No such file or directory: '(?![A-Z][A-Z_]*')({_NAME})'|({_NAME}): command not found|sh: (?:line )?\d{{1,6}}: ({_NAME}): not found|"
+     r"CMake must be installed|(?:ninja|Ninja) is required", "it needs the program {0}, which is not there", "install it"),
+    (r"No such file or directory: '([\w+-][\w./+-]{0,120})'", "its build reads the file {0}, which is not in its sources",
+     "make a wheel of it from its repository and name the folder with --find-links DIR"),
+    (r"No module named '?([\w.]{1,80})", "its build imports {0} without asking for it",
+     "make its wheel where {0} is installed ({command}) and name the folder with --find-links DIR"),
+)  # fmt: skip
+"""What may also be a harmless attempt: a compiler's own error counts more."""
+
+_CAUSES = (*_SPECIFIC_CAUSES, *_GENERAL_CAUSES)
+_COMPILER_ERROR = re.compile(
+    r"[^\s:(]{1,200}(?::\d{1,7}(?::\d{1,7})?|\(\d{1,7}\)): (?:fatal )?error\b"
+)  # kernel.cu(12): error: …
+_LAST_LINES = 20
+_REQUIRES = re.compile(r"Failed to (?:resolve|install) requirements from")
 _NOISE = ("hint:", "cause:", "[std", "note:", "warning:")
 
 
@@ -60,23 +79,84 @@ def explain_build_failure(output: str) -> str:
     failed = _FAILED.search(output)
     if not failed:
         return ""
-    package = failed[1].rpartition("/")[2] if "://" in failed[1] or failed[1].startswith("/") else failed[1]
-    name = package.replace("==", " ").replace(" @ ", " ")
-    body = output[failed.end() :]
-    flat = " ".join(body.split())  # uv breaks lines at its width
-    start = f"{name} could not be built from its sources: "
+    package, body = failed[1], output[failed.end() :]
+    start = f"{_show_package(package)} could not be built from its sources: "
+    if _REQUIRES.search(" ".join(body.split())[:300]):
+        return start + _explain_build_requirements(body)
+    lines = [line.strip() for line in re.split(r"(?m)^\s*hint: ", body)[0].splitlines() if line.strip()]
     other = ", or take a version that has a wheel" if "==" in package else ""
-    for pattern, cause, way in _CAUSES:
+    said = _find_cause(lines[-_LAST_LINES:], package) or _find_cause(lines, package)
+    return f"{start}{said or _quote_error(_last_error(lines))}{other}"
+
+
+def _show_package(package: str) -> str:
+    """Return ``kite 1.0`` of ``kite==1.0``, ``kite`` of ``kite @ file:///src/kite``: an address may be secret."""
+    name, at, _ = package.partition(" @ ")
+    is_address = not at and ("://" in package or package.startswith("/"))
+    return package.rpartition("/")[2] if is_address else name.replace("==", " ")
+
+
+def _make_wheel_command(package: str) -> str:
+    """Return how to make its wheel. Only ``kite==1.0`` is of an index: the bare name of another may be a stranger's package there."""
+    import shlex
+    from urllib.parse import unquote
+
+    command, address = "pip wheel --no-build-isolation --no-deps", package.rpartition(" @ ")[2]
+    path = unquote(address.removeprefix("file://"))
+    if path.startswith("/") and "#" not in path:
+        return f"{command} {shlex.quote(path)}"
+    return f"{command} {package}" if "==" in package and address == package else f"in its folder: {command} ."
+
+
+def _explain_build_requirements(body: str) -> str:
+    """Say what a build asks for and cannot be had.
+
+    cause: Failed to resolve requirements from `build-system.requires`
+    cause: No solution found when resolving: `setuptools>=60`
+    cause: Because setuptools was not found in the cache and you require setuptools>=60, we can conclude that …
+    """
+    flat = " ".join(body.split())
+    missing = re.search(r"Because (?:there (?:is|are) no versions? of )?([\w.\[\]-]{1,100})", flat)
+    asked = re.search(r"when resolving: ((?:`[^`]{1,200}`(?:, )?){1,20})", flat)
+    what = missing[1] if missing else asked[1].replace("`", "") if asked else "what its build asks for"
+    needs, way = f"its build needs {what}", "name a folder of wheels that has it with --find-links DIR"
+    index, refusal = find_refusing_index(flat)
+    if refusal:
+        return f"{needs}, and the index {find_host(index)}: {refusal}; {LOGIN_WAY}, or {way}"
+    if cause := find_network_cause(flat):
+        return f"{needs}, and nothing could be fetched from {find_host(flat) or 'the index'}: {cause}; check the network and the proxy, or {way}"
+    if "not found in the cache" in flat or "etwork was disabled" in flat:
+        return f"{needs}, which is not in uv's cache, and the network is off; allow the network, or {way}"
+    if "was not found in" in flat:
+        return f"{needs}, which no index that was asked has; {way}"
+    return f"{needs}, and no version of it that fits was found; {way}"
+
+
+def _find_cause(lines: list[str], package: str) -> str:
+    """Return the cause that lines of a build's output show, and what to do; empty if they show none that is known."""
+    flat = " ".join(lines)  # uv breaks lines at its width
+    errors = [line for line in lines if _COMPILER_ERROR.match(line)]
+    return (
+        _match_cause(_SPECIFIC_CAUSES, flat, package)
+        or (_quote_error(errors[0]) if errors else "")
+        or _match_cause(_GENERAL_CAUSES, flat, package)
+    )
+
+
+def _match_cause(causes: tuple[tuple[str, str, str], ...], flat: str, package: str) -> str:
+    for pattern, cause, way in causes:
         if match := re.search(pattern, flat):
             found = [one for one in match.groups() if one] or ["that its output names"]
-            cause, way = (text.format(*found, *found, package=package) for text in (cause, way))
-            return f"{start}{cause}; {way}{other}"
-    return f"{start}{_last_error(body)}; make a wheel of it and name its folder with --find-links DIR{other}"
+            return f"{cause}; {way}".format(*found, *found, command=_make_wheel_command(package))
+    return ""
 
 
-def _last_error(body: str) -> str:
+def _quote_error(line: str) -> str:
+    return f"{line[:200]}; make a wheel of it and name its folder with --find-links DIR"
+
+
+def _last_error(lines: list[str]) -> str:
     """Return the line of a build's output that says most: its last error, else its last line."""
-    lines = [line.strip() for line in body.splitlines()]
-    kept = [line for line in lines if line and not line.startswith(_NOISE)]
+    kept = [line for line in lines if not line.startswith(_NOISE)]
     errors = [line for line in kept if re.match(r"(?:\w+\.)*\w*(?:Error|Exception|error)\b", line)]
-    return (errors or kept or ["its build ended without a word"])[-1][:200]
+    return (errors or kept or ["its build ended without a word"])[-1]

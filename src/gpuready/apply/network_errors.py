@@ -22,6 +22,8 @@ _NETWORK_CAUSES = (
     ("503 Service", "it is not in service (503)"),
 )
 
+LOGIN_WAY = "check its login (in ~/.netrc or in its address)"
+
 
 def find_network_cause(output: str) -> str:
     """Return why a host did not answer, from uv's error; empty if that is not the reason."""
@@ -32,5 +34,19 @@ def find_host(output: str) -> str:
     """Return the host of the first address in uv's error, without login and path: both may be secret."""
     import re
 
-    match = re.search(r"https?://(?:[^/\s`]*@)?([^/\s`):]+(?::\d+)?)", output)
+    match = re.search(r"https?://(?:[^/\s`]*@)?((?:\[[0-9A-Fa-f:.%]{2,60}\]|[^/\s`):]+)(?::\d+)?)", output)
     return match[1] if match else ""
+
+
+def find_refusing_index(output: str) -> tuple[str, str]:
+    """Return the address of an index that refused and how, from uv's hint; empty if none did.
+
+    hint: An index URL (https://host/simple) could not be queried due to a lack of valid authentication credentials (401 Unauthorized)
+    hint: An index (https://host/simple) returned a 403 Forbidden error. Check that the index URL is correct and …
+    """
+    import re
+
+    flat = " ".join(output.split())
+    asked = r"An index(?: URL)? \(([^\s)]{1,500})\) (?:could not be queried[^()]{0,150}\(|returned a )"
+    match = re.search(asked + r"(401 Unauthorized|403 Forbidden)", flat)
+    return (match[1], find_network_cause(match[2])) if match else ("", "")

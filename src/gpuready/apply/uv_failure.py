@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.apply.build_errors import explain_build_failure
 from gpuready.apply.install_errors import format_os_error
-from gpuready.apply.network_errors import find_host, find_network_cause
+from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 
 TYPE_CHECKING = False
@@ -59,7 +59,8 @@ def _explain_unreachable(err: str, what: str) -> str:
     ways = "install that Python first" if what == "venv" else "name a folder of wheels with --find-links DIR"
     if cause:
         host = find_host(err) or "the package index"
-        return f"nothing could be fetched from {host}: {cause}; check the network and the proxy, or {ways}"
+        check = LOGIN_WAY if cause.endswith(("(401)", "(403)")) else "check the network and the proxy"
+        return f"nothing could be fetched from {host}: {cause}; {check}, or {ways}"
     if any(phrase in output for phrase in _OFFLINE_PHRASES):
         missing = re.search(r"Because (\S{1,100}) was not found in the ", output)
         named = f": {missing[1]}" if missing else ""

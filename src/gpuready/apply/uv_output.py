@@ -8,7 +8,7 @@ is proved.
 from __future__ import annotations
 
 from gpuready.apply.build_errors import explain_build_failure
-from gpuready.apply.network_errors import find_host, find_network_cause
+from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
@@ -33,6 +33,7 @@ _MISSING_PHRASES = (
     "could not be found in the cache",
     "was not provided in the package locations",
 )
+_NO_SOLUTION = "No solution found when resolving dependencies"
 _BUILD_DISABLED = "building from source is disabled"
 _TAG_MISMATCH = "has no wheels with a matching"
 _TAG_MISMATCH_PLURAL = "have no wheels with a matching"
@@ -115,18 +116,21 @@ def parse_uv_failure(
         found = _find_source_only(output)
         source_only = tuple(packages.canonical_package_name(one.partition(" ")[0]) for one in found)
         return InconclusiveResolution(describe_source_only(found), source_only=source_only)
-    if "No solution found" not in output:
+    if _NO_SOLUTION not in output:  # "No solution found when resolving: `setuptools`" is that of a build
         return InconclusiveResolution(explain_build_failure(text) or _describe_failure(output, names))
-    proof = output.partition("No solution found when resolving dependencies")[2]
+    proof = output.partition(_NO_SOLUTION)[2]
     if any(phrase in proof for phrase in _MISSING_PHRASES):
         missing = _find_missing_packages(proof)
         return InconclusiveResolution(_describe_missing(proof, missing, names), missing)
-    if _TAG_MISMATCH in proof or _TAG_MISMATCH_PLURAL in proof:
+    refusal = _describe_refusal(proof, _find_unavailable_versions(proof), names)
+    if not refusal and (_TAG_MISMATCH in proof or _TAG_MISMATCH_PLURAL in proof):
         return PlanConflict(_describe_tag_mismatch(proof))
     sides = _find_conflicting_sides(proof, framework, exact or {})
     if sides:
         return sides
     lacking = _find_unavailable_versions(proof)
+    if refusal:
+        return InconclusiveResolution(refusal)
     if lacking:
         return InconclusiveResolution(f"no index that was asked has {' or '.join(lacking)}")
     return PlanConflict(_shorten_proof(proof, framework))
@@ -189,9 +193,20 @@ def _describe_missing(proof: str, missing: tuple[str, ...], names: Mapping[str, 
     what = " and ".join(missing) or "a package"
     if "network was disabled" in proof:
         return f"{what}: not in the cache nor in a folder of wheels, and the network is off"
+    if refusal := _describe_refusal(proof, missing, names):
+        return refusal
     if "could not be queried" in proof:
         return f"an index refused to answer for {what}: {_replace_index_addresses(proof.partition('hint:')[2] or proof, names)[:200]}"
     return f"no index that was asked has {what}"
+
+
+def _describe_refusal(proof: str, wanted: Sequence[str], names: Mapping[str, str]) -> str:
+    """Say which index asks for a login: what it has is unknown, so nothing is proved. Empty if none does."""
+    address, refusal = find_refusing_index(proof)
+    if not refusal:
+        return ""
+    index = names.get(address) or names.get(f"{address}/") or find_host(address)
+    return f"the index {index}, asked for {' and '.join(wanted) or 'a package'}: {refusal}; {LOGIN_WAY}"
 
 
 def _replace_index_addresses(text: str, names: Mapping[str, str]) -> str:
