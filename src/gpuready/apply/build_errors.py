@@ -83,7 +83,7 @@ def explain_build_failure(output: str) -> str:
     start = f"{_show_package(package)} could not be built from its sources: "
     if _REQUIRES.search(" ".join(body.split())[:300]):
         return start + _explain_build_requirements(body)
-    lines = [line.strip() for line in re.split(r"(?m)^\s*hint: ", body)[0].splitlines() if line.strip()]
+    lines = [line.strip() for line in re.split(r"(?m)^ {0,20}hint: ", body)[0].splitlines() if line.strip()]
     other = ", or take a version that has a wheel" if "==" in package else ""
     said = _find_cause(lines[-_LAST_LINES:], package) or _find_cause(lines, package)
     return f"{start}{said or _quote_error(_last_error(lines))}{other}"

@@ -34,7 +34,7 @@ def find_host(output: str) -> str:
     """Return the host of the first address in uv's error, without login and path: both may be secret."""
     import re
 
-    match = re.search(r"https?://(?:[^/\s`]*@)?((?:\[[0-9A-Fa-f:.%]{2,60}\]|[^/\s`):]+)(?::\d+)?)", output)
+    match = re.search(r"https?://(?:[^/\s`]*@)?((?:\[[\w:.%-]{2,60}\]|[^/\s`):]+)(?::\d+)?)", output)
     return match[1] if match else ""
 
 
@@ -47,6 +47,9 @@ def find_refusing_index(output: str) -> tuple[str, str]:
     import re
 
     flat = " ".join(output.split())
-    asked = r"An index(?: URL)? \(([^\s)]{1,500})\) (?:could not be queried[^()]{0,150}\(|returned a )"
-    match = re.search(asked + r"(401 Unauthorized|403 Forbidden)", flat)
+    match = re.search(
+        r"An index(?: URL)? \(([^\s)]{1,500})\) (?:could not be queried[^()]{0,150}\(|returned a )"
+        r"(401 Unauthorized|403 Forbidden)",
+        flat,
+    )
     return (match[1], find_network_cause(match[2])) if match else ("", "")
