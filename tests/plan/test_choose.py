@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import versions
+from gpuready.model import Fact, Facts, versions
 from gpuready.plan.conflict import smallest_failing_set
+from gpuready.plan.limits import find_macos_version
 from gpuready.workflow import Refused
 from gpuready.workflow import plan as planning
 
@@ -156,6 +157,36 @@ def test_every_step_is_an_argument_list():
 def test_a_framework_that_nobody_knows_is_refused():
     with pytest.raises(Refused):
         one("no-such-framework")
+
+
+@pytest.mark.parametrize(
+    ("system", "newest", "note"),
+    [
+        ("macos13", "2.10.0", "resolved for macOS 14: on macOS 13 a package"),
+        ("macos14", "", ""),
+        ("macos26", "", ""),
+        ("macos", "", "planned for macOS 14 or newer"),
+    ],
+)
+def test_an_older_macos_takes_an_older_torch(system, newest, note):
+    found = one("transformers", "m4", os=system)
+    newest = newest or one("transformers", "m4").torch.partition("+")[0]
+    assert found.torch.partition("+")[0] == newest
+    told = [text for text in found.notes if "macOS" in text]
+    assert len(told) == bool(note) and note in " ".join(told)
+
+
+def test_a_torch_that_needs_a_newer_macos_is_a_conflict():
+    found = one("transformers", "m4", os="macos13", torch="2.15.0")
+    assert found.exit == 1 and "needs macOS 14, and this machine has 13" in found.conflicts[0].says
+
+
+@pytest.mark.parametrize(
+    ("kernel", "here"), [("22.6.0", "13"), ("24.1.0", "15"), ("25.0.0", "26"), ("", ""), ("9", "")]
+)
+def test_the_macos_of_a_recorded_mac_is_known_by_its_kernel(kernel, here):
+    values = {"os.system": "darwin", "os.version": None, "os.release": kernel or None}
+    assert find_macos_version(Facts([Fact(key, value, "uname") for key, value in values.items()])) == here
 
 
 # -- the smallest set ------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ NOT_CHOSEN = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.
 
 WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
 WHEEL_GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
+WHEEL_MACOS, WHEEL_MACOS_SINCE = "14", "2.11"
+WHEEL_MACOS_CITE = "PyTorch RELEASE.md: MPS from 2.11 on needs macOS 14; wheels from 2.12 on are for macosx_14_0"
 NO_WHEELS = "torch has wheels for Linux, Windows and macOS alone"
 
 
@@ -40,6 +42,7 @@ def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest
         *_contradicting_pin_limits(platform, contract),
         *_python_tag_limits(),
         *_glibc_limits(platform.facts),
+        *_macos_limits(platform.facts),
     ]
     if not platform.cpu:
         limit_list += [*_gpu_code_limits(platform.facts), *_driver_limits(platform.facts)]
@@ -237,6 +240,33 @@ def _glibc_limits(facts: Facts) -> Iterator[Limit]:
     need = Requirement("os.glibc", f">={WHEEL_GLIBC}", cite=WHEEL_GLIBC_CITE)
     says = f"torch from {WHEEL_GLIBC_SINCE} on is built for glibc {WHEEL_GLIBC}, and this machine has {glibc or 'none'}"
     yield Limit("glibc", says, fails, (fact,), (need,), WHEEL_GLIBC_CITE)
+
+
+def _macos_limits(facts: Facts) -> Iterator[Limit]:
+    here = find_macos_version(facts)
+    if not here or versions.compare_versions(here, WHEEL_MACOS) >= 0:
+        return
+
+    def fails(build: TorchBuild, python: str) -> str:
+        early = versions.compare_versions(build.version, WHEEL_MACOS_SINCE) < 0
+        return "" if early else f"it needs macOS {WHEEL_MACOS}, and {here} is here"
+
+    found = facts.fact("os.version" if facts.value_if_known("os.version") else "os.release")
+    need = Requirement("os.version", f">={WHEEL_MACOS}", cite=WHEEL_MACOS_CITE)
+    says = f"torch from {WHEEL_MACOS_SINCE} on needs macOS {WHEEL_MACOS}, and this machine has {here}"
+    yield Limit("macos", says, fails, (found,), (need,), WHEEL_MACOS_CITE)
+
+
+def find_macos_version(facts: Facts) -> str:
+    """Return the version of macOS, stated or by its kernel: Darwin 22 is macOS 13, Darwin 25 is macOS 26; empty if unknown."""
+    if facts.value_if_known("os.system") != "darwin":
+        return ""
+    if stated := str(facts.value_if_known("os.version") or ""):
+        return stated if versions.is_version(stated) else ""
+    major = str(facts.value_if_known("os.release") or "").partition(".")[0]
+    if not major.isdecimal() or int(major) < 20:
+        return ""
+    return str(int(major) - 9 if int(major) < 25 else int(major) + 1)
 
 
 def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:

@@ -192,9 +192,19 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
         and "os.glibc" not in space.platform.facts
     ):
         plan_notes.append("operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)")
-    if system == "darwin" and "os.release" not in space.platform.facts:
-        plan_notes.append("planned for macOS 14 or newer, which torch's wheels need")
+    plan_notes += _macos_notes(space) if system == "darwin" else []
     return (*plan_notes, *list_unseen_facts(space.platform))
+
+
+def _macos_notes(space: SearchSpace) -> list[str]:
+    from gpuready.plan.limits import WHEEL_MACOS, find_macos_version
+
+    here = find_macos_version(space.platform.facts)
+    if not here and "os.release" not in space.platform.facts:
+        return [f"planned for macOS {WHEEL_MACOS} or newer, which torch's wheels need"]
+    if here and versions.compare_versions(here, WHEEL_MACOS) < 0:
+        return [f"versions are resolved for macOS {WHEEL_MACOS}: on macOS {here} a package may have no wheel"]
+    return []
 
 
 def _suggest_other_build(space: SearchSpace, build: TorchBuild, python: str) -> str:
