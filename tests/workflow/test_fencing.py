@@ -85,3 +85,16 @@ def test_an_environment_is_a_folder_inside(yard, tmp_path):
     for path in ("python", "nothing", "/usr"):
         with pytest.raises(Refused):
             yard.check_environment(path)
+
+
+def test_the_python_of_a_server_is_found_as_check_finds_it(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text("")
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("python3", "~/bin", str(tmp_path / "bin/python3")):
+        assert AllowedPaths([str(tmp_path)], name).python == name
+    for name in ("python9", "~/gone", "bin/python3"):
+        with pytest.raises(Refused, match=f"--python {name}: there is no such file or folder"):
+            AllowedPaths([str(tmp_path)], name)

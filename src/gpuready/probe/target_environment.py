@@ -56,7 +56,7 @@ class TargetEnvironment(Record):
 
 
 def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
-    path = _absolute_path(host, python)
+    path = find_named_path(host, python)
     try:
         status = host.stat_path(path)
     except AccessError as error:
@@ -78,7 +78,8 @@ def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
         raise ValueError(f"--python {python}: {unknown}; {RUN_HINT}") from None
 
 
-def _absolute_path(host: HostAccess, python: str) -> str:
+def find_named_path(host: HostAccess, python: str) -> str:
+    """Return the path that ``--python`` means: a file or folder, also from ~ or here, else a program on PATH."""
     path = python.rstrip("/") or "/"
     if path.startswith("~/"):
         path = f"{host.get_env_var('HOME') or ''}{path[1:]}"

@@ -18,7 +18,7 @@ class AllowedPaths:
     def __init__(self, roots: Sequence[str], python: str | None = None):
         self.python = python
         try:
-            if python and not system.LiveHost().stat_path(python):
+            if python and not _is_there(python):
                 raise Refused(f"--python {python}: there is no such file or folder; name an environment")
             self.fence = PathAllowlist(roots)
         except system.AccessError as error:
@@ -68,3 +68,10 @@ class AllowedPaths:
             return check(path)
         except system.AccessError as error:
             raise Refused(f"{path[:200]} {error}") from None
+
+
+def _is_there(python: str) -> bool:
+    from gpuready.probe.target_environment import find_named_path
+
+    host = system.LiveHost()
+    return host.stat_path(find_named_path(host, python)) is not None
