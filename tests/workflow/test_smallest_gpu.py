@@ -18,8 +18,15 @@ def test_the_smallest_gpu_is_the_first_of_all_that_fit():
 
 def test_where_no_gpu_is_large_enough_it_says_so():
     result = fit_job(["llama-3.1-70b"], {}, on="rtx4090")
-    assert result.smallest_gpu is None and NO_GPU_HOLDS_IT in result.notes
-    assert NO_GPU_HOLDS_IT not in fit_job(["llama-3.2-1b"], {}, on="rtx3060").notes
+    shared = f"{NO_GPU_HOLDS_IT}; --world N --zero 3 shares it between N GPUs"
+    assert result.smallest_gpu is None and shared in result.notes
+    assert NO_GPU_HOLDS_IT not in " ".join(fit_job(["llama-3.2-1b"], {}, on="rtx3060").notes)
+
+
+def test_a_job_that_is_shared_already_is_advised_more_gpus():
+    notes = " ".join(fit_job(["llama-3.1-405b"], {"world": 4, "zero": 3}, on="h100").notes)
+    assert f"{NO_GPU_HOLDS_IT}; a larger --world than 4 shares it between more GPUs" in notes
+    assert "--zero 3" not in notes
 
 
 def test_none_is_named_where_it_fits():

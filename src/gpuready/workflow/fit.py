@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpuready.workflow.fit_time import RunClock
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
-NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is; --world N --zero 3 shares it between N GPUs"
+NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it sets."""
 AGREEMENT = 0.75
@@ -231,10 +231,16 @@ def _complete_answer(
     too_small = result.verdict == "does not fit"
     smallest = _find_smallest_gpu(job, predictor, gaps, tightest) if too_small else None
     return result.replace(
-        notes=(*result.notes, NO_GPU_HOLDS_IT) if too_small and smallest is None else result.notes,
+        notes=(*result.notes, _suggest_sharing(job)) if too_small and smallest is None else result.notes,
         smallest_gpu=smallest,
         proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes)),
     )
+
+
+def _suggest_sharing(job: FitJob) -> str:
+    if job.zero == 3:
+        return f"{NO_GPU_HOLDS_IT}; a larger --world than {job.world} shares it between more GPUs"
+    return f"{NO_GPU_HOLDS_IT}; --world N --zero 3 shares it between N GPUs"
 
 
 def _predict_or_raise(predictor: CachedPredictor, job: FitJob, place: GpuCandidate) -> FitPrediction:
