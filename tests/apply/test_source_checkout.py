@@ -94,3 +94,69 @@ def test_requirements_that_only_a_build_tells_are_said_to_be_unknown(tmp_path):
     root = make_checkout(tmp_path / "ROLL", project='dynamic = ["dependencies"]\n')
     _, notes = read_source_requirements(LiveHost(), root, contracts.load_contract("roll", None, "torch280-vllm"))
     assert "mcore_adapter" in notes[0] and "when it is built" in notes[0]
+
+
+def read_requirements(root):
+    return read_source_requirements(LiveHost(), root, contracts.load_contract("roll", None, "torch280-vllm"))
+
+
+@pytest.mark.parametrize(
+    ("pin", "kept"),
+    [
+        ("torch==2.5.1; sys_platform == 'darwin'", True),
+        ("torch==2.5.1; python_version < '3.9'", True),
+        ("torch==2.5.1", False),
+    ],
+)
+def test_a_pin_with_a_marker_replaces_no_other_requirement(tmp_path, pin, kept):
+    root = make_checkout(tmp_path / "ROLL", f"{pin}\ntorch>=2.4")
+    requires, notes = read_requirements(root)
+    assert pin in requires and ("torch>=2.4" in requires) == kept and not notes
+
+
+def test_what_a_package_inside_requires_from_elsewhere_is_named(tmp_path):
+    project = 'dependencies = ["dacite", "priv @ git+https://me:secret@host/priv"]\n'
+    requires, notes = read_requirements(make_checkout(tmp_path / "ROLL", project=project))
+    assert requires == ("vllm==0.10.2", "dacite")
+    assert notes[0].startswith("mcore_adapter/pyproject.toml: priv @ git+https://") and "not installed" in notes[0]
+    assert len(notes) == 1 and "secret" not in notes[0]
+
+
+def test_what_a_checkout_without_a_requirement_file_requires_from_elsewhere_is_named(tmp_path):
+    (tmp_path / "pyproject.toml").write_text("[project]\ndependencies = ['dacite', 'priv @ git+https://host/priv']\n")
+    requires, notes = read_requirements(str(tmp_path))
+    assert requires == ("dacite",) and notes[0].startswith(
+        "pyproject.toml: priv @ git+https://host/priv is not installed"
+    )
+
+
+EXTRAS = """dependencies = ["numpy; python_version >= '3.9'"]
+[project.optional-dependencies]
+fast = ["kernels>=1"]
+docs = ["sphinx"]
+Every_One = ["mcore-adapter[fast,every-one]", "rich"]
+"""
+
+
+@pytest.mark.parametrize("option", ["", "-e "])
+def test_extras_and_the_marker_of_a_package_inside_are_kept(tmp_path, option):
+    marker = 'sys_platform == "linux"'
+    root = make_checkout(tmp_path / "ROLL", f"{option}./mcore_adapter[every-one]; {marker}", EXTRAS)
+    requires, notes = read_requirements(root)
+    both = f'numpy; python_version >= "3.9" and {marker}'
+    assert [one.replace("(", "").replace(")", "") for one in requires[2:]] == [
+        both, f"rich; {marker}", f"kernels>=1; {marker}"
+    ] and not notes  # fmt: skip
+    parts = list_local_packages(LiveHost(), root, contracts.load_contract("roll", None, "torch280-vllm"))
+    assert parts == (f"{root}/mcore_adapter ; {marker}",)
+
+
+def test_an_or_in_a_marker_stays_together(tmp_path):
+    project = "dependencies = [\"numpy; python_version < '3.9' or os_name == 'nt'\"]\n"
+    requires, _ = read_requirements(make_checkout(tmp_path / "ROLL", "./mcore_adapter; os_name == 'posix'", project))
+    assert requires[-1] == 'numpy; (python_version < "3.9" or os_name == "nt") and os_name == "posix"'
+
+
+def test_a_marker_that_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"requirements_common\.txt has a line that is not a requirement"):
+        read_requirements(make_checkout(tmp_path / "ROLL", "./mcore_adapter; platform is linux"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpuready.catalog import packages
+from gpuready.model import Record
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -26,9 +28,9 @@ def read_source_requirements(
     for name in _requirement_file_names(contract):
         if _read_source_file(host, f"{root}/{name}") is not None:
             return _drop_implied(list(_requirements_of_file(host, root, name, notes, 0))), tuple(notes)
-    project = _requirements_of_project(host, root)
+    project = _requirements_of_project(host, root, "pyproject.toml", notes)
     if project is not None:
-        return project, ()
+        return project, tuple(notes)
     wanted = ", ".join((*_requirement_file_names(contract), "pyproject.toml"))
     raise ValueError(f"--source {folder} has none of {wanted}: name the checkout of {contract.framework}")
 
@@ -38,7 +40,8 @@ def _drop_implied(lines: list[str]) -> tuple[str, ...]:
     from packaging.requirements import Requirement
 
     found = {line: Requirement(line) for line in lines}
-    pins = {one.name: str(one.specifier)[2:] for one in found.values() if str(one.specifier).startswith("==")}
+    always = [one for one in found.values() if not one.marker]  # a pin for another platform fulfils nothing here
+    pins = {one.name: str(one.specifier)[2:] for one in always if str(one.specifier).startswith("==")}
 
     def is_implied(one: Requirement) -> bool:
         pin = "" if one.extras or one.marker or "==" in str(one.specifier) else pins.get(one.name, "")
@@ -48,13 +51,17 @@ def _drop_implied(lines: list[str]) -> tuple[str, ...]:
 
 
 def list_local_packages(host: HostAccess, folder: str, contract: Contract | None) -> tuple[str, ...]:
-    """Return the folders of packages inside a checkout that its requirement file names, such as ROLL's ``./mcore_adapter``."""
+    """Return the packages inside a checkout that its requirement file names, such as ROLL's ``./mcore_adapter``.
+
+    Each is its folder, with its marker where it has one: ``/src/ROLL/mcore_adapter ; sys_platform == "linux"``.
+    """
     root = host.resolve_path(folder) if folder else ""
     for name in _requirement_file_names(contract) if folder and contract else ():
         if _read_source_file(host, f"{root}/{name}") is not None:
             lines = _iterate_lines(host, root, name, 0)
-            found = [_local_package(host, root, words) for _, words in lines]
-            return tuple(dict.fromkeys(one for one in found if one and one != root))
+            found = [_local_package(host, root, words, file) for file, words in lines]
+            inner = [one for one in found if one and one.folder != root]
+            return tuple(dict.fromkeys(" ; ".join(filter(None, (one.folder, one.marker))) for one in inner))
     return ()
 
 
@@ -74,31 +81,62 @@ def _read_source_file(host: HostAccess, path: str) -> str | None:
 
 def _requirements_of_file(host: HostAccess, root: str, name: str, notes: list[str], depth: int) -> Iterator[str]:
     for file, words in _iterate_lines(host, root, name, depth):
-        local = _local_package(host, root, words)
+        local = _local_package(host, root, words, file)
         if not local:
             yield from _requirement_of_line(words, file, notes)
-        elif local != root:  # the checkout itself, which this is about
+        elif local.folder != root:  # the checkout itself, which this is about
             yield from _requirements_of_local_package(host, root, local, notes)
 
 
-def _requirements_of_local_package(host: HostAccess, root: str, folder: str, notes: list[str]) -> tuple[str, ...]:
-    found = _requirements_of_project(host, folder)
+class LocalPackage(Record):
+    """A package inside the checkout: ``./mcore_adapter[dev] ; sys_platform == "linux"``."""
+
+    folder: str
+    extras: tuple[str, ...] = ()
+    marker: str = ""
+
+
+def _requirements_of_local_package(host: HostAccess, root: str, local: LocalPackage, notes: list[str]) -> Iterator[str]:
+    shown = local.folder[len(root) + 1 :]
+    found = _requirements_of_project(host, local.folder, f"{shown}/pyproject.toml", notes, local.extras)
     if found is None:
-        notes.append(
-            f"{folder[len(root) + 1 :]}: what it requires is known only when it is built, and is not installed"
-        )
-    return found or ()
+        notes.append(f"{shown}: what it requires is known only when it is built, and is not installed")
+    yield from (_add_marker(line, local.marker) for line in found or ())
 
 
-def _local_package(host: HostAccess, root: str, words: str) -> str:
-    """Return the folder of ``./mcore_adapter`` or ``-e ./mcore_adapter`` where it is a package inside the checkout; else nothing."""
-    path = words.removeprefix("-e ").removeprefix("--editable ").strip().partition("[")[0].partition(";")[0].strip()
+def _add_marker(line: str, marker: str) -> str:
+    """Return a requirement that counts only where a marker holds too."""
+    from packaging.markers import Marker
+    from packaging.requirements import Requirement
+
+    if not marker:
+        return line
+    requirement = Requirement(line)
+    requirement.marker = Marker(f"({requirement.marker}) and ({marker})" if requirement.marker else marker)
+    return str(requirement)
+
+
+def _local_package(host: HostAccess, root: str, words: str, file: str) -> LocalPackage | None:
+    """Return the package of ``./mcore_adapter`` or ``-e ./mcore_adapter`` where it is inside the checkout; else nothing."""
+    named, _, marker = words.removeprefix("-e ").removeprefix("--editable ").partition(";")
+    path, _, extras = named.strip().removesuffix("]").partition("[")
     if not path.startswith("."):
-        return ""
-    folder = host.resolve_path(f"{root}/{path}")
+        return None
+    folder = host.resolve_path(f"{root}/{path.strip()}")
     is_inside = folder == root or folder.startswith(f"{root}/")
     files = [f"{folder}/{name}" for name in ("pyproject.toml", "setup.py")]
-    return folder if is_inside and any(host.stat_path(file) is not None for file in files) else ""
+    if not is_inside or not any(host.stat_path(file) is not None for file in files):
+        return None
+    return LocalPackage(folder, tuple(extras.replace(",", " ").split()), _check_marker(marker.strip(), words, file))
+
+
+def _check_marker(marker: str, words: str, file: str) -> str:
+    from packaging.markers import InvalidMarker, Marker
+
+    try:
+        return str(Marker(marker)) if marker else ""
+    except InvalidMarker:
+        raise ValueError(f"{file} has a line that is not a requirement: {words[:80]!r}") from None
 
 
 def _iterate_lines(host: HostAccess, root: str, name: str, depth: int) -> Iterator[tuple[str, str]]:
@@ -121,13 +159,13 @@ def _iterate_lines(host: HostAccess, root: str, name: str, depth: int) -> Iterat
             yield name, words
 
 
-def _requirement_of_line(words: str, name: str, notes: list[str]) -> Iterator[str]:
+def _requirement_of_line(words: str, name: str, notes: list[str], fate: str = "left to the steps") -> Iterator[str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
     from gpuready.system import redact_text
 
     if words.startswith(("-", ".", "/")) or "://" in words:
-        notes.append(f"{name}: {redact_text(words)[:120]} is left to the steps: it is not a package of an index")
+        notes.append(f"{name}: {redact_text(words)[:120]} is {fate}: it is not a package of an index")
         return
     try:
         Requirement(words)
@@ -136,12 +174,30 @@ def _requirement_of_line(words: str, name: str, notes: list[str]) -> Iterator[st
     yield words
 
 
-def _requirements_of_project(host: HostAccess, root: str) -> tuple[str, ...] | None:
+def _requirements_of_project(
+    host: HostAccess, folder: str, file: str, notes: list[str], extras: tuple[str, ...] = ()
+) -> tuple[str, ...] | None:
     from gpuready.apply.uv_config import parse_toml
 
-    text = _read_source_file(host, f"{root}/pyproject.toml")
+    text = _read_source_file(host, f"{folder}/pyproject.toml")
     project = parse_toml(text or "").get("project")
     listed = project.get("dependencies") if isinstance(project, dict) else None
-    if not isinstance(listed, list):
+    if not isinstance(project, dict) or not isinstance(listed, list):
         return None
-    return tuple(line for one in listed for line in _requirement_of_line(str(one), "pyproject.toml", []))
+    lines = [*map(str, listed), *_requirements_of_extras(project, extras)]
+    return tuple(line for one in lines for line in _requirement_of_line(one, file, notes, "not installed"))
+
+
+def _requirements_of_extras(project: dict[str, object], extras: tuple[str, ...]) -> Iterator[str]:
+    """Yield what extras of a project add, and the extras that these name: ``all = ["kite[dev,docs]"]``."""
+    optional = project.get("optional-dependencies")
+    rows = optional.items() if isinstance(optional, dict) else ()
+    listed = {packages.canonical_package_name(name): lines for name, lines in rows if isinstance(lines, list)}
+    own, wanted = packages.canonical_package_name(str(project.get("name", ""))), list(extras)
+    while wanted:
+        for line in map(str, listed.pop(packages.canonical_package_name(wanted.pop(0)), ())):
+            name, bracket, rest = line.partition("[")
+            if bracket and packages.canonical_package_name(name.strip()) == own:
+                wanted += rest.partition("]")[0].replace(",", " ").split()
+            else:
+                yield line
