@@ -42,6 +42,9 @@ def test_an_index_with_a_name_is_told_by_it():
     output = make_output("403", PROOFS[0]).replace(ADDRESS, address)
     found = parse_uv_failure(output, "kite", {address: "torch-cu128"})
     assert isinstance(found, InconclusiveResolution) and "the index torch-cu128, asked for kite:" in found.why
+    found = parse_uv_failure(output, "kite", {"https://other.example": "torch-cu128"})
+    assert isinstance(found, InconclusiveResolution) and "the index of your settings, asked for kite:" in found.why
+    assert "example" not in found.why
 
 
 @pytest.mark.parametrize("code", ["401 Unauthorized", "403 Forbidden"])

@@ -205,7 +205,8 @@ def _describe_refusal(proof: str, wanted: Sequence[str], names: Mapping[str, str
     address, refusal = find_refusing_index(proof)
     if not refusal:
         return ""
-    index = names.get(address) or names.get(f"{address}/") or find_host(address)
+    own = "of your settings" if names else find_host(address)  # a plan names no host
+    index = names.get(address) or names.get(f"{address}/") or own
     return f"the index {index}, asked for {' and '.join(wanted) or 'a package'}: {refusal}; {LOGIN_WAY}"
 
 
