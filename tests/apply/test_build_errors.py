@@ -185,6 +185,21 @@ def test_what_a_build_asks_for_and_cannot_have_is_named(said, cause, way):
     assert isinstance(unresolved, InconclusiveResolution) and unresolved.why == found
 
 
+def test_a_folder_whose_name_only_its_build_tells():
+    unnamed = "Using Python 3.11.7 environment at: env\nerror: {0}"
+    backend = "The build backend returned an error\n  cause: Call to `setup` failed\n  No module named 'torch'"
+    found = explain_build_failure(unnamed.format(backend))
+    assert "imports torch" in found and "in its folder: pip wheel --no-build-isolation --no-deps ." in found
+    requires = REQUIRES.format(UNSATISFIABLE.format("setuptools was not found in the cache", OFF)).partition("cause: ")[
+        2
+    ]
+    found = explain_build_failure(unnamed.format(requires))
+    assert (
+        found.startswith("the package in the folder could not be built")
+        and "needs setuptools, which is not in" in found
+    )
+
+
 def test_a_checkout_has_no_other_version_and_its_address_is_not_shown():
     output = (
         "error: Failed to build `kite @ https://me:secret@host/kite-1.0.tar.gz`\n  error: can't find Rust compiler\n"

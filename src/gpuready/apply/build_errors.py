@@ -14,6 +14,10 @@ import re
 from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
 
 _FAILED = re.compile(r"Failed to (?:download and )?build(?: source distribution)?:? `([^`\n]{1,200})`")
+_FAILED_UNNAMED = re.compile(
+    r"(?m)^error: (?=(?:The build backend returned an error|Failed to (?:resolve|install) requirements from))()"
+)
+"""A folder whose name only its build tells, as one with only a setup.py."""
 _PROGRAMS = r"(?<![\w.+-])(?:[\w.-]{0,40}-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)(?:-\d+)?"
 _NAME = r"[\w+-]{1,60}(?:\.\d{1,4}){0,3}"  # of a program: python3.12, but not requirements.txt
 _COMPILER_WAY = "install one (on Debian and Ubuntu: apt install build-essential)"
@@ -76,10 +80,10 @@ _NOISE = ("hint:", "cause:", "[std", "note:", "warning:")
 
 def explain_build_failure(output: str) -> str:
     """Return which package could not be built, why, and what to do; empty if the failure is not that of a build."""
-    failed = _FAILED.search(output)
+    failed = _FAILED.search(output) or _FAILED_UNNAMED.search(output)
     if not failed:
         return ""
-    package, body = failed[1], output[failed.end() :]
+    package, body = failed[1] or "the package in the folder", output[failed.end() :]
     start = f"{_show_package(package)} could not be built from its sources: "
     if _REQUIRES.search(" ".join(body.split())[:300]):
         return start + _explain_build_requirements(body)
