@@ -9,7 +9,7 @@ import pytest
 
 from gpuready.system import redact_text
 from gpuready.system.redaction.lines import redact_lines
-from gpuready.system.redaction.text import redact_json, redact_value
+from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
 BASE = ALNUM + "+/"
@@ -158,6 +158,13 @@ def test_a_value_in_quotes_is_hidden_with_its_blanks_even_at_the_start_of_a_text
         assert not any(word in shown for word in ("staple22", "correct", "horse", "battery")), shown
     assert redact_text(f"{text} --verbose").endswith(" --verbose")
     assert json.loads(redact_text(json.dumps({"line": text})))["line"] == redact_text(text)
+
+
+def test_a_password_with_blanks_is_hidden_in_the_words_of_a_command():
+    command = ["rclone", "--pass", "correct horse", "-v"]
+    assert redact_json(command) == ["rclone", "--pass", "[redacted]", "-v"] and may_contain_secret({"argv": command})
+    for plain in (["make", "--passes", "two of them"], ["pass", "all three checks"], ["all three checks", "pass"]):
+        assert redact_json(plain) == plain and not may_contain_secret(plain)
 
 
 HARMLESS = (

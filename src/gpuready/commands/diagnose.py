@@ -98,7 +98,7 @@ def run(request: Request) -> Result:
 
 
 def _require_recording(name: str) -> None:
-    """Refuse the name of a GPU where no configuration is given: only the memory and the pace of a job depend on it."""
+    """Refuse the name of a GPU without --config: only the memory and the pace of a job depend on it."""
     from gpuready.workflow.machine_facts import is_machine_file
 
     if not is_machine_file(name):

@@ -145,7 +145,9 @@ def _collect_texts(value: Any, words: list[str], name: str) -> None:
             _collect_texts(item, words, _announcing_name(value, i) or name)
             options = options or (isinstance(item, str) and item[:1] == "-")
         if options:
-            words.append(" ".join([item for item in value if isinstance(item, str)]))
+            words.append(
+                " ".join([item if " " not in item else f"'{item}'" for item in value if isinstance(item, str)])
+            )
     elif type(value) is int and name and secret_kind(name) == PASSWORD:
         words.append(f"{name}={value}")
 
@@ -173,6 +175,8 @@ def _announcing_name(items: Any, at: int) -> str:
 def _redact_item(items: Any, at: int, item: Any, name: str) -> Any:
     """Redact one item of a list, which may be the argument of the option before it, or the value of a header."""
     announced = _announcing_name(items, at)
+    if at and items[at - 1] == "--pass" and announced and " " in item:  # a shell had it in quotes
+        return REDACTED
     if not announced or (items[at - 1][:1] == "-" and at):
         return redact_json(item, announced or name)
     kind = secret_kind(announced)
