@@ -32,6 +32,8 @@ MET = {
     "in-a-handler": "try:\n    import none_such\nexcept ImportError:\n    from . import pool\n",
     "in-a-function-that-is-called": "def start():\n    from kite import pool\nstart()\n",
     "by-a-loader": "import importlib\nimportlib.import_module('kite.pool')\n",
+    "raised-again": "try:\n    from . import pool\nexcept ImportError as e:\n    raise RuntimeError('reinstall') from e\n",
+    "after-a-try": "try:\n    import json\nexcept ImportError:\n    pass\nelse:\n    from . import pool\n",
     "not-python": "from . import pool (\n",
 }
 

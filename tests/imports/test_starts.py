@@ -24,6 +24,29 @@ CASES: dict[str, dict[str, str]] = {
         "kite/__init__.py": "try:\n    import none_such_module\nexcept ImportError as e:\n    raise ImportError('pip install it') from e\n",
         "kite/train.py": "",
     },
+    "logged-and-raised": {
+        "kite/train.py": "try:\n    import none_such_module\nexcept ImportError:\n    print('no')\n    raise\n"
+    },
+    "own-folder-on-the-path": {
+        "kite/train.py": "import os, sys\nsys.path.append(os.path.dirname(__file__))\nimport string_kit\n",
+        "kite/string_kit.py": "",
+    },
+    "made-by-hand": {"kite/train.py": "import sys, json\nsys.modules['string_kit'] = json\nimport string_kit\n"},
+    "a-context-of-its-own": {
+        "kite/train.py": "from kite.tail import try_import\nwith try_import():\n    import none_such_module\n",
+        "kite/tail.py": "import contextlib\ndef try_import():\n    return contextlib.suppress(ImportError)\n",
+    },
+    "newer-than-its-own-minor": {
+        "kite/train.py": f"import sys\nif sys.version_info > {sys.version_info[:2]}:\n    import json\nelse:\n    import none_such_module\n"
+    },
+    "a-template-in-a-function": {
+        "kite/train.py": 'def one():\n    return """\nimport none_such_module\n"""\n\ndef two():\n    return """\nimport none_such_module\n"""\n'
+    },
+    "a-comment-between-names": {
+        "kite/train.py": "from kite import (\n    deep,  # noqa, for now\n    tail,\n)\n",
+        "kite/tail.py": "import none_such_module\n",
+    },
+    "a-byte-order-mark": {"kite/train.py": "\ufeffimport none_such_module\n"},
     "in-a-function": {"kite/train.py": "def run():\n    import none_such_module\n"},
     "for-another-system": {"kite/train.py": "import sys\nif sys.platform == 'win32':\n    import none_such_module\n"},
     "vendored": {

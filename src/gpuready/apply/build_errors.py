@@ -103,10 +103,11 @@ def _show_package(package: str) -> str:
 def _make_wheel_command(package: str) -> str:
     """Return how to make its wheel. Only ``kite==1.0`` is of an index: the bare name of another may be a stranger's package there."""
     import shlex
-    from urllib.parse import unquote
+
+    from gpuready.system.download import unquote_url
 
     command, address = "pip wheel --no-build-isolation --no-deps", package.rpartition(" @ ")[2]
-    path = unquote(address.removeprefix("file://"))
+    path = unquote_url(address.removeprefix("file://"))
     if path.startswith("/") and "#" not in path:
         return f"{command} {shlex.quote(path)}"
     return f"{command} {package}" if "==" in package and address == package else f"in its folder: {command} ."

@@ -87,7 +87,7 @@ def replace_patch_pins(
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     found: dict[str, list[str]] = {}
     for pin in (_parse_requirement(text, environment) for text in requires_dist):
-        if pin is not None and pin.applies and not pin.extra and pin.specifier:
+        if pin is not None and pin.applies and not pin.extra:
             found.setdefault(f"package.{pin.name}", []).append(pin.specifier)
     own = {key: _normalize_specifier(",".join(dict.fromkeys(specifiers))) for key, specifiers in found.items()}
     needs = [

@@ -12,8 +12,8 @@ from gpuready.system.files import open_regular
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.libraries import Loader
-from gpuready.system.imports.requirements import is_satisfied, marker_applies, parse_requirement
-from gpuready.system.imports.search_path import SearchPath
+from gpuready.system.imports.requirements import is_satisfied, marker_applies, marker_environment, parse_requirement
+from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuready.system.imports.distributions import Distribution
 
-MAX_FILES = 12000
+MAX_FILES = 20000
 """How many recorded files are compared without --deep."""
 MAX_ROWS = 200
 TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
@@ -50,14 +50,17 @@ class Survey:
         self.files = self.skipped = self.extensions = 0
         self.closure: dict[str, list[str]] = {}
         self._needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]] = {}
-        self.environment = _marker_environment(request)
+        self.environment = marker_environment(
+            str(request["python"]), str(request.get("machine") or ""), str(request.get("release") or "")
+        )
+        self.stdlib_names = list_stdlib_names(self.path, request.get("stdlib") or "")
 
     def run(self) -> dict[str, Any]:
         roots = [name for name in self.request["roots"] if name in self.copies]
         beside = [name for name in self.request.get("beside") or () if roots and name in self.copies]
         for root in (*roots, *beside):
             self.closure[root] = self._follow_requirements(root)
-        names = list(dict.fromkeys(name for found in self.closure.values() for name in found))
+        names = list(dict.fromkeys([*self.closure, *(name for found in self.closure.values() for name in found)]))
         self._load_torch(names)
         for name in names:
             self._look_at(name)
@@ -89,7 +92,7 @@ class Survey:
 
     def _find_on_demand(self, causes: set[str]) -> list[dict[str, Any]]:
         """The rows of extension modules that cannot be loaded, and that no import needs."""
-        rows = [row for row in self.rows if row["kind"] in ("library", "python") and row["path"] not in causes]
+        rows = [row for row in self.rows if _is_for_elsewhere(row) and row["path"] not in causes]
         if not rows:
             return []
         from gpuready.system.imports.on_demand import is_on_demand
@@ -216,7 +219,8 @@ class Survey:
 
     def _is_module(self, site: str, top: str) -> bool:
         names = self.path.list_folder(site)
-        return top in names or top in self.path.modules or any(name.startswith(f"{top}.") for name in names)
+        files = [name for name in names if name.startswith(f"{top}.") and name.endswith((".py", ".pyc", ".so"))]
+        return top in names or top in self.path.modules or bool(files)
 
     def _look_at_starts(self, roots: list[str]) -> None:
         """Report what a framework or its commands import at their start and no folder has, whatever its metadata requires."""
@@ -229,7 +233,17 @@ class Survey:
 
     def _is_importable(self, top: str) -> bool:
         folders = [folder for folder in (self.request.get("cwd") or "", *self.path.folders) if folder]
-        return top == "__main__" or any(self._is_module(folder, top) for folder in folders)
+        if top == "__main__" or top in self.stdlib_names or self.is_editable_name(top):
+            return True
+        return any(self._is_module(folder, top) for folder in folders)
+
+    def is_editable_name(self, top: str) -> bool:
+        """Whether the hook of an editable install, of a kind that is not read here, may provide a module."""
+        copies = self.copies.get(top.lower().replace("_", "-"))
+        files = [os.path.basename(hook) for hook in self.path.hooks]
+        own = [name for name in files if top in name and not name.startswith("__editable__")]
+        source = copies[0].find_editable_source() if copies and own else None
+        return source is not None and os.path.isdir(source)
 
     # -- libraries
 
@@ -293,15 +307,13 @@ class Survey:
         return rows
 
     def _find_hidden_stdlib(self) -> list[dict[str, str]]:
-        import sys
-
         folders = [self.request.get("cwd") or "", *(self.request.get("first") or ())]
         names = {
             (folder, name.partition(".")[0]) for folder in folders if folder for name in self.path.list_folder(folder)
         }
         rows = []
         for folder, name in sorted(names):
-            at = self._find_module_file(folder, name) if name in sys.stdlib_module_names else None
+            at = self._find_module_file(folder, name) if name in self.stdlib_names else None
             if at and folder != self.request.get("stdlib"):
                 rows.append({"module": name, "path": at, "distribution": "python"})
         return rows
@@ -334,6 +346,12 @@ class Survey:
         return None
 
 
+def _is_for_elsewhere(row: dict[str, Any]) -> bool:
+    """Whether an extension module is whole, and only made for another Python or for a library that is not installed."""
+    is_library = row["kind"] == "library" and str(row["detail"]).endswith("which is not found")
+    return is_library or row["kind"] == "python"
+
+
 def _describe_cut(row: tuple[str, str, str]) -> tuple[str, str, str]:
     """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
     kind, path, detail = row
@@ -350,24 +368,6 @@ def _describe_cut(row: tuple[str, str, str]) -> tuple[str, str, str]:
         except OSError:
             return row
     return ("short", path, detail) if is_cut else row
-
-
-def _marker_environment(request: dict[str, Any]) -> dict[str, str]:
-    """The values of markers on Linux; CPython is assumed."""
-    version = str(request["python"])
-    return {
-        "python_version": ".".join(version.split(".")[:2]),
-        "python_full_version": version,
-        "implementation_version": version,
-        "os_name": "posix",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": str(request.get("machine") or ""),
-        "platform_release": str(request.get("release") or ""),
-        "platform_version": "",
-        "platform_python_implementation": "CPython",
-        "implementation_name": "cpython",
-    }
 
 
 def survey_below_root(root: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -130,8 +130,8 @@ def read_record(path: str) -> Iterator[RecordRow]:
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
         name = name.strip('"')
         is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
-        if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name:
-            yield name, digest, int(size) if size.isdigit() else None
+        if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
+            yield name, digest, int(size) if size.isascii() and size.isdigit() and len(size) < 16 else None
 
 
 def _egg_files(info: str) -> list[RecordRow]:

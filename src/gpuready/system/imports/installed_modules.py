@@ -7,7 +7,6 @@ It says where a longer look is worth its time.
 from __future__ import annotations
 
 import re
-import sys
 
 from gpuready.system.files import open_regular
 from gpuready.system.imports.package_source import module_name
@@ -21,8 +20,11 @@ if TYPE_CHECKING:
 STATEMENT = re.compile(
     r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]{0,4000}\)|[^\n#]{0,500})|import[ \t]+([\w. \t,]{1,500}))", re.M
 )
-RAISED = re.compile(r"^try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n[ \t]+raise\b", re.M)
+RAISED = re.compile(
+    r"^try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n(?:[ \t][^\n]{0,300}\n){0,4}[ \t]+raise\b", re.M
+)
 """Imports whose failure is only worded anew: ``try: import torchao``, ``except ImportError as e: raise ImportError(...)``."""
+COMMENT = re.compile(r"#[^\n]*")
 MAX_MODULES = 3000
 
 
@@ -45,7 +47,7 @@ def find_absent_imports(
             top = wanted.partition(".")[0]
             if top in own:
                 waiting += _with_parents(wanted)
-            elif top not in sys.stdlib_module_names:
+            else:
                 others.setdefault(top, paths[name])
     return [(top, path) for top, path in others.items() if not is_importable(top)]
 
@@ -58,7 +60,7 @@ def _with_parents(name: str) -> list[str]:
 def _list_imports(name: str, path: str) -> Iterator[str]:
     """Yield what a module imports; of ``from a import b``, both ``a`` and ``a.b``."""
     try:
-        with open(path, encoding="utf-8", errors="replace", opener=open_regular) as file:
+        with open(path, encoding="utf-8-sig", errors="replace", opener=open_regular) as file:
             text = file.read()
     except OSError:
         return
@@ -70,7 +72,8 @@ def _list_imports(name: str, path: str) -> Iterator[str]:
             continue
         start = _absolute_name(module, package)
         yield start
-        yield from (f"{start}.{words[0]}" for part in names.strip("()").split(",") if (words := part.split()))
+        parts = COMMENT.sub("", names).strip("()").split(",")
+        yield from (f"{start}.{words[0]}" for part in parts if (words := part.split()))
 
 
 def _absolute_name(module: str, package: str) -> str:

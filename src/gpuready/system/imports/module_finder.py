@@ -42,7 +42,8 @@ STARTED_WITH = frozenset(
 
 STARTUP_FILES = {"torch": ("lib/libtorch_global_deps.so", "bin/torch_shm_manager")}
 """Files that a package opens by their path when it is imported; no import statement names them."""
-CHANGES_PATH = re.compile(r"sys\.path\.(?:insert|append|extend)\b")
+CHANGES_PATH = re.compile(r"sys\.path(?:\.(?:insert|append|extend)\b|\[[\w: ]{0,20}\] ?=| ?\+=)|\baddsitedir\b")
+MADE_MODULE = re.compile(r"sys\.modules\[[\"'](\w{1,80})[\"']\] ?=")
 QUOTED_NAME = re.compile(r"[\"']([\w./-]{1,80})[\"']")
 MAX_SCANNED_BYTES = 64 << 20
 LOAD_KINDS = ("library", "numpy")
@@ -74,6 +75,7 @@ class ModuleFinder:
         }
         self.hidden = {row["path"] for row in survey.hidden}
         self.added: list[str] = []
+        self.made: set[str] = set()
         self.stdlib = survey.request.get("stdlib") or ""
         here = survey.request.get("cwd") or ""
         self.before = [folder for folder in (here, *(survey.request.get("first") or ())) if folder]
@@ -86,9 +88,9 @@ class ModuleFinder:
             found = self._find_in(folders, tail)
             is_stand_in = found is not None and not found.path and self.is_damaged_module(name, folders)
             return None if is_stand_in else found  # a plain folder takes the place of a module that is gone
-        if tail in STARTED_WITH or tail in sys.builtin_module_names:
+        if tail in STARTED_WITH or tail in sys.builtin_module_names or tail in self.made:
             return FoundModule("")
-        if tail not in sys.stdlib_module_names:
+        if tail not in self.survey.stdlib_names:
             return self._find_top(tail)
         shadow = self._find_in(self.before, tail) if self.follows_stdlib else None
         if shadow and not shadow.path:
@@ -104,14 +106,21 @@ class ModuleFinder:
         if source and (found is None or not found.path):
             folder, _, file = source.removesuffix("/__init__.py").removesuffix(".py").rpartition("/")
             return self._find_in([folder], file)
-        return found or self._find_in(self.added, name)
+        return (
+            found
+            or self._find_in(self.added, name)
+            or (FoundModule("") if self.survey.is_editable_name(name) else None)
+        )
 
     def add_folders(self, path: str, text: str) -> None:
-        """Search the folders too that a module adds to sys.path: those beside it, or in its package, that it names."""
+        """Search the folders too that a module adds to sys.path: its own, and those beside it or in its package that it names."""
+        if "sys.modules[" in text:
+            self.made.update(MADE_MODULE.findall(text))
         if not CHANGES_PATH.search(text):
             return
         parts = path[len(self._site_of(path)) + 1 :].split("/")
         homes = dict.fromkeys([path.rpartition("/")[0], f"{self._site_of(path)}/{parts[0]}"])
+        self.added += homes
         for name in dict.fromkeys(QUOTED_NAME.findall(text)):
             self.added += [f"{home}/{name}" for home in homes if name.partition("/")[0] in self.path.list_folder(home)]
 

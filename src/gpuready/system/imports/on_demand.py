@@ -28,7 +28,7 @@ def is_on_demand(copy: Distribution, kind: str, path: str, minor: str) -> bool:
     """Whether no source of its distribution imports an extension module unless it is asked to, or minds the failure."""
     relative = path.removeprefix(f"{copy.site}/")
     folder, _, file = relative.rpartition("/")
-    if kind not in ERRORS or not folder or extension_kind(path, minor) == "none" or not _is_as_recorded(copy, relative):
+    if not folder or extension_kind(path, minor) == "none" or not _is_as_recorded(copy, relative):
         return False
     stem = file.partition(".")[0]
     name = f"{folder.replace('/', '.')}.{stem}"
@@ -67,8 +67,8 @@ def _walk_unguarded(
         yield node
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name not in called:
             continue
-        if isinstance(node, ast.Try) and any(catches(one.type, error) for one in node.handlers):
-            inner: list[list[ast.stmt]] = [one.body for one in node.handlers] + [node.finalbody]
+        if isinstance(node, ast.Try) and any(_goes_on(one, error) for one in node.handlers):
+            inner: list[list[ast.stmt]] = [*(one.body for one in node.handlers), node.orelse, node.finalbody]
         elif isinstance(node, ast.With) and any(suppresses(item.context_expr, error) for item in node.items):
             inner = []
         elif isinstance(node, ast.If):
@@ -79,6 +79,15 @@ def _walk_unguarded(
             inner += [one.body for one in getattr(node, "handlers", ())]
         for body in inner:
             yield from _walk_unguarded(body, called, error, minor)
+
+
+def _goes_on(handler: ast.ExceptHandler, error: str) -> bool:
+    """Whether an ``except`` clause catches the error, and neither raises another nor ends the process."""
+    inner = [node for statement in handler.body for node in ast.walk(statement)]
+    ends = any(
+        isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _function_name(node) == "exit") for node in inner
+    )
+    return catches(handler.type, error) and not ends
 
 
 def _names_module(node: ast.stmt, package: str, name: str) -> bool:

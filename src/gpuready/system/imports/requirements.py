@@ -171,3 +171,20 @@ def _split_marker(text: str) -> list[str]:
             words.append(text[at:end])
             at = end
     return words
+
+
+def marker_environment(version: str, machine: str, release: str) -> dict[str, str]:
+    """The values of markers on Linux; CPython is assumed."""
+    return {
+        "python_version": ".".join(version.split(".")[:2]),
+        "python_full_version": version,
+        "implementation_version": version,
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": machine,
+        "platform_release": release,
+        "platform_version": "",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }

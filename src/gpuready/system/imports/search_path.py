@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from gpuready.system.files import open_regular
 
@@ -66,6 +67,16 @@ class SearchPath:
             self._add_folder(folder)
         else:
             self.gone.append((f"{site}/{name}", folder))
+
+
+def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:
+    """Return the modules of the target's own standard library; of this Python's, where its folder cannot be listed."""
+    names = path.list_folder(stdlib) if stdlib else frozenset()
+    if "os.py" not in names:
+        return sys.stdlib_module_names
+    shims = ["distutils"] if any("_distutils_hack" in path.list_folder(site) for site in path.folders) else []
+    files = [*names, *path.list_folder(f"{stdlib}/lib-dynload"), *sys.builtin_module_names, *shims]
+    return frozenset(name.partition(".")[0] for name in files)
 
 
 def read_lines(path: str) -> list[str]:

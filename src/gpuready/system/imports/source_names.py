@@ -57,10 +57,14 @@ def drop_function_bodies(text: str) -> str:
     skipped = -1
     signature: list[str] = []
     called = set(CALLS.findall(text))
+    quotes = ""
     for line in text.split("\n"):
         words = line.lstrip()
         indent = len(line) - len(words)
         if skipped >= 0:
+            if quotes or '"""' in line or "'''" in line:
+                quotes = _close_quotes(line, quotes)
+                continue
             if not words or indent > skipped or words[0] == "#":
                 continue
             skipped = -1
@@ -74,6 +78,18 @@ def drop_function_bodies(text: str) -> str:
                     line, skipped = f"{line.partition(' #')[0]} pass", start
         kept.append(line)
     return "\n".join(kept)
+
+
+def _close_quotes(line: str, quotes: str) -> str:
+    """Return the triple quotes that are open after a line; empty for none."""
+    rest = line
+    while True:
+        signs = [sign for sign in ([quotes] if quotes else ['"""', "'''"]) if sign in rest]
+        if not signs:
+            return quotes
+        sign = min(signs, key=rest.index)
+        rest = rest.partition(sign)[2]
+        quotes = "" if quotes else sign
 
 
 def _defined_name(definition: str) -> str:
@@ -169,9 +185,11 @@ def _compare(left: str, operator: ast.cmpop, right: ast.expr, minor: str) -> boo
     known: object = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}.get(left)
     left = left.lstrip("_")
     if left.startswith("sys.version_info"):
-        known = tuple(int(part) for part in minor.split("."))
-        value = value[:2] if isinstance(value, tuple) else value
-        known = known[0] if left.endswith(("[0]", ".major")) else known
+        numbers = tuple(int(part) for part in minor.split("."))
+        if isinstance(value, tuple) and len(value) > 2 and value[:2] == numbers:
+            return None  # the patch decides
+        whole = left == "sys.version_info"  # (3, 12, 1, ...) is more than (3, 12)
+        known = numbers[0] if left.endswith(("[0]", ".major")) else (*numbers, 0.5) if whole else numbers
     if known is None:
         return None
     try:
@@ -201,7 +219,10 @@ def catches(handler: ast.expr | None, kind: str) -> bool:
 
 
 def suppresses(context: ast.expr, kind: str) -> bool:
-    """Whether ``with contextlib.suppress(ImportError):`` is a context for an error of this kind."""
-    if not isinstance(context, ast.Call) or not ast.unparse(context.func).endswith("suppress"):
+    """Whether a context swallows an error of this kind: ``contextlib.suppress(ImportError)``, ``try_import()``."""
+    if not isinstance(context, ast.Call):
         return False
-    return any(catches(one, kind) for one in context.args)
+    name = ast.unparse(context.func).rpartition(".")[2].lower()
+    if name == "suppress":
+        return any(catches(one, kind) for one in context.args)
+    return "import" in name or "optional" in name
