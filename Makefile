@@ -30,7 +30,7 @@ $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 check: $(VENV)/.installed
 	@$(BIN)/gpuready check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
-# In parts, three at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
+# In parts, four at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan supply rollcall)
@@ -38,10 +38,10 @@ STARTED := $(addprefix tests/,extensions fleet mcp imports workflow)
 PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
 OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-FIRST := tests/apply tests/faults tests/fit tests/supply test-started tests/rollcall
+FIRST := tests/faults tests/apply tests/fit tests/rollcall tests/supply test-started tests/launcher
 PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
-	@$(MAKE) --no-print-directory --keep-going --jobs 3 --output-sync=target $(VENV)/.browser $(PARTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
 
 # Beside the first parts; those that open pages and complete words wait for it.
 $(VENV)/.browser: $(VENV)/.tested

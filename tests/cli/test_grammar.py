@@ -179,7 +179,7 @@ FROZEN = {
         (0, 99999),
         {
             "--for": "FRAMEWORK",
-            "--on": "FILE",
+            "--on": "FILE|GPU",
             "--config": "FILE",
             "--ask": "COMMAND",
             "--watch": "FILE",

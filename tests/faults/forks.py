@@ -64,7 +64,7 @@ def wait(pid, late):
             time.sleep(0.01)
     signal.alarm(0)
     left = children()
-    for stray in left:
+    for stray in left:  # it would count in the next run as well
         os.kill(stray, signal.SIGKILL)
         os.waitpid(stray, 0)
     return {"code": status, "left": left}
