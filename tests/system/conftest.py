@@ -72,12 +72,15 @@ def alive() -> Callable[..., list[int]]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No test may leave a child process or an open file behind."""
+    """No test may leave a child process or an open file behind; its threads are waited for, since the next test may fork."""
     before, files = children(), set(os.listdir("/proc/self/fd"))
+    threads = len(os.listdir("/proc/self/task"))
     yield
     monkeypatch.undo()
     until = time.monotonic() + PATIENT_S
     while children() - before and time.monotonic() < until:
+        time.sleep(0.01)
+    while len(os.listdir("/proc/self/task")) > threads and time.monotonic() < until:
         time.sleep(0.01)
     assert children() - before == set()
     assert len(os.listdir("/proc/self/fd")) <= len(files)
