@@ -42,7 +42,7 @@ _KIND_NAMES = {
 
 _PACKAGE = LazyRegex(r"(?:site|dist)-packages/(?:[^/]{1,80}\.egg/)?([A-Za-z_]\w{0,60})")
 _STDLIB = LazyRegex(
-    r"(?:^|/)(?:lib(?:64)?/python3?(?:\.\d{1,3}t?)?|python3\.\d{1,3}t?)/(?!.*-packages/)[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
+    r"(?:^|/)(?:lib(?:64)?/python3?(?:\.\d{1,3}t?)?|python3\.\d{1,3}t?)/[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
 )
 _STARTER = LazyRegex(r"(?:^|/)(?:bin|Scripts)/[\w.-]{1,80}$|\.exe/__main__\.py$")
 """The script that pip makes for a command: ``/usr/bin/vllm``."""
