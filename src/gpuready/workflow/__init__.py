@@ -56,15 +56,13 @@ def check_machine(
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     metadata = machine_facts.metadata_to_read(specs, own_contract)
-    if dockerfile is None:
-        looked = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *metadata, run_python, deep, run_import
-        )
-    elif deep or run_import:
+    if dockerfile is not None and (deep or run_import):
         raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
-    else:
-        looked = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
-    collect, ready, stop = looked
+    collect, ready, stop = (
+        machine_facts.start_probing(on, python, what_if or {}, seconds, *metadata, run_python, deep, run_import)
+        if dockerfile is None
+        else machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
+    )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)

@@ -386,11 +386,9 @@ def _index_urls(plan: Plan) -> tuple[str, ...]:
     """Return the index URLs of a lock's rows, other than the default index and the user's own."""
     from gpuready.catalog import indexes
 
+    known = set(indexes.list_indexes()) - {indexes.DEFAULT_INDEX}
     names = dict.fromkeys(row.index for row in plan.lock if row.index)
-    urls = [
-        indexes.index_url(name) for name in names if name in indexes.list_indexes() and name != indexes.DEFAULT_INDEX
-    ]
-    return tuple(urls)
+    return tuple(indexes.index_url(name) for name in names if name in known)
 
 
 def _read_uv_settings(
