@@ -30,7 +30,7 @@ TESTS = {
     "install, killed": ("tests/apply/test_kill.py",),
     "projects and indexes": ("tests/apply/test_project_config.py", "tests/apply/test_two_users.py"),
     "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py"),
-    "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_parts.py"),
+    "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_parts.py"),
     "pages: markup": ("tests/render/test_html_hostile.py",),
     "no network": ("tests/supply/test_no_network.py",),
     "releases": ("tests/supply/test_verify_release.py", "tests/supply/test_locks.py"),
