@@ -16,6 +16,7 @@ import gpuready
 from gpuready.cli import run_command_line as run
 from tests.deadlines import wait_until
 
+MACHINES = Path(__file__).parents[1] / "machines"
 OOM = (
     "[rank3]: Traceback (most recent call last):\n"
     '[rank3]:   File "/home/me/train.py", line 8, in <module>\n'
@@ -156,6 +157,51 @@ def test_watch_tells_when_the_cause_appears_and_ends_with_ctrl_c(tmp_path):
     done.send_signal(2)
     done.communicate(timeout=60)
     assert done.returncode == 1
+
+
+def _watch(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    """What --watch tells of a run that is over."""
+    monkeypatch.setattr("gpuready.workflow.diagnose.QUIET_CHECKS", 0)
+    path.write_text(OOM + "[launch.py:321:sigkill_handler] ['python', 'x.py'] exits with return code = 1\n")
+    assert run(["diagnose", "--watch", str(path), "--json", *words]) == 1
+    return json.loads(capsys.readouterr().out)
+
+
+def test_watch_reads_the_machine_and_the_job_as_a_complete_log_does(tmp_path, monkeypatch, capsys):
+    path, job = tmp_path / "live.log", tmp_path / "axolotl.yml"
+    job.write_text("base_model: Qwen/Qwen2.5-0.5B\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 256\nbf16: true\n")
+    for words in (
+        [],
+        ["--on", str(MACHINES / "h200.json")],
+        ["--config", str(job)],
+        ["--config", str(job), "--on", "h100"],
+    ):
+        watched = _watch(path, monkeypatch, capsys, *words)
+        assert run(["diagnose", str(path), "--json", *words]) == 1
+        whole = json.loads(capsys.readouterr().out)
+        assert {key: watched[key] for key in ("cause", "fix", "says", "notes")} == {
+            key: whole[key] for key in ("cause", "fix", "says", "notes")
+        }
+        assert any("by gpuready fit" in note for note in watched["notes"]) == ("--config" in words)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--on", "gone.json"], "gone.json"),
+        (["--on", "h100"], "needs the job's --config"),
+        (["--config", "gone.yml"], "gone.yml does not exist"),
+        (["--config", "LOG"], "nor a job file"),
+        (["--config", "LOG", "--on", "frob"], "nor a job file"),
+    ],
+)
+def test_watch_refuses_a_machine_or_job_before_it_waits(words, says, tmp_path, capsys):
+    """The log is empty, so that it would wait for ever."""
+    (tmp_path / "live.log").write_text("")
+    words = [str(tmp_path / "live.log") if word == "LOG" else word for word in words]
+    assert run(["diagnose", "--watch", str(tmp_path / "live.log"), *words]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
 
 
 def test_an_empty_log_is_no_healthy_run(tmp_path, capsys):

@@ -69,14 +69,14 @@ _SHOWN = {
 
 
 def run(request: Request) -> Result:
-    if request.get_option("watch") is not None:
-        return _watch_log(request)
-    from gpuready.workflow.diagnose import diagnose_logs
-
     machine = request.get_option("on")
     config = request.get_option("config")
     if machine is not None and config is None:
         _require_recording(machine)
+    if request.get_option("watch") is not None:
+        return _watch_log(request, machine, config)
+    from gpuready.workflow.diagnose import diagnose_logs
+
     diagnosis = diagnose_logs(
         _find_logs(request),
         framework=request.get_option("framework"),
@@ -85,16 +85,22 @@ def run(request: Request) -> Result:
         ask=_split_command(request.get_option("ask")),
         show_progress=request.show_progress,
     )
-    if config is not None:
-        from gpuready.workflow.fit import add_memory_fix
+    diagnosis = _add_job(diagnosis, config, machine)
+    if config is not None and request.arguments:
+        from gpuready.workflow.fit import find_gpus
+        from gpuready.workflow.step_pace import add_pace
 
-        diagnosis = add_memory_fix(diagnosis, config, machine)
-        if request.arguments:
-            from gpuready.workflow.fit import find_gpus
-            from gpuready.workflow.step_pace import add_pace
-
-            diagnosis = add_pace(diagnosis, request.arguments, config, find_gpus(machine, False))
+        diagnosis = add_pace(diagnosis, request.arguments, config, find_gpus(machine, False))
     return _make_result(diagnosis)
+
+
+def _add_job(diagnosis: "Diagnosis", config: "str | None", machine: "str | None") -> "Diagnosis":
+    """Add what the job's file tells of a run that was out of memory."""
+    if config is None:
+        return diagnosis
+    from gpuready.workflow.fit import add_memory_fix
+
+    return add_memory_fix(diagnosis, config, machine)
 
 
 def _require_recording(name: str) -> None:
@@ -142,7 +148,7 @@ def _make_result(found: "Diagnosis") -> Result:
     )
 
 
-def _watch_log(request: Request) -> Result:
+def _watch_log(request: Request, machine: "str | None", config: "str | None") -> Result:
     """Print each cause when it appears; the last one is the result. Ends when the log shows the end of the run, or on Ctrl-C."""
     if request.arguments:
         raise UsageError("--watch FILE follows one log: leave the others out")
@@ -150,11 +156,15 @@ def _watch_log(request: Request) -> Result:
         raise UsageError("--ask is for a log that is complete: leave --watch out")
     from gpuready.workflow.diagnose import follow_log
 
+    if config is not None:
+        from gpuready.workflow.fit import require_job_file
+
+        require_job_file(config)  # refuse it now, and not when the run fails
     code = 0
     try:
-        for diagnosis in follow_log(request.get_option("watch"), framework=request.get_option("framework")):
+        for diagnosis in follow_log(request.get_option("watch"), framework=request.get_option("framework"), on=machine):
             code = diagnosis.exit
-            request.session.write_answer(request.format_result(_make_result(diagnosis)))
+            request.session.write_answer(request.format_result(_make_result(_add_job(diagnosis, config, machine))))
     except KeyboardInterrupt:
         pass
     return Result.from_text("", code)

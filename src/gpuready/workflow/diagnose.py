@@ -236,14 +236,18 @@ QUIET_CHECKS = 10
 _DONE_MARKERS = ("'train_runtime':", "Training completed", "Training finished", "training done")
 
 
-def follow_log(path: str, *, framework: str | None = None, patience: float | None = None) -> Iterator[Diagnosis]:
+def follow_log(
+    path: str, *, framework: str | None = None, on: str | None = None, patience: float | None = None
+) -> Iterator[Diagnosis]:
     """Yield a Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
 
-    End when the log shows the end of the run (the launcher's line, or that training is done) and nothing follows, or after
+    ``on`` is the recording of the machine that it runs on, or the name of its GPU. End when the log shows the end of the run (the launcher's line, or that training is done) and nothing follows, or after
     ``patience`` seconds without new text.
     """
     from gpuready.system.log_streams import follow_growing_file
+    from gpuready.workflow.diagnosis_fixes import read_log_machine
 
+    read_log_machine(on)  # refuse it now, and not when the run fails
     tail, has_new_text, last, lost_lines, is_over, idle = b"", False, None, 0, False, 0
     try:
         for piece in follow_growing_file(path, patience=patience):
@@ -261,7 +265,7 @@ def follow_log(path: str, *, framework: str | None = None, patience: float | Non
             if piece or not has_new_text:
                 continue  # judge when it pauses, not at every line
             has_new_text = False
-            diagnosis, is_over = _diagnose_tail(path, tail, lost_lines, framework)
+            diagnosis, is_over = _diagnose_tail(path, tail, lost_lines, framework, on)
             if diagnosis.verdict == "cause" and (diagnosis.cause, diagnosis.rank) != last:
                 last = diagnosis.cause, diagnosis.rank
                 yield diagnosis
@@ -269,10 +273,12 @@ def follow_log(path: str, *, framework: str | None = None, patience: float | Non
         raise Refused(f"cannot follow {path}: {error}") from None
 
 
-def _diagnose_tail(path: str, tail: bytes, lost_lines: int, framework: str | None) -> tuple[Diagnosis, bool]:
+def _diagnose_tail(
+    path: str, tail: bytes, lost_lines: int, framework: str | None, on: str | None
+) -> tuple[Diagnosis, bool]:
     """Diagnose the log so far, and tell whether it shows that the run is over."""
     summary = read_logs([LogSource(path, [tail])], load_pattern_table(), derive_lines)
-    diagnosis = diagnose_summary(summary, framework, look=False)
+    diagnosis = diagnose_summary(summary, framework, on, look=False)
     if lost_lines:
         diagnosis = diagnosis.replace(evidence=tuple(e.replace(line=e.line + lost_lines) for e in diagnosis.evidence))
     last_lines = [line.text for line in summary.lines[-40:]]

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
-    recorded = None
-    if on is not None and machine_facts.is_machine_file(on):
-        recorded = machine_facts.read_recording(on)
-    elif on is not None:
-        machine_facts.named_machine_facts(on, None, {})  # a name serves --config; one that nobody knows is refused
+    recorded = read_log_machine(on)
     if diagnosis.verdict != "cause":
         return diagnosis
     diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
@@ -38,6 +34,16 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     target = InstallTarget(find_logged_python(summary))
     runnable = tuple(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     return _fit_to_system(diagnosis.replace(fix=runnable), summary)
+
+
+def read_log_machine(on: str | None) -> Facts | None:
+    """Return the facts of a recording; None for the name of a GPU, which serves --config. Refused where it is neither."""
+    if on is None:
+        return None
+    if machine_facts.is_machine_file(on):
+        return machine_facts.read_recording(on)
+    machine_facts.named_machine_facts(on, None, {})
+    return None
 
 
 def _fit_to_system(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:

@@ -158,6 +158,11 @@ def fit_facts(file: JobFile, facts: Facts, on: str | None = None) -> list[Fact]:
     return [Fact("job.fit", rows, file.path, "stated")]
 
 
+def require_job_file(config: str) -> None:
+    """Refused where a file describes no job."""
+    call_or_refuse(job_spec.read_job, [config], {})
+
+
 def add_memory_fix(diagnosis: Diagnosis, config: str, on: str | None = None) -> Diagnosis:
     """Add to a diagnosed OOM the exact change: the job of a file, judged on the log's GPU."""
     if diagnosis.code != "MEM001" or diagnosis.verdict != "cause":
