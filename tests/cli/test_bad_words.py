@@ -7,6 +7,9 @@ import random
 
 import pytest
 
+from gpuready.commands import load_all_commands
+from gpuready.commands.declaration import call_command
+from gpuready.workflow.refusal import Refused
 from tests.running import call_gpuready as gpuready
 
 
@@ -15,6 +18,7 @@ def folder(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "empty.json").write_text(" \n")
     (tmp_path / "words.txt").write_text("hello world\n")
+    (tmp_path / "other.yml").write_text("frob: 1\n")
     (tmp_path / "random.bin").write_bytes(random.Random(5).randbytes(5000))
     (tmp_path / "zeros.bin").write_bytes(b"")
     os.truncate(tmp_path / "zeros.bin", 9 << 20)
@@ -49,12 +53,74 @@ def folder(tmp_path):
         ("prove matmul-fp8 -o gone/x.json", "cannot write gone/x.json: no such file or directory"),
         ("fleet drift --hosts a.invalid -o words.txt/x", "cannot write words.txt/x: not a directory"),
         ("diagnose random.bin", "cannot read random.bin: it is binary data, not a log"),
+        ("check trl --python ls", "is a program, and no Python"),
+        ("bench --python rm", "is a program, and no Python"),
+        ("fix trl --dry-run --python cat", "is a program, and no Python"),
+        ("check trl --on h100 --config other.yml", "--config other.yml is not a training file of axolotl"),
+        ("fix trl --dry-run --offline --find-links https://", "--find-links https:// names no host"),
+        ("fix trl --undo --dry-run", "--undo and --dry-run"),
+        ("fix trl --undo", "--undo takes no FRAMEWORK"),
+        ("fix trl", "add --yes or --dry-run"),
+        ("fix trl " + "x" * 5000, "gpuready fix takes [FRAMEWORK], and was given 2"),
+        ("fix " + "x" * 5000 + " --dry-run", "... (5003 letters)"),
+        ("bench --only gone", "--only gone: nothing is measured under that name"),
+        ("bench --only ,", "--only names no measure"),
+        ("bench --gpu 700", "--gpu 700: CUDA shows no such GPU here"),
+        ("bench --bench words.txt", "--bench goes with --job"),
+        ("bench --job words.txt", "words.txt"),
+        ("bench --job gone.yml", "gone.yml does not exist"),
+        ("bench --job other.yml --repeat 3", "--job and --repeat"),
+        ("fleet check frob: --hosts a,b", "frob"),
+        ("fleet check trl --wants frob --hosts a,b", "--wants frob is not known"),
+        ("fleet prove frob --hosts a,b", "'frob' is not a framework, a capability or a proof"),
+        ("fleet bench --only frob --hosts a,b", "--only frob: nothing is measured under that name"),
+        ("fleet bisect --hosts a", "bisect compares pairs of nodes, and there is only a: name two or more"),
+        ("fleet bisect --hosts n[1-999999999]", "n[1-999999999]"),
+        ("fleet drift --hosts a,b --pods app=x", "--pods is not read where nodes are reached through ssh"),
+        ("fleet drift --hosts a,b --image x", "--image is not read where nodes are reached through ssh"),
+        ("fleet drift --hosts a,b --address h:1", "--address is not read where nodes are reached through ssh"),
+        ("fleet drift --hosts a,b --nodes c", "--nodes and --hosts exclude each other"),
+        ("fleet drift --engine ray --nodes c", "which takes --address"),
+        ("fleet drift --engine slurm --hostfile words.txt", "which takes --nodes and --hosts"),
+        ("fleet drift --engine kubernetes --hosts a", "--hosts is not read where nodes are reached through kubernetes"),
+        ("fleet drift --pods app=x --image y", "--image and --pods exclude each other"),
+        ("fleet drift --hostfile gone", "gone does not exist"),
+        ("fleet prove --resume d --hosts a,b", "d/run.json does not exist"),
+        ("fleet prove --reference words.txt --hosts a,b", "words.txt is not JSON"),
     ],
 )
 def test_one_sentence_and_exit_2(folder, words, says):
     run = gpuready(*words.split(), cwd=folder)
     assert run.code == 2 and run.out == ""
     assert says in run.err and run.err.count("\n") == 1
+
+
+COMMANDS = load_all_commands()
+ABSURD = {
+    "count": ("-1", "1e999", "NaN", "two", "0x10", "999999999999999999999", "\u0661", "1.5"),
+    "whole": ("-1", "0", "1e999", "NaN", "two", "0x10", "999999999999999999999", "\u0661", "1.5"),
+    "number": ("-1", "0", "1e999", "NaN", "two", "0x10", "999999999999999999999"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_absurd_numbers_and_choices_of_every_command(folder, name):
+    """Before anything is done: no probe, no node, no measurement."""
+    for one in COMMANDS[name].flags:
+        values = ABSURD.get(one.kind, ()) if not one.choices else ("frob", "AUTO ", "-")
+        for value in values:
+            run = gpuready(*name.split(), *["x"] * COMMANDS[name].least, f"{one.flag}={value}", cwd=folder)
+            assert (run.code, run.out) == (2, ""), f"{name} {one.flag} {value}"
+            assert one.flag in run.err and run.err.count("\n") == 1 and "failed" not in run.err, run.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_absurd_numbers_of_every_python_call(name):
+    for one in COMMANDS[name].parameters.values():
+        is_number = one.kind in ABSURD and one.python and one.group != "job"
+        for value in (-1, True, "two", float("nan"), 10**30, [], 1j) if is_number else ():
+            with pytest.raises(Refused, match=one.name):
+                call_command(COMMANDS[name], ["x"] * COMMANDS[name].least, {one.name: value})
 
 
 def test_a_file_without_a_line_is_not_called_healthy(folder):

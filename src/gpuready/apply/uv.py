@@ -174,6 +174,8 @@ def _add_find_links(
 
 def _resolve_find_link(host: HostAccess, place: str, strict: bool) -> str:
     if "://" in place and not place.startswith("file://"):
+        if strict and not place.partition("://")[2].strip("/"):
+            raise ValueError(f"--find-links {place} names no host")
         return place
     path = place.removeprefix("file://")
     path = path if path.startswith("/") else f"{host.get_cwd()}/{path.removeprefix('./')}"

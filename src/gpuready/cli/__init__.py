@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
 """Exit codes that are neither a verdict nor a signal."""
 
+MAX_WORD = 500
+"""The longest word of a refusal, in letters."""
+
 _SIGNAL_NAMES = {1: "SIGHUP", 15: "SIGTERM"}
 
 
@@ -200,6 +203,7 @@ def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
     """Write a sentence to stderr and, where JSON was asked for, an object to stdout. Return the exit code."""
     from gpuready.cli import terminal
 
+    text = _shorten_words(text)
     terminal.write_sentence(text)
     if _asks_for_json(argv):
         from gpuready.render.json_results import render_error_json
@@ -210,6 +214,13 @@ def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
         except OSError:
             return code
     return code
+
+
+def _shorten_words(text: str) -> str:
+    """Shorten absurdly long words, such as a file's content in the place of its name: a refusal quotes what was typed."""
+    return " ".join(
+        word if len(word) <= MAX_WORD else f"{word[:80]}... ({len(word)} letters)" for word in text.split(" ")
+    )
 
 
 def _asks_for_json(argv: Sequence[str]) -> bool:

@@ -71,7 +71,7 @@ def run(request: Request) -> Result:
 
 
 def _run_job(request: Request) -> Result:
-    for other in ("quick", "only", "gpu", "folder"):
+    for other in ("quick", "only", "gpu", "folder", "repeat"):
         reject_together(request, "job", other, why="--job runs its own steps")
     from gpuready.render import bench_job as render
     from gpuready.render import json_results

@@ -215,8 +215,9 @@ def parse_count(parameter: Parameter, word: str) -> int:
 
 
 def _parse_number(parameter: Parameter, word: str) -> float:
+    is_plain = word.isascii() and "_" not in word  # Python also takes other digits, and 1_000
     try:
-        value = float(word) if parameter.kind == "number" else int(word)
+        value = (float(word) if parameter.kind == "number" else int(word)) if is_plain else 0
     except ValueError:
         value = 0
     if not 0 < value < parameter.most:
@@ -250,15 +251,23 @@ def _convert_value(parameter: Parameter, value: Any) -> Any:
     if parameter.kind == "list":
         return value if isinstance(value, str) else ",".join(value)
     if parameter.kind == "count":
-        if not isinstance(value, int) or not parameter.least <= value <= parameter.most:
+        if not _is_number(value, int) or not parameter.least <= value <= parameter.most:
             range_text = f"from {parameter.least} to {parameter.most}"
             raise UsageError(f"{parameter.name} is a whole number {range_text}, not {value!r}")
         return value
     if parameter.choices and value not in parameter.choices:
         raise UsageError(f"{parameter.name} is one of {', '.join(parameter.choices)}, not {value!r}")
-    if parameter.kind in ("number", "whole") or parameter.choices:
+    if parameter.kind in ("number", "whole"):
+        if not _is_number(value, (int, float) if parameter.kind == "number" else int) or not 0 < value < parameter.most:
+            raise UsageError(f"{parameter.name} is a number above 0, not {value!r}")
+        return value
+    if parameter.choices:
         return value
     return str(value) if parameter.group == "what_if" else path_text(value)
+
+
+def _is_number(value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
 
 
 def path_text(value: Any) -> str:

@@ -143,11 +143,13 @@ def read_job_settings(file: JobFile) -> JobSettings:
         _refuse_endless(file.path, file.config)
         return JobSettings("model", file.path, file.config, said={"model": file.path})
     if not file.kind:
-        present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
-        raise ValueError(
-            f"{file.path} is not a training file of {KNOWN_KINDS}, nor a config.json: it has {present_keys}"
-        )
+        raise ValueError(describe_unknown_kind(file))
     return _read_kind(file.kind, file.path, file.config)
+
+
+def describe_unknown_kind(file: JobFile) -> str:
+    present_keys = ", ".join(short_repr(key) for key in list(file.config)[:3]) or "nothing"
+    return f"{file.path} is not a training file of {KNOWN_KINDS}, nor a config.json: it has {present_keys}"
 
 
 def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:

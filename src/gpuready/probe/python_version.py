@@ -69,6 +69,10 @@ def _linked_libraries(host: HostAccess, real: str) -> list[str]:
     return [str(name) for name in (read_if_present(host.read_elf_headers, real) or {}).get("needed", ())]
 
 
+def is_linked_to_python(host: HostAccess, real: str) -> bool:
+    return any(name.startswith("libpython") for name in _linked_libraries(host, real))
+
+
 def _code_files(host: HostAccess, real: str) -> Iterator[str]:
     """The shared library with the interpreter's code where it is linked to one, else the program itself."""
     shared = [name for name in _linked_libraries(host, real) if name.startswith("libpython")]

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from gpuready.model import Record
 from gpuready.probe.fact_helpers import leading_version, read_if_present
-from gpuready.probe.python_version import list_python_minors, read_exact_version, read_minor_version
+from gpuready.probe.python_version import (
+    is_linked_to_python,
+    list_python_minors,
+    read_exact_version,
+    read_minor_version,
+)
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -102,10 +107,20 @@ def environment_of_interpreter(host: HostAccess, path: str, python: str, source:
     real = host.resolve_path(path)
     if (host.read_text(path, 2) or "") == "#!" or real.rpartition("/")[2] in LAUNCHERS:
         return _launched_environment(host, path, python, source)
+    if not _may_be_python(host, path, real):
+        raise ValueError(f"--python {python}: {path} is a program, and no Python; {PYTHON_HINT}")
     for prefix in (path.rpartition("/")[0].rpartition("/")[0], path.rpartition("/")[0]):
         if host.stat_path(f"{prefix}/pyvenv.cfg"):
             return describe_environment(host, prefix, path, source)
     return describe_environment(host, real.rpartition("/")[0].rpartition("/")[0] or "/", path, source)
+
+
+def _may_be_python(host: HostAccess, path: str, real: str) -> bool:
+    """Whether a program is named after Python (python3.12, pypy3, graalpy, .python3-wrapped) or linked to its library."""
+    names = [one.rpartition("/")[2].lower() for one in (path, real)]
+    if any(name.startswith("py") or "python" in name or "graalpy" in name for name in names):
+        return True
+    return is_linked_to_python(host, real)
 
 
 def _launched_environment(host: HostAccess, path: str, python: str, source: str) -> TargetEnvironment:

@@ -241,8 +241,8 @@ def follow_log(
 ) -> Iterator[Diagnosis]:
     """Yield a Diagnosis whenever the cause becomes known or changes, judged by the last 8 MiB.
 
-    ``on`` is the recording of the machine that it runs on, or the name of its GPU. End when the log shows the end of the run (the launcher's line, or that training is done) and nothing follows, or after
-    ``patience`` seconds without new text.
+    ``on`` is the recording of the machine that it runs on, or the name of its GPU. End when the log shows the end of the run
+    (the launcher's line, or that training is done) and nothing follows, or after ``patience`` seconds without new text.
     """
     from gpuready.system.log_streams import follow_growing_file
     from gpuready.workflow.diagnosis_fixes import read_log_machine

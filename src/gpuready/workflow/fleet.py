@@ -82,6 +82,8 @@ class FleetRun:
             raise Refused(str(error)) from None
         if not self.nodes:
             raise Refused(f"{self.transport.name} knows no node")
+        if self.task.do == "bisect" and len(self.nodes) < 2:
+            raise Refused(f"bisect compares pairs of nodes, and there is only {self.nodes[0].name}: name two or more")
         self.notes += getattr(self.transport, "notes", ())
         _save_run_file(self.folder, self.task, self.token, self.transport.name)
         self.journal = AnswerJournal(self.folder)
@@ -171,6 +173,7 @@ def run_fleet(
     tell: Callable[[str], None] = lambda text: None,
 ) -> FleetReport:
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
+    _require_known_words(task)
     reference = _load_reference(task.reference) if task.reference else None
     earlier = _describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
@@ -195,6 +198,26 @@ def run_fleet(
     finally:
         run.close()
     return report
+
+
+def _require_known_words(task: FleetTask) -> None:
+    """Refuse here what every node would refuse: a framework, a proof, a feature or a measure that nobody knows."""
+    from gpuready.workflow import contract_choice, machine_facts
+
+    if task.do == "prove":
+        from gpuready.workflow.prove import classify_words
+
+        specs, _ = classify_words(task.frameworks)
+    else:
+        specs = list(task.frameworks)
+    for spec in specs:  # a package without a contract may be installed on the nodes
+        contract_choice.parse_framework_spec(spec, sees_packages=True)
+    if "wants" in task.options:
+        machine_facts.job_facts(task.options["wants"], None, None)
+    if "only" in task.options:
+        from gpuready.workflow.bench import choose_measures
+
+        choose_measures(task.options["only"], quick=False)
 
 
 def _describe_earlier_runs(folder: str) -> list[str]:

@@ -68,12 +68,36 @@ def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] 
     host = system.LiveHost()
     environ = host.get_environment()
     name, why = choose_fleet_engine(reach, host, environ)
+    _refuse_unread_options(name, reach)
     if reach.parallel < 1:
         raise Refused(f"--parallel {reach.parallel}: at least one node is asked at a time")
     try:
         return _TRANSPORTS[name](reach, token, host, environ, frameworks), why
     except TransportUnavailable as error:
         raise Refused(str(error)) from None
+
+
+_READ_OPTIONS = {
+    "ssh": ("hosts", "hostfile", "nodes"),
+    "slurm": ("nodes", "hosts"),
+    "ray": ("address",),
+    "elastic": (),
+    "kubernetes": ("nodes", "namespace", "image", "pods"),
+}
+"""The options that say which nodes, of those that each engine reads."""
+_INSTEAD = {"nodes": "hosts", "image": "pods"}
+"""Options that are not read beside another one."""
+
+
+def _refuse_unread_options(engine: str, reach: ReachOptions) -> None:
+    """Refuse what would be ignored: who names nodes or pods means these and no others."""
+    for name in dict.fromkeys(option for options in _READ_OPTIONS.values() for option in options):
+        if getattr(reach, name) and name not in _READ_OPTIONS[engine]:
+            takes = " and ".join(f"--{one}" for one in _READ_OPTIONS[engine]) or "no names of nodes"
+            raise Refused(f"--{name} is not read where nodes are reached through {engine}, which takes {takes}")
+    for name, other in _INSTEAD.items():
+        if getattr(reach, name) and getattr(reach, other):
+            raise Refused(f"--{name} and --{other} exclude each other: leave one of them out")
 
 
 def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any) -> Transport:

@@ -242,7 +242,12 @@ def job_facts(
         conditions += [need.when for need in own_contract.needs]
         conditions += [row.when for row in own_contract.capabilities] + [row.when for row in own_contract.variables]
     extra_words = [word for condition in conditions for word in wanted_words(condition)]
-    return call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, file, extra_words)
+    facts = call_or_refuse(flags.probe_job, host_for_named_files(), wants, model, file, extra_words)
+    if file is not None and not file.kind and not any(file.path in fact.source for fact in facts):
+        from gpuready.jobs.job_files import describe_unknown_kind
+
+        raise Refused(f"--config {describe_unknown_kind(file)}")
+    return facts
 
 
 def add_environment_purpose(facts: Facts) -> Facts:
