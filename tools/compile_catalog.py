@@ -172,6 +172,7 @@ CAUSE_KEYS = {
     "phrases",
     "rule",
     "too_old",
+    "topics",
 }
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}
 RULE_KEYS = {"code", "name", "severity", "title", "text"}
@@ -209,7 +210,7 @@ def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> 
 
 def compile_causes(root: Path = ROOT) -> dict[str, Any]:
     """What each cause says and how it is fixed."""
-    drop = {"patterns", "consequences", "phrases", "rule"}
+    drop = {"patterns", "consequences", "phrases", "rule", "topics"}
     return {"cause": [{k: v for k, v in data.items() if k not in drop} for data in read_cause_files(root)]}
 
 
@@ -228,8 +229,10 @@ def compile_pattern_table() -> dict[str, Any]:
     rows = [_pattern_row(data, pattern) for data in read_cause_files() for pattern in data["patterns"]]
     rows.sort(key=lambda row: (FAMILIES.index(row[0][:3]), row[0]))
     rows += [("", _consequence_row(row)) for row in compile_consequences()["aftermath"]]
+    causes = read_cause_files()
+    topics = [(data["codes"][0], data["slug"], text) for data in causes for text in data.get("topics", ())]
     try:
-        return build_pattern_table(rows)
+        return build_pattern_table(rows, topics)
     except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:

@@ -110,9 +110,13 @@ class EventOrder:
             later = self.summary.failures[number + 1 : number + 2]
             is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
-            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy:
+            if self.is_launcher_report(number) or is_of_ray or is_copy:
                 found.add(number)
         return found
+
+    def is_launcher_report(self, number: int) -> bool:
+        """Whether a launcher or a parent process raised an exception to report its children's."""
+        return self.summary.failures[number].short_type.lower() in _LAUNCHER_EXCEPTIONS
 
     def is_consequence(self, number: int) -> bool:
         """Whether an exception only reports what another process or exception did."""

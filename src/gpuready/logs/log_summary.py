@@ -12,6 +12,7 @@ from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
+from gpuready.logs.run_activity import is_complaint_line
 from gpuready.logs.runs import keep_last_run
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import LoggedException, find_tracebacks, is_cut_line
@@ -19,9 +20,12 @@ from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from gpuready.logs.literal_search import LiteralSearch
+
+MAX_MESSAGE = 600
+"""Characters of an exception's message by which its topic is found."""
 
 NEAR_LINES = 8
 """Lines of the same process before and after a line that count as its context."""
@@ -110,19 +114,34 @@ def _find_nearest(
     matches: Sequence[PatternMatch],
     wording: PatternIndex,
 ) -> Iterator[PatternMatch]:
-    """Where no pattern of a cause matches: the one nearest to an error line, by shared words."""
+    """Where no pattern of a cause matches: the topic of an error, or the pattern nearest to it by shared words."""
     if any(match.sign.code and match.sign.strength != "trace" for match in matches):
         return
     raised = {(failure.source, failure.at): n for n, failure in enumerate(failures)}
     errors = [
         (i, line)
         for i, line in enumerate(log_lines)
-        if line.level in ("E", "C", "F") or (line.source, line.number) in raised or _ERROR_WORD.search(line.text[:300])
+        if (line.source, line.number) in raised or (_is_error_line(line) and not _HEDGED.search(line.text[:300]))
     ]
-    found = wording.find_nearest([line.folded_text for _, line in errors])
+    found = wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors])
     if found is not None:
         index, line = errors[found[0]]
         yield PatternMatch(found[1], {}, index, line, raised.get((line.source, line.number)))
+
+
+def _is_error_line(line: LogLine) -> bool:
+    return line.level not in ("W", "I", "D") and (is_complaint_line(line) or bool(_ERROR_WORD.search(line.text[:300])))
+
+
+def _complaint_text(line: LogLine, failures: Sequence[LoggedException], raised: Mapping[tuple[int, int], int]) -> str:
+    """A line, or the whole message of the exception that it begins, with the file and function that raised it."""
+    number = raised.get((line.source, line.number))
+    if number is None:
+        return line.folded_text
+    failure = failures[number]
+    message = failure.message[:MAX_MESSAGE].partition("kernel errors might be asynchronously")[0]
+    place = f" at {failure.frames[-1].file} {failure.frames[-1].function}" if failure.frames else ""
+    return f"{failure.type}: {message}{place}"
 
 
 def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
@@ -136,6 +155,10 @@ def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogL
 
 
 _ERROR_WORD = LazyRegex(r"(?i)\b(?:error|fatal|failed|cannot|could not|unable to|abort)")
+_HEDGED = LazyRegex(
+    r"(?i)\b(?:can|may|might|could|would|will) (?:cause|be\b|result|lead|hang|fail|crash|not work)|\brecommended\b|\bdeprecat|\bfuture (?:version|release)"
+)
+"""What may happen, and did not yet."""
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 

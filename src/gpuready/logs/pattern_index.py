@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_patterns import LogPattern, compile_patterns, pattern_literals, validate_pattern
 from gpuready.logs.nearest_pattern import WordIndex
+from gpuready.logs.topics import TopicIndex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class PatternIndex:
         structure = [literal.lower() for literal in STRUCTURE_LITERALS]
         self.literals = list(dict.fromkeys([*structure, *self._index, *sorted(self.remarks)]))
         self._words: WordIndex | None = None
+        self._topic_rows: Sequence[tuple[str, str, str]] = table.get("topics", ())
+        self._topics: TopicIndex | None = None
         self.search = LiteralSearch(self.literals, engine, cache)
         self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
 
@@ -48,14 +51,18 @@ class PatternIndex:
         return self._compiled[number]
 
     def find_nearest(self, texts: Sequence[str]) -> tuple[int, LogPattern] | None:
-        """The text that shares most words with a pattern, and the pattern; indexed on first use."""
+        """The text that is about a known topic, else the one that shares most words with a pattern, and the pattern; indexed on first use."""
+        if self._topics is None:
+            self._topics = TopicIndex(self._topic_rows)
+        if (topic := self._topics.find_topic(texts)) is not None:
+            return topic
         if self._words is None:
             self._words = WordIndex(self)
         found = self._words.find_nearest(texts)
         return None if found is None else (found[0], self.pattern_at(found[1]).replace(strength="nearest"))
 
 
-def build_pattern_table(rows: Sequence[PatternRow]) -> dict[str, Any]:
+def build_pattern_table(rows: Sequence[PatternRow], topics: Sequence[tuple[str, str, str]] = ()) -> dict[str, Any]:
     """Precompute the table for a PatternIndex, so that reading a log compiles nothing; stored by tools/compile_catalog.py."""
     index: dict[str, list[int]] = {}
     remarks: dict[str, None] = {}
@@ -65,4 +72,5 @@ def build_pattern_table(rows: Sequence[PatternRow]) -> dict[str, Any]:
         for literal in pattern_literals(row):
             index.setdefault(literal, []).append(number)
         remarks |= dict.fromkeys((*pattern.also, *pattern.unless))
-    return {"rows": list(rows), "index": index, "remarks": list(remarks)}
+    TopicIndex(topics)  # refuses what cannot be compiled
+    return {"rows": list(rows), "index": index, "remarks": list(remarks), "topics": list(topics)}

@@ -1,0 +1,70 @@
+"""What a complaint is about, in words that no pattern has: a guess below 60 % that says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.diagnose import NEAREST_NOTE
+from gpuready.logs.topics import TopicIndex, parse_topic
+from gpuready.workflow.diagnose import diagnose_logs
+
+ROWS = [
+    ("PKG001", "cudnn-mismatch", "cudnn + compiled|built + runtime|loaded"),
+    ("SYS003", "host-oom-killed", "memory|ram. + kill + limit|pressure - gpu memory"),
+]
+
+
+def topic_of(*texts):
+    found = TopicIndex(ROWS).find_topic(texts)
+    return None if found is None else (found[0], found[1].cause, found[1].strength)
+
+
+def test_words_in_any_order_and_any_ending():
+    assert topic_of("step 3", "at runtime another cuDNN was found than it was built with") == (
+        1,
+        "cudnn-mismatch",
+        "nearest",
+    )
+    assert topic_of("pressure on the node: the pod's memory was full, killing it") == (0, "host-oom-killed", "nearest")
+
+
+def test_every_group_needs_a_word():
+    assert topic_of("cudnn was loaded", "killed at the limit") is None
+
+
+def test_a_refused_word_and_a_part_of_a_word():
+    assert topic_of("killed: GPU memory over its limit") is None
+    assert topic_of("killed: the frames are over the limit") is None, "ram. is no part of frames"
+
+
+def test_a_topic_of_one_group_is_refused():
+    with pytest.raises(ValueError, match="2 groups"):
+        parse_topic("X", "x", "memory|ram")
+
+
+UNSEEN = {
+    "cudnn-mismatch": "RuntimeError: this program had been compiled with cuDNN 9.1, the one loaded at run time is 8.9: versions differ",
+    "host-oom-killed": "agent[7]: FATAL: trainer killed, its RAM consumption went above the limit of the slot",
+    "port-in-use": "FATAL: the listener cannot bind to 0.0.0.0:29500, that address is taken",
+    "nccl-ib-memlock": "ERROR: registering memory with the HCA failed, locked memory is limited to 64 kB",
+    "ext-arch-missing": "RuntimeError: the marlin op has at least capability 80 as its minimum, the current device is a 70",
+    "slurm-time-limit": "ERROR: scheduler: the walltime of the job has expired, terminating it",
+}
+
+
+@pytest.mark.parametrize("cause", UNSEEN)
+def test_a_complaint_in_unknown_words_has_its_class(cause):
+    found = diagnose_logs([[f"starting\n{UNSEEN[cause]}\n".encode()]], look=False)
+    assert found.cause == cause and found.confidence < 0.6 and NEAREST_NOTE in found.notes
+
+
+NOT_GUESSED = (
+    "WARNING: this kernel is below the recommended minimum, which can cause the process to hang\nloading\n",
+    "could not find a GPU driver, using the CPU\n" + "step 1 loss 2.0\nstep 2 loss 1.9\n" * 9,
+    "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\nKeyError: 'memory limit'\n",
+)
+
+
+@pytest.mark.parametrize("text", NOT_GUESSED)
+def test_no_environment_is_guessed(text):
+    assert diagnose_logs([[text.encode()]], look=False).cause in ("", "healthy", "not-environment")
