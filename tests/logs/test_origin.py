@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.diagnose import CLASS_NOTE
 from gpuready.diagnose.origin import find_origin, package_of_frame
 from gpuready.logs.tracebacks import LoggedException, StackFrame
 from gpuready.workflow.diagnose import diagnose_logs
@@ -89,7 +90,6 @@ def test_code_data_and_options_of_the_user_are_the_programs_own(last, files):
         ("KeyError: 'w2_weight'", [f"{SITE}/vllm/cli/main.py", f"{SITE}/vllm/models/loader.py"], "vllm"),
         ("AssertionError", [f"{SITE}/vllm/v1/core.py"], "vllm"),
         ("RuntimeError: the frobnicator is upset", [f"{SITE}/deepspeed/engine.py"], "deepspeed"),
-        ("RuntimeError: unheard of", [OWN, f"{SITE}/torch/_inductor/codecache.py"], "a compiler (torch)"),
         ("NameError: name 'x' is not defined", [OWN, f"{SITE}/unsloth/models/llama.py"], "unsloth"),
         ("ValueError: foo needs another driver than this one", [f"{SITE}/foo/check.py"], "foo"),
     ],
@@ -98,6 +98,12 @@ def test_an_unknown_exception_elsewhere_is_no_cause_and_its_origin_is_told(last,
     one = found(last, *files)
     assert (one.verdict, one.cause, one.exit) == ("unknown", "", 3)
     assert one.origin.startswith(origin)
+
+
+def test_a_class_is_guessed_from_the_place_of_an_unknown_exception_and_the_answer_says_so():
+    one = found("RuntimeError: unheard of", OWN, f"{SITE}/torch/_inductor/codecache.py")
+    assert one.cause == "triton-kernel-failed" and CLASS_NOTE in one.notes and one.confidence < 0.5
+    assert one.origin.startswith("a compiler (torch)")
 
 
 def test_letter_case_makes_no_difference():

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from gpuready.diagnose.class_guess import guess_class
 from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
 from gpuready.diagnose.import_conflict import find_import_conflict
@@ -53,6 +54,7 @@ MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
 
 
 NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
+CLASS_NOTE = "no known message is in the log: this cause is a guess from the place of the error"
 CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
 CUT_CONFIDENCE = 0.45
 
@@ -85,7 +87,9 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
-    suspects = suspects or _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order)
+    if all(s.last is not None for s in suspects):  # a last complaint that no pattern matches: its topic tells more
+        suspects = _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
+    suspects = suspects or _class_suspects(summary, lookup, order)
     suspects = sorted(suspects, key=order.suspect_weight)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(_collect_consequences(summary, meanings, suspects[0] if suspects else None))
@@ -119,11 +123,27 @@ def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrd
 
 
 def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
-    """Where a run failed without any other suspect: the cause whose pattern shares most words with a complaint."""
-    matches = [m for m in summary.nearest if order.has_failed and not order.is_plain_error(m)]
-    matches = [m for m in matches if not order.is_in_consequence(m.line)]
+    """Where there is no other suspect: the cause whose topic, or most words of whose pattern, a complaint has."""
+    matches = [m for m in summary.nearest if _may_be_guessed(m, order)]
     rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
     return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
+
+
+def _may_be_guessed(match: PatternMatch, order: EventOrder) -> bool:
+    """Whether a guess counts: by a topic unless the run is well, by shared words only in the error of a run that failed."""
+    if not match.sign.pieces:
+        is_report = match.failure is not None and order.is_launcher_report(match.failure)
+        return not is_report and (order.has_failed or not order.survived.proves_health())
+    return order.has_failed and not order.is_plain_error(match) and not order.is_in_consequence(match.line)
+
+
+def _class_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
+    """Where nothing else tells: the class of causes that the place of the error suggests."""
+    guess = guess_class(summary, order, find_final_exception(summary, order))
+    if guess is None:
+        return []
+    slug, failure, last = guess
+    return [CauseSuspect(slug, _code_of(lookup, slug), "nearest", failure=failure, last=last)]
 
 
 def _collect_suspects(
@@ -252,7 +272,7 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
-        notes=(NEAREST_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(summary, first) else (),
+        notes=(NEAREST_NOTE if first.seen else CLASS_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(summary, first) else (),
     )
 
 

@@ -11,11 +11,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.logs.tracebacks import LoggedException
 
-_UNEXPECTED = LazyRegex(r"(?i)(?:([\w.<>]{1,160})\(\) )?got an unexpected keyword argument '(\w{1,80})'")
-_MISSING = LazyRegex(
-    r"(?i)(?:([\w.<>]{1,160})\(\) )?missing \d{1,3} required (?:positional|keyword-only) arguments?: '(\w{1,80})'"
+_UNEXPECTED = LazyRegex(
+    r"(?i)(?:([\w.<>]{1,160})\(\)`? )?(?:got an unexpected|got unexpected|unexpected) keyword arguments?:? ['`\[{]{0,2}(\w{1,80})"
+    r"|['`](?P<word>\w{1,80})['`] is an invalid keyword argument for (?:(?:this function|print)|(?P<function>[\w.]{1,120}))"
 )
-_COUNT = LazyRegex(r"([\w.<>]{1,160})\(\) takes (?:from )?\d{1,3} (?:to \d{1,3} )?positional arguments? but \d")
+_MISSING = LazyRegex(
+    r"(?i)(?:([\w.<>]{1,160})\(\)`? )?(?:missing \d{1,3} required (?:positional|keyword-only) arguments?:|missing required argument) ['`](\w{1,80})"
+)
+_COUNT = LazyRegex(
+    r"([\w.<>]{1,160})\(\) takes (?:(?:from |exactly |at most |at least )?\d{1,3} (?:to \d{1,3} )?(?:positional )?arguments? (?:but \d|\(\d)|no (?:keyword )?arguments)"
+)
 _IMPORT = LazyRegex(
     r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
     r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
@@ -29,6 +34,8 @@ _WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the followin
 """How a lazy module wraps the error of an import; its message follows."""
 _WRAPPERS = ("runtimeerror", "exception", "importerror")
 """Types with which packages raise the error of another one again."""
+_CALLED = LazyRegex(r"(?i)\(\) (?:got an unexpected|missing \d{1,3} required|takes \d)")
+"""How Python complains of a call, where a package repeats it in an error of another type."""
 _OBJECT = LazyRegex(
     r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
 )
@@ -59,12 +66,8 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     text = failure.message[:800]
     name = failure.short_type.lower()
     is_wrapped = bool(_WRAPPED.search(text)) or name in _WRAPPERS
-    if name == "typeerror":
-        if match := _UNEXPECTED.search(text) or _MISSING.search(text):
-            kind = "parameter" if "unexpected" in match[0] else "required"
-            return Complaint(kind, _function_name(match[1] or "", failure), match[2])
-        match = _COUNT.search(text)
-        return Complaint("count", _function_name(match[1], failure)) if match else None
+    if name == "typeerror" or (is_wrapped and _CALLED.search(text)):
+        return _complaint_of_call(text, failure)
     if match := _IMPORT.search(text):
         is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
         return None if is_own else Complaint("name", match[2], match[1])
@@ -80,6 +83,18 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
         match = _OBJECT.search(text)
         return _complaint_of_object(match[1] or match[2], match[3]) if match else None
     return None
+
+
+def _complaint_of_call(text: str, failure: LoggedException) -> Complaint | None:
+    """A function that was called with a parameter that it has not, without one that it needs, or with too many."""
+    if match := _UNEXPECTED.search(text):
+        return Complaint(
+            "parameter", _function_name(match[1] or match["function"] or "", failure), match[2] or match["word"]
+        )
+    if match := _MISSING.search(text):
+        return Complaint("required", _function_name(match[1] or "", failure), match[2])
+    match = _COUNT.search(text)
+    return Complaint("count", _function_name(match[1], failure)) if match else None
 
 
 def _complaint_of_object(owner: str, name: str) -> Complaint | None:

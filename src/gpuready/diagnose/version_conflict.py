@@ -124,12 +124,16 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not failure.frames or (complaint.kind == "attribute" and not caller):
         return _conflict_by_words(complaint, find_spans)
+    if caller != USER and _is_passed_by_models(complaint):
+        return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
     if caller == package == "transformers" and _runs_remote_code(failure):
         return VersionConflict(package, REMOTE_CODE, complaint.symbol)
     if caller == USER:
         return _conflict_with_script(complaint, find_spans)
     if caller == package and complaint.kind == "attribute" and complaint.owner.endswith("Config"):
         return VersionConflict(package, SAVED, complaint.symbol)
+    if caller == package and _forwards_arguments(complaint, failure):
+        return VersionConflict(package, _caller_of_package(failure, package), complaint.symbol)
     if caller in ("", package):
         return None
     if not package and not _is_call_between_packages(complaint, failure):
@@ -176,6 +180,18 @@ def _who_passes(failure: LoggedException, caller: str) -> str:
     if not frames or "**" not in frames[0][0].code:
         return caller
     return next((package for _, package in frames if package != caller), caller)
+
+
+def _forwards_arguments(complaint: Complaint, failure: LoggedException) -> bool:
+    """Whether a package makes a class of its own from what it was called with: ``EngineArgs(``, ``Config(**kwargs)``."""
+    code = failure.frames[-1].code if failure.frames else ""
+    is_open = code.endswith("(") or "**" in code
+    return complaint.kind == "parameter" and is_open and bool(package_of_class(complaint.owner.partition(".")[0]))
+
+
+def _caller_of_package(failure: LoggedException, package: str) -> str:
+    """Who called a package; where its own frames are all that is known, a script."""
+    return next((other for _, other in calling_frames(failure) if other != package), USER)
 
 
 def _conflict_with_script(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
@@ -252,9 +268,13 @@ def _runs_remote_code(failure: LoggedException) -> bool:
 def _is_of_transformers(complaint: Complaint) -> bool:
     """Whether a class is one that transformers makes, or an argument one that only its own code passes to a model."""
     owner = complaint.owner.partition(".")[0]
-    if may_be_of_transformers(owner):
-        return True
-    return complaint.kind == "parameter" and owner == "forward" and complaint.name in _PASSED_BY_MODELS
+    return may_be_of_transformers(owner) or _is_passed_by_models(complaint)
+
+
+def _is_passed_by_models(complaint: Complaint) -> bool:
+    """Whether an argument is one that only the models of transformers pass to their parts: somebody replaced a part."""
+    is_forward = complaint.owner.rpartition(".")[2] == "forward" or complaint.owner.endswith("_forward")
+    return complaint.kind == "parameter" and is_forward and complaint.name in _PASSED_BY_MODELS
 
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:

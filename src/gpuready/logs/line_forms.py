@@ -28,7 +28,8 @@ def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
         rows = _join_wrapped(rows, width)
     if is_lower_case([text for _, text, _ in rows[:SAMPLE_LINES]]):
         rows = [(number, restore_case(text), fields) for number, text, fields in rows]
-    rows = [(number, undo_markdown(text), fields) for number, text, fields in rows]
+    rows = [(number, undo_markdown(_undo_quotes(text)), fields) for number, text, fields in rows]
+    rows = [part for row in rows for part in (_split_written_ends(row) if "\\n" in row[1] else (row,))]
     return [part for row in rows for part in (_split_collapsed(row) if "Traceback (most" in row[1] else (row,))]
 
 
@@ -37,6 +38,11 @@ def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
 _LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\(https?:[^)\s]{0,2000}\)")
 _BOLD = LazyRegex(r"(?<![\w*])\*\*([a-z]\w{1,40})\*\*(?![\w*])")
 _BOLD_WORDS = LazyRegex(r"(?<![\w*])\*\*([A-Za-z][\w' -]{1,80})\*\*(?![\w*])")
+
+
+def _undo_quotes(text: str) -> str:
+    """``File \\"x.py\\", line 3`` from a string that was quoted."""
+    return text.replace('\\"', '"') if 'File \\"' in text else text
 
 
 def undo_markdown(text: str) -> str:
@@ -204,6 +210,19 @@ _NOTEBOOK = LazyRegex(
     r"|(?:Cell |Input )In ?\[\d{1,6}\]|The above exception |During handling of |[A-Z]\w{1,60}(?:Error|Exception) {1,60}Traceback \(most recent)"
 )
 """Where the lines of a notebook's traceback began: ``KeyError Traceback (most recent call last) <ipython-input-1> in <module> ----> 1 x[2]``."""
+
+
+_WRITTEN_END = LazyRegex(r"\\r\\n|\\n(?= {2,60}\S|\[)")
+"""The end of a line that was written as ``\\r\\n``, or as ``\\n`` before an indented line or a level."""
+MIN_ENDS = 2
+
+
+def _split_written_ends(row: Row) -> list[Row]:
+    """The output of a program that another one quotes as a string: ``stdout: 'Collecting x\\r\\n  running build\\r\\n'``."""
+    number, text, fields = row
+    if "Traceback (most" in text or len(_WRITTEN_END.compiled.findall(text)) < MIN_ENDS:
+        return [row]
+    return [(number, part, fields) for part in _WRITTEN_END.compiled.split(text)[:MAX_PARTS] if part.strip()]
 
 
 def _split_collapsed(row: Row) -> list[Row]:

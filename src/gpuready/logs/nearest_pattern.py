@@ -7,7 +7,7 @@ from gpuready.logs.log_patterns import plain_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from gpuready.logs.pattern_index import PatternIndex
@@ -18,6 +18,12 @@ that have one of the shared words at most: ``No such file or directory`` alone s
 
 MAX_TEXTS, MAX_CHARACTERS = 60, 600
 """Number of texts that are compared, and how much of each."""
+
+_COMMON = frozenset((
+    "environment", "variable", "variables", "set", "expected", "please", "unset", "required", "requires", "value", "values", "argument",
+    "arguments", "option", "options", "used", "using", "make", "sure", "run", "running", "message", "call", "called", "does", "support", "supported",
+    "directory", "path", "name", "following", "because", "want", "issue", "comment", "added", "current", "currently", "temporary", "feature"))  # fmt: skip
+"""Words of any message: however few patterns have them, they are no sign of a cause."""
 
 _WORDS = LazyRegex(r"[a-z_]{3,40}")
 
@@ -34,6 +40,8 @@ class WordIndex:
                 self._texts[number] = words
                 for word in words:
                     self._by_word.setdefault(word, []).append(number)
+        self._names = {number: frozenset(w for w in words if "_" in w) for number, words in self._texts.items()}
+        """Names of variables and functions, without which the rest says nothing: ``CUDA_HOME`` environment variable is not set."""
         self._weights = {word: self._weigh_word(len(numbers)) for word, numbers in self._by_word.items()}
 
     def _weigh_word(self, count: int) -> float:
@@ -50,17 +58,19 @@ class WordIndex:
                     best = shared, index, number
         return None if best is None else best[1:]
 
-    def _shared_weights(self, words: Iterable[str]) -> dict[int, float]:
+    def _shared_weights(self, words: frozenset[str]) -> dict[int, float]:
         """The weight that each pattern shares with some words, where that is most of its own."""
         shared: dict[int, list[float]] = {}
+        telling: set[int] = set()
         for word in words:
             for number in self._by_word.get(word, ()):
                 shared.setdefault(number, []).append(self._weights[word])
-        rare = self._weigh_word(MAX_PATTERNS)
+            if word not in _COMMON and len(self._by_word.get(word, ())) <= MAX_PATTERNS:
+                telling.update(self._by_word.get(word, ()))
         enough = {
             number: sum(weights)
             for number, weights in shared.items()
-            if len(weights) >= MIN_SHARED and max(weights) >= rare
+            if len(weights) >= MIN_SHARED and number in telling and self._names[number] <= words
         }
         return {number: sum_ for number, sum_ in enough.items() if sum_ >= MIN_COVERAGE * self._weight_of(number)}
 

@@ -62,6 +62,7 @@ class LoggedException(Record):
     handled: bool = False  # the line before it says that the program goes on
     link: str = ""  # how it relates to the one before it: cause (raise ... from), context (raised while it was handled)
     superseded: bool = False  # another exception was raised while this one was handled, and does not repeat it
+    told_type: str = ""  # where its end is missing: the type that its first line or the line before it names
 
     @property
     def short_type(self) -> str:
@@ -99,6 +100,10 @@ _CHAIN = {
     "The above exception was the direct cause of": "cause", "During handling of the above exception": "context",
     "the direct cause of the following exception": "cause",
 }  # fmt: skip
+_TOLD = LazyRegex(
+    r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)"
+)
+"""``KeyError      Traceback (most recent call last)``, and ``Caught KeyError in DataLoader worker process 0.`` before one."""
 _TORN = LazyRegex(r"([A-Z]\w{0,60}(?:Error|Exception))$")
 """A type whose message is on the next line: several processes wrote at once."""
 _HEAD = "Traceback (most recent call last)"
@@ -126,6 +131,8 @@ class _OpenTraceback:
         self.level = line.level or (before.level if before is not None and introduces else "")
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
+        told = _TOLD.search(line.text[:300]) or (_TOLD.search(before.text[:300]) if before is not None else None)
+        self.told_type = (told[1] or told[2]) if told else ""
 
 
 class TracebackReader:
@@ -216,6 +223,8 @@ class TracebackReader:
             if match:
                 block.type = text[match.start(1) : match.end()].rstrip(": ")
                 block.at, block.message = line.number, [text[match.end() :].strip()]
+            elif typeless := self._parse_typeless_end(line, block):
+                block.type, block.at, block.message = typeless[0], line.number, [typeless[1]]
             elif block.frames and text.strip() and (arrow := _ARROW.match(text)):
                 block.frames[-1] = block.frames[-1].replace(code=text[arrow.end() :].strip())
             elif block.frames and not block.frames[-1].code and text.strip():
@@ -231,6 +240,12 @@ class TracebackReader:
             block.message.append(text.strip())
         block.text.append(line.folded_text)
         block.last = line.number
+
+    @staticmethod
+    def _parse_typeless_end(line: LogLine, block: _OpenTraceback) -> tuple[str, str] | None:
+        """Type and message of the last line of a traceback whose type is missing."""
+        is_end = bool(block.frames) and bool(block.frames[-1].code) and not line.text.startswith((" ", "\t"))
+        return parse_typeless_error(line, False) if is_end else None
 
     def _belongs_to_message(self, line: LogLine, block: _OpenTraceback) -> bool:
         """Whether a line still belongs to the message."""
@@ -272,6 +287,7 @@ class TracebackReader:
                 first.rank, first.host, first.pid, first.role, tuple(block.frames),
                 self.previous if block.link else None, block.ignored,
                 "\n".join(block.text), block.level, block.handled, link=block.link if self.previous is not None else "",
+                told_type="" if block.type else block.told_type,
             )
         )  # fmt: skip
         self.previous = len(self.failures) - 1

@@ -17,6 +17,13 @@ _FORMS = (
     ("cannot import name", "ImportError", LazyRegex(r"cannot import name '\w{1,80}' from '[\w.]{1,120}'")),
     ("No module named", "ModuleNotFoundError", LazyRegex(r"No module named '[\w.]{1,120}'\W{0,4}$")),
     ("unexpected keyword argument", "TypeError", LazyRegex(r"(?:[\w.<>]{1,120}\(\) )?got (?:an )?unexpected keyword argument '\w{1,80}'")),
+    ("No such file or directory", "FileNotFoundError", LazyRegex(r"(?:\[Errno 2\] )?No such file or directory: ?['\"][^'\"]{1,300}")),
+    ("object is not", "TypeError", LazyRegex(r"'[\w.]{1,80}' object is not (?:subscriptable|callable|iterable|an iterator|a mapping)")),
+    ("object does not support", "TypeError", LazyRegex(r"'[\w.]{1,80}' object does not support item (?:assignment|deletion)")),
+    ("unsupported operand", "TypeError", LazyRegex(r"unsupported operand type\(s\) for [^:]{1,20}: '")),
+    ("required positional", "TypeError", LazyRegex(r"[\w.<>]{1,120}\(\) missing \d{1,3} required positional argument")),
+    ("index out of range", "IndexError", LazyRegex(r"(?:list|tuple|string) index out of range")),
+    ("values to unpack", "ValueError", LazyRegex(r"(?:too many|not enough) values to unpack \(expected")),
     ("is not defined", "NameError", LazyRegex(r"name '\w{1,80}' is not defined\W{0,4}$")),
 )  # fmt: skip
 _REPR = LazyRegex(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception))\(([\"'])(.{1,1000})\2,?\)\s{0,4}$")

@@ -1,0 +1,122 @@
+"""The kind of cause that the place of an error suggests, where no known message is in the log: a guess from structure alone.
+
+urllib3/response.py ... TimeoutError: The read operation timed out        the network
+Resolved 35 packages in 334ms ... error: found distribution ...           the package manager
+/trl/trainer/sft.py calls /transformers/x.py, which has no attribute y    two packages
+"""
+
+from __future__ import annotations
+
+from gpuready.diagnose.origin import REMOTE_CODE, USER, calling_frames, find_origin
+from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.run_activity import is_complaint_line
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.diagnose.event_order import EventOrder
+    from gpuready.logs.log_summary import LogSummary
+    from gpuready.logs.tracebacks import LoggedException
+
+BUILD, RESOLUTION, NETWORK, KERNEL = "extension-build-failed", "package-resolution", "hub-unreachable", "triton-kernel-failed"  # fmt: skip
+_KINDS = {"network": NETWORK, "hub": NETWORK, "installer": RESOLUTION, "extension": "ext-abi-mismatch"}
+_NATIVE = {
+    "compiler": BUILD,
+    "linker": BUILD,
+    "cmake": BUILD,
+    "ninja": BUILD,
+    "make": BUILD,
+    "uv": RESOLUTION,
+    "installer": RESOLUTION,
+}
+"""Classes of causes by the kind of an exception's origin, and by that of an error which is no exception."""
+
+_PLACES = (
+    (BUILD, LazyRegex(r"/cpp_extension\.py|/op_builder/|/setuptools/|/distutils/|/skbuild|/scikit_build|/maturin/|setup\.py$")),
+    (KERNEL, LazyRegex(r"/triton/(?:compiler|runtime|backends)/|/torch/_inductor/")),
+    ("checkpoint-mismatch", LazyRegex(r"load_state_dict|load_checkpoint|load_weights|load_ckpt|resume_from|/checkpoint/")),
+    ("corrupt-or-lfs-weights", LazyRegex(r"/safetensors/|/torch/serialization\.py|/gguf/|/pickle\.py|/zipfile\.py|/sentencepiece/")),
+    ("dataset-error", LazyRegex(r"-packages/(?:datasets|pyarrow)/|/torch/utils/data/")),
+)  # fmt: skip
+"""Classes by the file and the function of the innermost frame."""
+
+_OF_VALUES = (
+    "keyerror",
+    "indexerror",
+    "valueerror",
+    "assertionerror",
+    "unboundlocalerror",
+    "zerodivisionerror",
+    "stopiteration",
+)
+_OF_INTERFACES = ("attributeerror", "typeerror", "nameerror")
+_NAMES = ("nameerror", "unboundlocalerror")
+"""What any program raises: about its values, about what it calls, and about names of its own."""
+_DATA = LazyRegex(r"/torch/utils/data/|-packages/datasets/|collat")
+
+_TOOLS = (
+    (BUILD, LazyRegex(
+        r"(?i)building wheel|build_ext|running build|\bcmake\b|\bninja\b|setup\.py|\bcargo\b|\brustc\b|\bnvcc\b|\bgcc\b|\bg\+\+|cl\.exe|Compiling \w")),
+    (RESOLUTION, LazyRegex(
+        r"\buv (?:sync|pip|add|lock|run|tool|venv)\b|Resolved \d{1,5} packages? in|(?:Using|Creating) (?:C?Python |virtual ?env)|`uv "
+        r"|\bpip3? (?:install|download|wheel)\b|^\s{0,8}Collecting [\w.-]|Requirement already satisfied|Looking in indexes|\bconda (?:install|create|env|update)\b"
+        r"|\b(?:micro)?mamba (?:install|create|env|update)\b|Collecting package metadata|Solving environment|\bpoetry (?:install|add|lock|update)\b|Resolving dependencies\.\.\.|\bpixi (?:install|add|run)\b")),
+)  # fmt: skip
+"""Classes by the program that writes the log."""
+
+MAX_TOOL_LINES, MAX_AFTER = 400, 12
+"""Lines by which the program is recognised, and those at the end among which its complaint is."""
+
+
+def guess_class(summary: LogSummary, order: EventOrder, final: int | None) -> tuple[str, int | None, int | None] | None:
+    """The slug of a cause, with the exception or the line that it is guessed from."""
+    if final is None and not order.survived.proves_health():
+        return _guess_by_tool(summary)
+    if final is None or not order.has_failed:
+        return None
+    failure = summary.failures[final]
+    if slug := _guess_by_failure(failure):
+        return slug, final, None
+    return None if failure.frames else _guess_by_tool(summary)
+
+
+def _guess_by_failure(failure: LoggedException) -> str:
+    """The class that the origin of an exception suggests."""
+    if "::" in failure.type:
+        return _NATIVE.get(failure.type.partition("::")[0], "")
+    origin = find_origin(failure)
+    if origin.kind in _KINDS:
+        return _KINDS[origin.kind]
+    name = (failure.short_type or failure.told_type).lower()
+    if name in (*_OF_VALUES, *_OF_INTERFACES):
+        return _guess_by_callers(failure, name)
+    return _guess_by_place(failure) if failure.type else ""
+
+
+def _guess_by_place(failure: LoggedException) -> str:
+    """The class of the file and the function that raised it."""
+    frame = failure.frames[-1] if failure.frames else None
+    place = f"{frame.file} {frame.function} {frame.code}".replace("\\", "/") if frame else ""
+    return next((slug for slug, form in _PLACES if form.search(place)), "")
+
+
+def _guess_by_callers(failure: LoggedException, name: str) -> str:
+    """Below a script of the user's it is the script's; values come from the data; where one package calls another, the two do not fit."""
+    packages = list(dict.fromkeys(package for _, package in calling_frames(failure) if package))
+    is_foreign = "::" in failure.message[:80] or (name in _NAMES and packages[:1] != [USER])
+    if USER in packages[:2] and not is_foreign:
+        return NOT_ENVIRONMENT
+    if name in _OF_VALUES:
+        is_data = any(_DATA.search(frame.file.replace("\\", "/")) for frame in failure.frames)
+        return "dataset-error" if is_data else ""
+    is_between = REMOTE_CODE in packages or len([package for package in packages if package != USER]) > 1
+    return VERSION_CONFLICT if is_between and not is_foreign else ""
+
+
+def _guess_by_tool(summary: LogSummary) -> tuple[str, int | None, int | None] | None:
+    """The class of the program that writes the log, where it complains at the end."""
+    own = [i for i, line in enumerate(summary.lines) if line.text.strip() and line.place != "derived"]
+    last = next((i for i in reversed(own[-MAX_AFTER:]) if is_complaint_line(summary.lines[i])), None)
+    texts = [summary.lines[i].text[:300] for i in own[-MAX_TOOL_LINES:]]
+    slug = next((slug for slug, form in _TOOLS if any(form.search(text) for text in texts)), "")
+    return (slug, None, last) if slug and last is not None else None
