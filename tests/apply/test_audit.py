@@ -64,6 +64,20 @@ def test_changed_contents_whatever_the_times_say(standing, edit):
     assert faults(standing) == [("changed", "part3.py")]
 
 
+def test_check_deep_finds_what_verify_finds(standing):
+    """Of the same size and time: only the contents tell, and one function compares them for both commands."""
+    path = standing.site() / "alpha" / "part3.py"
+    deep = ("check", "alpha", "--python", str(standing.home), "--deep", "--json")
+    assert "part3.py" not in standing.run(*deep).out
+    data, was = path.read_bytes(), path.stat()
+    path.unlink()
+    path.write_bytes(b"Y" + data[1:])
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert faults(standing) == [("changed", "part3.py")]
+    findings = json.loads(standing.run(*deep).out)["findings"]
+    assert "part3.py" in json.dumps(findings), [one["code"] for one in findings]
+
+
 def test_f21_times_alone_mean_nothing(standing):
     for path in standing.site().rglob("*"):
         os.utime(path, (0, 0))

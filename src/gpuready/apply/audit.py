@@ -221,10 +221,8 @@ def _check_file(at: str, path: str, claims: list[RecordFileRow], size: int, deep
 
 
 def _record_hash(path: str) -> str:
-    from base64 import urlsafe_b64encode
-
     try:
-        return urlsafe_b64encode(bytes.fromhex(file_contents.hash_file_contents(path))).rstrip(b"=").decode()
+        return file_contents.hash_as_recorded(path)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
 

@@ -37,6 +37,21 @@ def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> st
         return hash_descriptor(file.fileno(), beat)
 
 
+def hash_as_recorded(path: str, kind: str = "sha256") -> str:
+    """The hash of a file as a RECORD has it, base64 without padding; OSError where it cannot be read.
+
+    For ``install --verify`` and ``check --deep`` alike.
+    """
+    import hashlib
+    from base64 import urlsafe_b64encode
+
+    digest = hashlib.new(kind)
+    with open(path, "rb", buffering=0, opener=open_regular) as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
+
+
 def hash_descriptor(fd: int, beat: Callable[[], None] = lambda: None) -> str:
     """SHA-256 of an open file in hex."""
     from hashlib import sha256

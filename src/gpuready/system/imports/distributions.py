@@ -179,21 +179,17 @@ def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, st
 
 def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
     """Yield each file whose contents are not those of its RECORD (``sha256=``, base64 without padding)."""
-    import base64
-    import hashlib
+    from hashlib import algorithms_guaranteed
+
+    from gpuready.system.file_contents import hash_as_recorded
 
     for name, digest, _ in rows:
         kind, _, wanted = digest.partition("=")
-        if not wanted or kind not in hashlib.algorithms_guaranteed:
+        if not wanted or kind not in algorithms_guaranteed or kind.startswith("shake"):
             continue
         try:
-            with open(f"{site}/{name}", "rb", opener=open_regular) as file:
-                found = (
-                    hashlib.file_digest(file, kind)
-                    if hasattr(hashlib, "file_digest")
-                    else hashlib.new(kind, file.read())
-                )
+            found = hash_as_recorded(f"{site}/{name}", kind)
         except OSError:
             continue  # a missing file is reported as such
-        if base64.urlsafe_b64encode(found.digest()).rstrip(b"=").decode() != wanted:
+        if found != wanted:
             yield "changed", f"{site}/{name}", "its contents are not those of its RECORD"
