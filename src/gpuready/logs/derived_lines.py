@@ -9,6 +9,7 @@ from gpuready.logs.conditions import parse_number
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.process_exits import find_exits
+from gpuready.logs.training_values import find_divergence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def derive_lines(lines: Sequence[LogLine], standstills: Sequence[Standstill] = (
         *_detect_slowdown(lines),
         *_find_waiting_threads(lines),
         *_find_silence_after_nccl(lines),
+        *(_make_statement(line, words, line.rank) for line, words in find_divergence(lines)),
         *_describe_standstills(standstills, source),
     ]
 

@@ -130,6 +130,8 @@ def _find_nearest(
 
 
 def _is_error_line(line: LogLine) -> bool:
+    if line.place == "nccl":
+        return line.level != "I"
     return line.level not in ("W", "I", "D") and (is_complaint_line(line) or bool(_ERROR_WORD.search(line.text[:300])))
 
 
