@@ -98,7 +98,9 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
         result = request.command.run(request)
-        request.session.write_answer(request.format_result(result))
+        answer = request.format_result(result)
+        request.session.write_answer(answer)
+        _tell_start_words(request, answer)
     except KeyboardInterrupt as error:
         from gpuready.system.interrupts import note_interrupt
 
@@ -112,6 +114,19 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     name = _SIGNAL_NAMES[_Terminated.signal_number]
     terminal.write_sentence(f"gpuready: it was told to end ({name}): the answer has what was learned until then")
     return _Terminated.exit_code()
+
+
+def _tell_start_words(request: Request, answer: str) -> None:
+    """Tell a person how to start gpuready, where the commands of the answer cannot be pasted as they are."""
+    is_screen = not request.has_switch("json") and request.get_option("format") is None
+    if not request.session.is_live or not is_screen or "gpuready " not in answer:
+        return
+    from gpuready.system.program_name import find_start_words
+
+    if words := find_start_words():
+        import shlex
+
+        request.session.write_note(f"gpuready is not on your PATH: write {shlex.join(words)} for it")
 
 
 def _require_answering_disks(argv: Sequence[str]) -> None:
