@@ -68,3 +68,12 @@ NOT_GUESSED = (
 @pytest.mark.parametrize("text", NOT_GUESSED)
 def test_no_environment_is_guessed(text):
     assert diagnose_logs([[text.encode()]], look=False).cause in ("", "healthy", "not-environment")
+
+
+def test_what_is_replaced_is_not_the_cause():
+    text = "bfloat16 is not supported on this GPU. Setting float16 instead\nFoundryError: the flurb is gone\n"
+    assert diagnose_logs([[text.encode()]], look=False).cause != "bf16-unsupported"
+    assert (
+        diagnose_logs([[b"ValueError: bfloat16 is not supported on this GPU\n"]], look=False).cause
+        == "bf16-unsupported"
+    )

@@ -87,8 +87,10 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
-    if all(s.last is not None for s in suspects):  # a last complaint that no pattern matches: its topic tells more
-        suspects = _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
+    if all(order.is_unsure(s) for s in suspects):  # a complaint that no pattern matches: its topic tells more
+        suspects = (
+            _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
+        )
     suspects = suspects or _class_suspects(summary, lookup, order)
     suspects = sorted(suspects, key=order.suspect_weight)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
@@ -124,17 +126,9 @@ def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrd
 
 def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where there is no other suspect: the cause whose topic, or most words of whose pattern, a complaint has."""
-    matches = [m for m in summary.nearest if _may_be_guessed(m, order)]
+    matches = [m for m in summary.nearest if order.may_be_guessed(m)]
     rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
     return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
-
-
-def _may_be_guessed(match: PatternMatch, order: EventOrder) -> bool:
-    """Whether a guess counts: by a topic unless the run is well, by shared words only in the error of a run that failed."""
-    if not match.sign.pieces:
-        is_report = match.failure is not None and order.is_launcher_report(match.failure)
-        return not is_report and (order.has_failed or not order.survived.proves_health())
-    return order.has_failed and not order.is_plain_error(match) and not order.is_in_consequence(match.line)
 
 
 def _class_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
@@ -153,7 +147,7 @@ def _collect_suspects(
     for match in summary.matches:
         if not all_of_it and order.was_survived(match):
             continue
-        if match.sign.strength == "clue" and not order.has_failed and order.is_alive_after(match):
+        if match.sign.strength == "clue" and order.is_overcome(match):
             continue
         row = lookup(match.sign.code, match.sign.cause)
         name = str(row["slug"]) if row else match.sign.code
@@ -272,7 +266,11 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
-        notes=(NEAREST_NOTE if first.seen else CLASS_NOTE,) if first.strength == "nearest" else (CUT_NOTE,) if _is_cut(summary, first) else (),
+        notes=(NEAREST_NOTE if first.seen else CLASS_NOTE,)
+        if first.strength == "nearest"
+        else (CUT_NOTE,)
+        if _is_cut(summary, first)
+        else (),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
+from gpuready.logs.run_activity import says_replaced
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +81,27 @@ class EventOrder:
             f.short_type.lower() in _PLAIN_ERRORS and f.source == match.line.source and f.number <= at <= f.last
             for f in self.summary.failures
         )
+
+    def is_overcome(self, clue: PatternMatch) -> bool:
+        """Whether the run went on after a clue, or the line says what is used in its place."""
+        if not self.has_failed:
+            return self.is_alive_after(clue)
+        return clue.failure is None and says_replaced(clue.line.text)
+
+    def may_be_guessed(self, match: PatternMatch) -> bool:
+        """Whether a guess counts: by a topic unless the run is well, by shared words only in the error of a run that failed."""
+        if match.sign.pieces:
+            return self.has_failed and not self.is_plain_error(match) and not self.is_in_consequence(match.line)
+        if match.failure is not None and self.is_launcher_report(match.failure):
+            return False
+        return self.has_failed or not self.survived.proves_health()
+
+    def is_unsure(self, suspect: CauseSuspect) -> bool:
+        """Whether a suspect is but a last complaint, or an exception that shows neither its code nor a plain type."""
+        if suspect.strength != "unknown" or suspect.failure is None:
+            return suspect.last is not None
+        failure = self.summary.failures[suspect.failure]
+        return not failure.frames and not suspect.captures and failure.short_type.lower() not in _PLAIN_ERRORS
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""

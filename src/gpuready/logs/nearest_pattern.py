@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpuready.logs.pattern_index import PatternIndex
 
-MIN_SHARED, MIN_COVERAGE, MAX_PATTERNS = 3, 0.7, 10
+MIN_SHARED, MIN_COVERAGE, MAX_PATTERNS = 3, 0.85, 10
 """Words that must be shared, the part of a pattern's words, by their weight, that a line must have, and the number of patterns
 that have one of the shared words at most: ``No such file or directory`` alone says nothing."""
 

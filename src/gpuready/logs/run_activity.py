@@ -64,6 +64,12 @@ _TROUBLE_HANDLED = LazyRegex(
     _IGNORE_CASE,
 )
 
+_REPLACED = LazyRegex(
+    r"\b(?:set(?:ting)?|us(?:e|es|ed|ing)|switch(?:ed|ing)?|default(?:s|ed|ing)?|cast(?:ing)?|chang(?:ed|ing)|revert(?:ed|ing)?)\b.{1,60}\b(?:instead|forcefully|automatically)\b"
+    r"|fall(?:s|ing|en)? ?back|fallback (?:to|is)|will be (?:used|disabled|ignored)|\bdisabl(?:ed|ing) (?:it|the|custom)",
+    _IGNORE_CASE,
+)
+
 
 def is_progress_line(line: LogLine) -> bool:
     """A bar, a step, a loss or a throughput with its number, and no complaint."""
@@ -107,6 +113,11 @@ def is_shutdown_line(line: LogLine) -> bool:
 def says_handled(text: str) -> bool:
     """Whether a line says that the program goes on in spite of what happened."""
     return bool(_TROUBLE_HANDLED.search(text))
+
+
+def says_replaced(text: str) -> bool:
+    """Whether a line says that something else is used in place of what does not work: ``bf16 is not supported. Set float16 forcefully``."""
+    return bool(_REPLACED.search(text[:MAX_TEXT]))
 
 
 def _has_complaint(text: str) -> bool:
