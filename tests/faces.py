@@ -1,4 +1,4 @@
-"""Measures of a page in a browser: nothing runs over, the header is small, no word is broken."""
+"""Measures of a page in a browser: nothing runs over, the header is small, no word is broken or cut."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ LAYOUT = """() => {
     }
   }
   const header = document.querySelector('header').getBoundingClientRect().height / innerHeight;
-  return {over: document.documentElement.scrollWidth - innerWidth, header, broken};
+  const whole = [...document.querySelectorAll('header a, header button, #map, .bar')].filter(one => one.checkVisibility());
+  const cut = whole.filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.textContent.trim() || one.id);
+  return {over: document.documentElement.scrollWidth - innerWidth, header, broken, cut};
 }"""
 
 
@@ -31,3 +33,4 @@ def assert_layout(page: Any) -> None:
     assert seen["over"] <= 0
     assert seen["header"] <= MAX_HEADER_SHARE
     assert seen["broken"] == [], seen["broken"][:5]
+    assert seen["cut"] == [], "to be seen by scrolling only"
