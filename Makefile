@@ -105,10 +105,10 @@ golden: $(VENV)/.tested
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# Every command of README, tutorial and how-to pages, in order, install and run included; minutes, and a network. PAGES_RUN=tutorial takes a part.
+# Every command of README, tutorial and how-to pages, in order, install and run included; minutes, and a network. PAGES_RUN=tutorial takes a part, REPORT=FILE writes the table.
 # What is run smaller or not at all, and why: tests/docs_commands.toml. `make test` parses them all.
 docs-run: $(VENV)/.tested
-	$(BIN)/python -m tests.docs_commands $(PAGES_RUN)
+	$(BIN)/python -m tests.docs_commands $(PAGES_RUN) $(if $(REPORT),--report '$(REPORT)')
 
 # Resolve the development environment anew, for every Python that is supported, with the hash of every file.
 LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate --custom-compile-command 'make lock'

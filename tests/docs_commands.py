@@ -21,6 +21,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+from tests.docs_report import Ran, write_report
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/start").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
 PROGRAMS = (
@@ -85,13 +87,14 @@ def prepare_folder(folder: Path, page: Path) -> None:
         (folder / name).symlink_to(ROOT / name)
 
 
-def run_page(page: Path, home: Path) -> list[tuple[str, str, float]]:
-    """Each command with its result in words, and its seconds."""
+def run_page(page: Path, home: Path) -> list[Ran]:
+    """Each command with its result in words, its seconds, and what was run in its place."""
     folder = home / page.stem
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     prepare_folder(folder, page)
-    changes, script, results = load_changes(), ["set +e"], []
+    changes, script = load_changes(), ["set +e"]
+    results: list[Ran] = []
     commands = [(one, changes.get(strip_comment(one), {})) for one in find_commands(page)]
     for number, (command, change) in enumerate(commands):
         if "skip" not in change:
@@ -113,38 +116,45 @@ def run_page(page: Path, home: Path) -> list[tuple[str, str, float]]:
     began = {int(m[1]): float(m[2]) for m in re.finditer(r"@@start (\d+) (\S+)", done.stdout)}
     for number, (command, change) in enumerate(commands):
         if "skip" in change:
-            results.append((command, f"not run: {change['skip']}", 0.0))
+            results.append(Ran(strip_comment(command), f"not run: {change['skip']}", 0.0))
         elif number not in ended:
-            results.append((command, "FAILED: it did not end", 0.0))
+            results.append(Ran(strip_comment(command), "FAILED: it did not end", 0.0))
         else:
             code, end = ended[number]
             output = done.stdout.partition(f"@@start {number} ")[2].partition("@@end ")[0]
             broken = "Traceback (most" in output or "\nerror: " in output
             result = "FAILED: it broke" if broken else judge_exit(change.get("run", command), code, change)
-            results.append((command, result, end - began[number]))
+            results.append(Ran(strip_comment(command), result, end - began[number], change.get("run", "")))
     return results
 
 
 def judge_exit(command: str, code: int, change: dict[str, Any]) -> str:
     allowed = change.get("exits") or (ANSWERS if ASKS.match(command) else (0,))
-    instead = f" (as: {change['run']})" if "run" in change else ""
-    return f"exit {code}{instead}" if code in allowed else f"FAILED: exit {code}{instead}"
+    return f"exit {code}" if code in allowed else f"FAILED: exit {code}"
 
 
 def main() -> None:
     home = ROOT / "build" / "docs-run"
     home.mkdir(parents=True, exist_ok=True)
-    wanted, failed, count = sys.argv[1:], 0, 0
+    wanted, report = sys.argv[1:], None
+    if "--report" in wanted[:-1]:
+        at = wanted.index("--report")
+        report, wanted = Path(wanted[at + 1]), wanted[:at] + wanted[at + 2 :]
+    rows: list[Ran] = []
     for page in PAGES:
         if wanted and page.stem not in wanted:
             continue
         print(f"{page.relative_to(ROOT)}", flush=True)
         began = time.monotonic()
-        for command, result, seconds in run_page(page, home):
-            print(f"  {seconds:6.1f} s  {strip_comment(command)}\n            {result}", flush=True)
-            failed, count = failed + result.startswith("FAILED"), count + 1
+        for row in run_page(page, home):
+            instead = f" (as: {row.run_as})" if row.run_as else ""
+            print(f"  {row.seconds:6.1f} s  {row.command}\n            {row.result}{instead}", flush=True)
+            rows.append(row)
         print(f"  {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{count} commands, {failed} failed; their output is in build/docs-run/PAGE/docs-run.txt")
+    failed = sum(row.result.startswith("FAILED") for row in rows)
+    print(f"{len(rows)} commands, {failed} failed; their output is in build/docs-run/PAGE/docs-run.txt")
+    if report is not None:
+        write_report(report, rows)
     sys.exit(1 if failed else 0)
 
 
