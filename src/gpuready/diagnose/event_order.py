@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
-from gpuready.logs.run_activity import says_replaced
+from gpuready.logs.run_activity import says_replaced, states_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class EventOrder:
             return self.has_failed and not self.is_plain_error(match) and not self.is_in_consequence(match.line)
         if match.failure is not None and self.is_launcher_report(match.failure):
             return False
-        return self.has_failed or not self.survived.proves_health()
+        return self.has_failed or (states_error(match.line) and not self.survived.proves_health())
 
     def is_unsure(self, suspect: CauseSuspect) -> bool:
         """Whether a suspect is but a last complaint, or an exception that shows neither its code nor a plain type."""

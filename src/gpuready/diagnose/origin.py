@@ -156,7 +156,7 @@ def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str
 
 # -- the user's own -----------------------------------------------------------------------------------------------
 
-_INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
+INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
                   "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
                   "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue",
                   "templateerror", "templatesyntaxerror")  # fmt: skip
@@ -250,7 +250,7 @@ def _is_not_installed(frame: StackFrame) -> bool:
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
     name, message = failure.short_type.lower(), failure.message
-    if name in _INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
+    if name in INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
         return True
     if name in ("keyerror", "indexerror") and failure.frames and _DATA_FILES.search(failure.frames[-1].file):
         return True

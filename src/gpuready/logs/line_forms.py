@@ -166,7 +166,7 @@ def find_wrap_width(sample: Sequence[str]) -> int:
 def _begins_alike(text: str, after: str) -> bool:
     """Whether two lines begin with the same word: both are lines of their own, of one length by chance."""
     word = text.split(" ", 1)[0]
-    return len(word) > 2 and after.startswith(f"{word} ")
+    return (len(word) > 2 or not word[:1].isalnum()) and bool(word) and after.startswith(f"{word} ")
 
 
 def _join_wrapped(rows: Sequence[Row], width: int) -> list[Row]:

@@ -46,6 +46,10 @@ _COMPLAINT = LazyRegex(
     r"|failedscheduling|unschedulable|insufficient))(?![\w/])",
     _IGNORE_CASE,
 )
+_STATED = LazyRegex(
+    r"\b(?:error|fatal|fail(?:ed|ure|s)?|exception|abort(?:ed|ing)?|killed|cannot|can't|could not|couldn't|unable|denied|refused|timed out|no such|panic)\b|Error\b",
+    _IGNORE_CASE,
+)
 _HARMLESS = LazyRegex(
     r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|Warning\b|error[_-]?bars?"
     r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining",
@@ -98,6 +102,11 @@ def is_complaint_line(line: LogLine) -> bool:
     if line.level == "W" or (line.level == "I" and line.place == "nccl") or line.place == "derived":
         return False
     return _has_complaint(text)
+
+
+def states_error(line: LogLine) -> bool:
+    """Whether a line calls itself an error, or says that something could not be done: more than a word like *incompatible*."""
+    return line.level in ("E", "C", "F") or bool(line.place) or bool(_STATED.search(line.text[:MAX_TEXT]))
 
 
 def is_starting_line(line: LogLine) -> bool:
