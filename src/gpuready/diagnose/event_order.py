@@ -158,10 +158,6 @@ class EventOrder:
         superseded = failure is not None and failure.superseded
         return int(caught or superseded), self._message_index(match, failure)
 
-    def _is_caught(self, number: int) -> bool:
-        """Whether no process ended by an exception: it went on, or another one was raised while it was handled."""
-        return number in self.survived.failures or self.summary.failures[number].superseded
-
     def _message_index(self, match: PatternMatch, failure: LoggedException | None) -> int:
         """Index of the exception's message, for text that already matched in the code of its traceback."""
         if failure is not None and match.line.number < failure.at and failure.type:
