@@ -2,7 +2,7 @@
 
 The exam (benchmarks/exams) has the address, the hash and the truth of each log; its texts stay in their threads and are read
 from a file of JSON lines (id, log), each compared with its hash. Right is the confirmed cause or one that the exam accepts as
-well; of a run that did not fail, any answer that names no cause; of a cause that has no name here, also *no cause found*.
+well ("confirmed cause alone" counts without those); of a run that did not fail, any answer that names no cause; of a cause that has no name here, also *no cause found*.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ def main() -> int:
         "logs": len(answers),
         "right": sum(answer["right"] for answer in answers),
         "percent": round(100 * sum(answer["right"] for answer in answers) / len(answers), 1),
+        "confirmed cause alone": sum(answer["strict"] for answer in answers),
         "first ranks": f"{sum(answer['rank'] == answer['first_failed_rank'] for answer in ranked)}/{len(ranked)}",
         "failures called healthy": sum(answer["got"] == "healthy" for answer in failures),
         "misses": {answer["id"]: f"{answer['truth']}: {answer['got']}" for answer in answers if not answer["right"]},
@@ -54,12 +55,13 @@ def score_case(case: dict[str, Any], log: bytes, names: dict[str, list[str]]) ->
         raise SystemExit(f"the text of {case['id']} is not the one that was frozen: {case['address']}")
     found = diagnose_logs([[log]])
     got = found.cause or found.verdict
-    accepted = {name for slug in (case["truth"], *case["also_right"]) for name in (slug, *names.get(slug, ()))}
+    confirmed = {case["truth"], *names.get(case["truth"], ())}
     if not case["failure"]:
-        accepted |= {"healthy", "unknown"}
+        confirmed |= {"healthy", "unknown"}
     elif case["truth"].startswith("new:"):
-        accepted.add("unknown")
-    return {**case, "got": got, "rank": found.rank, "right": got in accepted}
+        confirmed.add("unknown")
+    accepted = confirmed | {name for slug in case["also_right"] for name in (slug, *names.get(slug, ()))}
+    return {**case, "got": got, "rank": found.rank, "right": got in accepted, "strict": got in confirmed}
 
 
 if __name__ == "__main__":
