@@ -28,7 +28,7 @@ def roll_namespace(p):
     return package_import.import_compiled(p, "roll.utils.constants").RAY_NAMESPACE
 
 
-def run_in_cluster(p, then, name):
+def run_in_cluster(p, then, name, runtime_env=None):
     """Run in a temporary single-machine cluster. Its sockets need a short path."""
     import shutil
     import tempfile
@@ -37,6 +37,7 @@ def run_in_cluster(p, then, name):
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp" if os.path.isdir("/tmp") else None)
     p.begin_step("start a local cluster")
     words = {"num_cpus": 2, "include_dashboard": False, "namespace": name, "log_to_driver": False}
+    words.update({"runtime_env": runtime_env} if runtime_env else {})
     # Do not join a cluster that the shell names.
     os.environ.pop("RAY_ADDRESS", None)
     try:
@@ -87,7 +88,11 @@ def check_roll_worker(p, ray):
             info = self.get_rank_info()
             return info.rank, info.world_size, self.get_master_addr_and_port()[1]
 
+        def read_variables(self, names):
+            return {name: os.environ.get(name) for name in names}
+
     variables = {"WORKER_NAME": "proof-0", "CLUSTER_NAME": "proof", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    variables.update(package_import.import_compiled(p, "roll.platforms").current_platform.get_custom_env_vars())
     p.begin_step("start ROLL's worker")
     made = ray.remote(num_gpus=1 if p.cuda else 0, num_cpus=1)(RollActor)
     actor = made.options(runtime_env={"env_vars": variables}).remote(worker_config=WorkerConfig(name="proof"))
@@ -95,6 +100,10 @@ def check_roll_worker(p, ray):
     p.record_number("rank", rank, "equal", 0)
     p.record_number("world", world, "equal", 1)
     p.record_number("port", port, "least", 1)
+    got = ray.get(actor.read_variables.remote(sorted(variables)))
+    wrong = [name for name, value in variables.items() if got[name] != value]
+    p.record_note("worker_variables", ", ".join("%s=%s" % one for one in sorted(variables.items())))
+    p.record_number("variables_that_differ", len(wrong), "equal", 0)
     check_actor_product(p, ray, actor)
 
 
