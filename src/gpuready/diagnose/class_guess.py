@@ -7,7 +7,7 @@ Resolved 35 packages in 334ms ... error: found distribution ...           the pa
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import INPUT_REFUSED, REMOTE_CODE, USER, calling_frames, find_origin
+from gpuready.diagnose.origin import BUILD_FOLDER, INPUT_REFUSED, REMOTE_CODE, USER, calling_frames, find_origin
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT
@@ -40,10 +40,6 @@ _PLACES = (
 )  # fmt: skip
 """Classes by the file and the function of the innermost frame."""
 
-_BUILD_FOLDER = LazyRegex(
-    r"/pip-(?:install|req-build|build-env|wheel|ephem\w{1,12})-|/(?:uv|pip)/cache/|/builds-v\d|<pip-setuptools-caller>|/mesonbuild/"
-)
-"""Where package managers unpack what they build."""
 _OF_VALUES = (
     "keyerror",
     "indexerror",
@@ -88,7 +84,7 @@ def _guess_by_failure(failure: LoggedException) -> str:
     """The class that the origin of an exception suggests."""
     if "::" in failure.type:
         return _NATIVE.get(failure.type.partition("::")[0], "")
-    if any(_BUILD_FOLDER.search(frame.file.replace("\\", "/")) for frame in failure.frames):
+    if any(BUILD_FOLDER.search(frame.file.replace("\\", "/")) for frame in failure.frames):
         return BUILD
     origin = find_origin(failure)
     if origin.kind in _KINDS:

@@ -79,6 +79,12 @@ _DEVICE_ERRORS = LazyRegex(
 _EXTENSIONS = LazyRegex(r"(?i)undefined symbol|\.so(?:\.\d{1,4}){0,3}: |DLL load failed|cannot open shared object")
 
 
+BUILD_FOLDER = LazyRegex(
+    r"/pip-(?:install|req-build|build-env|wheel|ephem\w{1,12})-|/(?:uv|pip)/cache/|/builds-v\d|<pip-setuptools-caller>|/mesonbuild/"
+)
+"""Where package managers unpack what they build."""
+
+
 def package_of_frame(frame: StackFrame) -> str:
     """The import package of a frame's file; ``user`` for the user's own, empty for Python's own."""
     path = frame.file.replace("\\", "/")
@@ -87,6 +93,8 @@ def package_of_frame(frame: StackFrame) -> str:
     found = _PACKAGE.search(path)
     if found:
         return found[1]
+    if BUILD_FOLDER.search(path):
+        return _INSTALLERS[0]
     parts = path.split("/")
     if package := _package_after_elision(parts):
         return package
