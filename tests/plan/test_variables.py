@@ -55,6 +55,26 @@ def test_what_the_command_computes_itself_is_left_to_it(version, torch):
     assert not any("ALLOC_CONF" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(
+    ("kind", "words", "own"),
+    [
+        ("script", ("train.py",), False),
+        ("program", ("axolotl", "train", "job.yml"), True),
+        ("program", ("/opt/env/bin/axolotl", "train", "job.yml"), True),
+        ("module", ("axolotl.cli.train", "job.yml"), True),
+        ("program", ("accelerate", "launch", "-m", "axolotl.cli.train", "job.yml"), True),
+        ("program", ("accelerate", "launch", "train.py"), False),
+        ("module", ("my_job.train",), False),
+    ],
+)
+def test_a_script_of_the_user_gets_what_the_command_would_set(kind, words, own):
+    from gpuready.workflow.launch_job import runs_framework_command
+
+    assert runs_framework_command(kind, words, "axolotl") is own
+    told = recommend_variables(on(torch="2.13.0"), of("axolotl==0.21"), in_process=not own)
+    assert ("PYTORCH_ALLOC_CONF" in values(told)) is not own
+
+
 def test_no_written_value_stands_for_one_that_the_code_computes():
     """Every contract with a table of its release: what is exported has the value that the code itself has."""
     for framework, version, variant in ALL:

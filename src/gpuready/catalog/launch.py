@@ -7,6 +7,16 @@ from gpuready.catalog import load_catalog
 SERVED_KINDS = ("model",)
 """Kinds of files that describe a model, not a job: no command starts them."""
 
+SHARED_LAUNCHERS = ("python", "torchrun", "accelerate")
+"""Programs that start a script of anybody: no framework's own command."""
+
+
+def own_commands(framework: str) -> set[str]:
+    """Return the names of a framework's own command and module, written with hyphens."""
+    starts = [row["run"][0] for row in load_catalog("launch")["launch"] if row["framework"] == framework]
+    named = {word for word in starts if word not in SHARED_LAUNCHERS}
+    return {framework, *named, *(word.removesuffix("-cli") for word in named)}
+
 
 def launch_command(framework: str, gpus: int = 1, file: str = "", kind: str = "") -> tuple[str, ...]:
     """Return the command that starts a job; without a file, with a name in its place. Empty if it is not known."""

@@ -38,7 +38,11 @@ USER_VALUE_STAYS = "yours stays"
 
 
 def recommend_variables(
-    facts: Facts, contract: Contract, role: str | None = None, environment: Mapping[str, str] | None = None
+    facts: Facts,
+    contract: Contract,
+    role: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    in_process: bool = False,
 ) -> EnvironmentSettings:
     """Return what to set for a framework on this machine, by whom and why; user values are never overridden."""
     have = environment or {}
@@ -47,7 +51,7 @@ def recommend_variables(
         *_network_variables(facts, have),
         *_visible_devices_variables(facts, have),
     ]
-    return contracted.framework_settings(facts, contract, role, have, mine)
+    return contracted.framework_settings(facts, contract, role, have, mine, in_process)
 
 
 # -- builds ---------------------------------------------------------------------------------------------

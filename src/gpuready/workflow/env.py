@@ -25,8 +25,12 @@ def framework_variables(
     contract: str | None = None,
     what_if: Mapping[str, str] | None = None,
     run_python: bool = False,
+    in_process: bool = False,
 ) -> EnvironmentSettings:
-    """Return the variables for a framework, by the contract of its installed version, or by a contract file."""
+    """Return the variables for a framework, by the contract of its installed version, or by a contract file.
+
+    ``in_process``: for a script of the user, which gets no defaults from the framework's own command.
+    """
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     spec = call_or_refuse(contracts.parse_contract_spec, framework)
     if own_contract is not None and spec[0] != own_contract.framework:
@@ -45,7 +49,7 @@ def framework_variables(
     from gpuready.plan.variables import recommend_variables
 
     recorded = on is not None and machine_facts.sees_packages(on, None)
-    settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded))
+    settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded), in_process)
     return settings.replace(conflicts=tuple(c.replace(have=redact_value(c.name, c.have)) for c in settings.conflicts))
 
 

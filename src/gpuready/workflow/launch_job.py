@@ -208,11 +208,25 @@ def add_contract_variables(
         return job
     from gpuready.workflow.env import framework_variables
 
-    wanted = framework_variables(framework, python=python)
+    own = runs_framework_command(job.kind, job.words, framework.partition("==")[0].partition(":")[0])
+    wanted = framework_variables(framework, python=python, in_process=not own)
     rows = [
         RankVariable(s.name, s.value, s.why or f"{s.by} wants it") for s in wanted.variables if s.name not in environ
     ]
     return job.replace(variables=tuple(rows), framework=framework)
+
+
+def runs_framework_command(kind: str, words: Sequence[str], framework: str) -> bool:
+    """Whether a framework's own command is started, which sets defaults that a script of the user never gets."""
+    from gpuready.catalog.launch import own_commands
+
+    commands = own_commands(framework)
+    modules = (
+        [words[0]] if kind == "module" else [word for at, word in enumerate(words) if words[at - 1 : at] == ("-m",)]
+    )
+    programs = [os.path.basename(words[0])] if kind == "program" else []
+    tops = [module.partition(".")[0].replace("_", "-") for module in modules]
+    return any(name in commands for name in (*programs, *tops))
 
 
 def detect_mpi() -> str:
