@@ -7,7 +7,7 @@ from gpuready.commands.declaration import (
     UsageError,
     call_command,
     collect_parameters,
-    reject_together,
+    reject_unread,
 )
 from gpuready.commands.parameters import COMMON, Annotated, PathArgument, TypedDict, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
@@ -51,6 +51,7 @@ def run(request: Request) -> Result:
     from gpuready.workflow import bench, require_writable, save_text_file
 
     if request.has_switch("list"):
+        reject_unread(request, "list")
         rows = bench.list_measures()
         return Result(rows, json_results.render_measures_json, render.render_measure_list)
     require_writable(request.get_option("output"))
@@ -71,8 +72,7 @@ def run(request: Request) -> Result:
 
 
 def _run_job(request: Request) -> Result:
-    for other in ("quick", "only", "gpu", "folder", "repeat"):
-        reject_together(request, "job", other, why="--job runs its own steps")
+    reject_unread(request, "job", "python", "bench", "output")
     from gpuready.render import bench_job as render
     from gpuready.render import json_results
     from gpuready.workflow import save_text_file

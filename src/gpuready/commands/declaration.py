@@ -177,6 +177,18 @@ def reject_together(request: Request, *names: str, why: str = "choose one") -> N
         raise UsageError(f"{present[0]} and {present[1]} cannot be combined: {why}")
 
 
+_ANSWER_OPTIONS = ("json", "color", "quiet", "verbose")
+
+
+def reject_unread(request: Request, mode: str, *read: str) -> None:
+    """UsageError where an option is present that is not read beside ``mode``; those of a settings file are nobody's words."""
+    known, applied = request.command.parameters, request.settings.applied if request.settings else ()
+    for name, value in request.options.items():
+        is_present = value is not None and value is not False and value != known[name].default
+        if is_present and name not in (mode, *read, *_ANSWER_OPTIONS, *applied):
+            raise UsageError(f"{known[name].flag} is not read with {known[mode].flag}: leave it out")
+
+
 # -- words of a command line --------------------------------------------------------------------------------
 
 

@@ -2,7 +2,15 @@
 
 import sys
 
-from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    UsageError,
+    call_command,
+    collect_parameters,
+    reject_unread,
+)
 from gpuready.commands.parameters import (
     COMMON,
     CONFIG_DETAILS,
@@ -154,6 +162,7 @@ def _watch_log(request: Request, machine: "str | None", config: "str | None") ->
         raise UsageError("--watch FILE follows one log: leave the others out")
     if request.get_option("ask") is not None:
         raise UsageError("--ask is for a log that is complete: leave --watch out")
+    reject_unread(request, "watch", "framework", "on", "config", "knowledge")
     from gpuready.workflow.diagnose import follow_log
 
     if config is not None:

@@ -9,6 +9,7 @@ from gpuready.commands.declaration import (
     call_command,
     collect_parameters,
     reject_together,
+    reject_unread,
 )
 from gpuready.commands.result import Result
 
@@ -91,6 +92,7 @@ def _can_ask(request: Request) -> bool:
 def _undo(request: Request) -> Result:
     if request.arguments or request.get_option("only"):
         raise UsageError("--undo takes no FRAMEWORK and no --only: it takes back the whole last fix")
+    reject_unread(request, "undo", "python", "yes")
     from gpuready.workflow.fix_order import undo_fix
 
     return _make_result(undo_fix(request.get_option("python"), request.session.write_note))

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    collect_parameters,
+    reject_together,
+    reject_unread,
+)
 from gpuready.commands.parameters import COMMON, KNOWLEDGE, Strict, Wants, quiet_and_verbose
 from gpuready.commands.result import Result
 
@@ -84,10 +91,13 @@ def _make_fleet_task(request: Request) -> Any:
 
 
 def _run_prolog(request: Request) -> Result:
+    reject_together(request, "prolog", "json", why="Slurm reads one line and the exit code")
+    reject_unread(request, "prolog", "python", "wants", "strict", "knowledge")
     from gpuready.render import fleet as render
     from gpuready.workflow import check_machine
 
-    reports = check_machine(request.arguments, python=request.get_option("python"), strict=request.has_switch("strict"))
+    wanted = request.pick_options("python", "wants")
+    reports = check_machine(request.arguments, **wanted, strict=request.has_switch("strict"))
     return Result.from_text(*render.drain_reason(reports))
 
 

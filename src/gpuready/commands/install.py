@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters, reject_together
+from gpuready.commands.declaration import (
+    Command,
+    Parameter,
+    Request,
+    UsageError,
+    collect_parameters,
+    reject_together,
+    reject_unread,
+)
 from gpuready.commands.parameters import COMMON, KNOWLEDGE, WHAT_IF, Environment, Machine, Resolve, framework_argument
 from gpuready.commands.result import Result
 
@@ -70,6 +78,7 @@ def _check_flag_conflicts(request: Request) -> None:
         if request.has_switch(action):
             if names_target:
                 raise UsageError(f"--{action} takes no FRAMEWORK and no --lock, only -e DIR")
+            reject_unread(request, action, "environment", "yes", *(("find_links",) if action == "verify" else ()))
             return
     if not names_target:
         raise UsageError("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")

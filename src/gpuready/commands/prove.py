@@ -3,7 +3,7 @@
 import time
 
 from gpuready.commands import parameters as shared
-from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
+from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters, reject_unread
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -54,6 +54,7 @@ def run(request: Request) -> Result:
     from gpuready.workflow import prove
 
     if request.has_switch("list"):
+        reject_unread(request, "list")
         rows = prove.list_proofs()
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
     from gpuready.model import EXIT_CODES, worst_verdict
