@@ -143,3 +143,12 @@ def test_wheels_for_the_macos_that_torch_needs_are_taken(world, index):
     asked = contract(need("plume", "*"))
     found = resolve_plan(world, default(platform="aarch64-apple-darwin"), asked)
     assert row(found, "plume").version == "1.0"
+
+
+def test_a_stated_older_macos_gets_the_wheels_that_it_takes(world, index):
+    index.add("plume", "1.0", tag="py3-none-macosx_13_0_arm64")
+    index.add("plume", "2.0", tag="py3-none-macosx_14_0_arm64")
+    asked, mac = contract(need("plume", "*")), default(platform="aarch64-apple-darwin")
+    for stated, taken in (("", "2.0"), ("13", "1.0"), ("13.6.1", "1.0"), ("14", "2.0"), ("26", "2.0")):
+        found = resolve_plan(world, mac.replace(options={"macos": stated} if stated else {}), asked)
+        assert row(found, "plume").version == taken

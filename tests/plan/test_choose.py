@@ -162,7 +162,7 @@ def test_a_framework_that_nobody_knows_is_refused():
 @pytest.mark.parametrize(
     ("system", "newest", "note"),
     [
-        ("macos13", "2.10.0", "resolved for macOS 14: on macOS 13 a package"),
+        ("macos13", "2.10.0", ""),
         ("macos14", "", ""),
         ("macos26", "", ""),
         ("macos", "", "planned for macOS 14 or newer"),
@@ -174,6 +174,7 @@ def test_an_older_macos_takes_an_older_torch(system, newest, note):
     assert found.torch.partition("+")[0] == newest
     told = [text for text in found.notes if "macOS" in text]
     assert len(told) == bool(note) and note in " ".join(told)
+    assert found.options.get("macos", "") == system.removeprefix("macos")
 
 
 def test_a_torch_that_needs_a_newer_macos_is_a_conflict():

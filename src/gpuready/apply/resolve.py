@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     _UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
+MACOS_TARGET = "MACOSX_DEPLOYMENT_TARGET"
 MAX_ROUNDS = 8
 """How often a request is repeated with more pins before giving up."""
 
@@ -130,6 +131,7 @@ class _PlanResolver:
             request.format_overrides(),
             *request.uv_flags(self.allow_build),
             self.uv_version,
+            *filter(None, [str(self.plan.options.get("macos") or "")]),
         )
         name = resolution_cache.resolution_cache_key(self.host, text, self.settings)
         cached = resolution_cache.decode_answer(resolution_cache.load_cached_answer(self.host, name))
@@ -231,6 +233,9 @@ class _PlanResolver:
 
     def uv_environment(self) -> dict[str, str | None]:
         environment: dict[str, str | None] = {"RUST_LOG": "uv_resolver::resolver=debug"}
+        macos = versions.major_minor(str(self.plan.options.get("macos") or "0"))
+        if macos[0] and MACOS_TARGET in self.settings.env:  # not there: the user's own is in force
+            environment[MACOS_TARGET] = f"{macos[0]}.{macos[1]}"
         for at in set(self.extra.values()):
             environment |= self.extra_indexes()[at][1]
         return environment

@@ -13,7 +13,7 @@ from gpuready.model import versions
 from gpuready.model.plan import Plan, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
-from gpuready.plan.limits import list_limits, no_build_limit
+from gpuready.plan.limits import find_macos_version, list_limits, no_build_limit
 from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only, plan_device, visible_gpu_values
 
 TYPE_CHECKING = False
@@ -208,9 +208,12 @@ def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedCh
         resolved=reasons.why_unresolvable(contract),
         catalog=catalog.catalog_date(),
         notes=reasons.list_plan_notes(space, build, python),
-        options=_with_cpu_wanted(plan_options(space.request))
-        if cpu
-        else plan_options(space.request) | _capability_option(space),
+        options=_macos_option(space)
+        | (
+            _with_cpu_wanted(plan_options(space.request))
+            if cpu
+            else plan_options(space.request) | _capability_option(space)
+        ),
     )
     return plan.replace(steps=steps.make_plan_steps(plan, contract, space.platform.facts))
 
@@ -219,6 +222,12 @@ def _capability_option(space: SearchSpace) -> dict[str, Any]:
     """Return the GPU capabilities, which the resolver's conditions read."""
     capabilities = tuple(dict.fromkeys(map(str, visible_gpu_values(space.platform.facts, "gpu.capability"))))
     return {"capability": capabilities} if capabilities else {}
+
+
+def _macos_option(space: SearchSpace) -> dict[str, Any]:
+    """Return the version of macOS, for whose wheels the resolver looks."""
+    here = find_macos_version(space.platform.facts)
+    return {"macos": here} if here else {}
 
 
 def _with_cpu_wanted(options: dict[str, Any]) -> dict[str, Any]:

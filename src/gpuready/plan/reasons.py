@@ -202,8 +202,6 @@ def _macos_notes(space: SearchSpace) -> list[str]:
     here = find_macos_version(space.platform.facts)
     if not here and "os.release" not in space.platform.facts:
         return [f"planned for macOS {WHEEL_MACOS} or newer, which torch's wheels need"]
-    if here and versions.compare_versions(here, WHEEL_MACOS) < 0:
-        return [f"versions are resolved for macOS {WHEEL_MACOS}: on macOS {here} a package may have no wheel"]
     return []
 
 

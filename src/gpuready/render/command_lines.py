@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
     from gpuready.model.plan import Plan
 
-OPTIONS_WITHOUT_FLAG = ("version", "capability", "fix")
+OPTIONS_WITHOUT_FLAG = ("version", "capability", "macos", "fix")
 """Plan options that no command line takes as a flag."""
 
 
