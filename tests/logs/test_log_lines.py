@@ -105,3 +105,9 @@ def test_pdsh_labels_every_line_with_its_node():
 
 def test_levels_are_no_nodes():
     assert induce_prefix(["ERROR: a b", "ERROR: c d", "WARNING: e", "INFO: f g", "ERROR: h"]) is None
+
+
+def test_a_line_of_rays_own_processes():
+    line = parse_line("[2024-08-04 18:18:01,609 E 4010 4012] core_worker.cc:234: Failed to register worker")
+    assert (line.level, line.pid, line.text) == ("E", 4010, "core_worker.cc:234: Failed to register worker")
+    assert parse_line("2024-08-04 18:17:57,324\tWARNING utils.py:1597 -- Version mismatch").level == "W"

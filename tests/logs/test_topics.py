@@ -77,3 +77,14 @@ def test_what_is_replaced_is_not_the_cause():
         diagnose_logs([[b"ValueError: bfloat16 is not supported on this GPU\n"]], look=False).cause
         == "bf16-unsupported"
     )
+
+
+def test_a_warning_that_is_repeated_to_the_end_is_what_the_run_waits_for():
+    line = "[2026-01-18 07:59:{}7,302 W 1207 1207] accessor.cc:389: the raylet has not registered with the cluster, retrying\n"
+    once, twice = line.format(1), line.format(1) + line.format(2)
+    assert diagnose_logs([[twice.encode()]], look=False).cause == "rendezvous-unreachable"
+    assert diagnose_logs([[once.encode()]], look=False).verdict != "cause"
+
+
+def test_the_folders_of_a_path_are_no_words_of_the_complaint():
+    assert topic_of("/work/built/cudnn/runtime/a/b.cc:12: it failed") is None

@@ -112,7 +112,7 @@ _MPI = LazyRegex(r"\[\d{1,4},(\d{1,6})\]<(?:stdout|stderr|stddiag)>: ?")
 _ACTOR = LazyRegex(r"\(([A-Za-z_][^()\n]{0,100})\) ?")
 _POD = LazyRegex(r"\[pod/([\w.-]{1,100})(?:/[\w.-]{1,60})?\] ")
 _ISO = LazyRegex(
-    r"\[?(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:Z|[+-]\d\d:?\d\d)?\]?,?[ :|-]{0,4}"
+    r"\[?(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:Z|[+-]\d\d:?\d\d)?\]?,?[ \t:|-]{0,4}"
 )
 _SHORT = LazyRegex(r"\[?(\d\d)[-/](\d\d)(?:[-/]\d\d)? (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?\]? ?(?:: )?")
 _DMESG = LazyRegex(r"(?:<\d>)?\[ *(\d{1,9}\.\d{1,6})\](?:\[ *[TC]\d{1,12}\])? ")
@@ -120,6 +120,8 @@ _SYSLOG = LazyRegex(r"[A-Z][a-z]{2} [ \d]\d (\d\d):(\d\d):(\d\d) ([\w.-]{1,64}) 
 _GLOG = LazyRegex(
     r"\[?([EWIF])(\d{3,4}) (\d\d):(\d\d):(\d\d)\.(\d{1,9}) (?:(\d{1,12}) )?([\w./<>-]{1,200}):(\d{1,12})\] ?"
 )
+_RAY = LazyRegex(r"([EWIFDC]) (\d{1,12}) \d{1,12}\] ")
+"""What follows the time in a line of Ray's C++: ``[2024-08-04 18:18:01,609 E 4010 4012] core_worker.cc:234: ``."""
 _CPP = LazyRegex(r"\[([EWIF]) ([\w./-]{1,120}):(\d{1,12})\] ?")
 _LEVEL = LazyRegex(r"\[?(DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?:[: |-]{1,10}|$)")
 _LOGGER = LazyRegex(r"\[?(?:[\w./<>-]{1,80}:\d{1,6}(?::[\w<>]{1,60})?|\w{1,60}(?:\.\w{1,60}){1,6})\](?: |$)")
@@ -239,6 +241,9 @@ def _strip_level(body: str, fields: dict[str, object]) -> str | None:
     if match := _GLOG.match(body):
         fields["level"] = match[1]
         fields["seconds"] = _seconds_of_day(match[3], match[4], match[5])
+        return body[match.end() :]
+    if "seconds" in fields and (match := _RAY.match(body)):
+        fields["level"], fields["pid"] = match[1], int(match[2])
         return body[match.end() :]
     match = _LEVEL.match(body)
     if not match:

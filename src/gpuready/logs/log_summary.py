@@ -122,17 +122,25 @@ def _find_nearest(
         (i, line)
         for i, line in enumerate(log_lines)
         if (line.source, line.number) in raised or (_is_error_line(line) and not _HEDGED.search(line.text[:300]))
-    ]
+    ] or _last_warnings(log_lines)
     found = wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors])
     if found is not None:
         index, line = errors[found[0]]
         yield PatternMatch(found[1], {}, index, line, raised.get((line.source, line.number)))
 
 
+def _last_warnings(log_lines: Sequence[LogLine]) -> list[tuple[int, LogLine]]:
+    """The warning that is repeated to the end of a log without errors: what it keeps waiting for."""
+    last = [(i, line) for i, line in enumerate(log_lines) if line.text.strip() and line.place != "derived"][-2:]
+    shapes = {line.text.translate(_DIGITS) for _, line in last}
+    is_repeated = len(last) == 2 and len(shapes) == 1 and all(line.level == "W" for _, line in last)
+    return last[:1] if is_repeated else []
+
+
 def _is_error_line(line: LogLine) -> bool:
     if line.place == "nccl":
         return line.level != "I"
-    return line.level not in ("W", "I", "D") and (is_complaint_line(line) or bool(_ERROR_WORD.search(line.text[:300])))
+    return line.level not in ("W", "I", "D") and is_complaint_line(line)
 
 
 def _complaint_text(line: LogLine, failures: Sequence[LoggedException], raised: Mapping[tuple[int, int], int]) -> str:
@@ -156,11 +164,11 @@ def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogL
     ]
 
 
-_ERROR_WORD = LazyRegex(r"(?i)\b(?:error|fatal|failed|cannot|could not|unable to|abort)")
 _HEDGED = LazyRegex(
     r"(?i)\b(?:can|may|might|could|would|will) (?:cause|be\b|result|lead|hang|fail|crash|not work)|\brecommended\b|\bdeprecat|\bfuture (?:version|release)"
 )
 """What may happen, and did not yet."""
+_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 

@@ -47,12 +47,13 @@ _COMPLAINT = LazyRegex(
     _IGNORE_CASE,
 )
 _STATED = LazyRegex(
-    r"\b(?:error|fatal|fail(?:ed|ure|s)?|exception|abort(?:ed|ing)?|killed|cannot|can't|could not|couldn't|unable|denied|refused|timed out|no such|panic)\b|Error\b",
+    r"\b(?:error|fatal|fail(?:ed|ure|s)?|exception|abort(?:ed|ing)?|killed|cannot|can't|could not|couldn't|unable|denied|refused|timed out|no such|panic|terminated|evicted|preempted|exceeded|out of memory|unreachable)\b|Error\b",
     _IGNORE_CASE,
 )
 _HARMLESS = LazyRegex(
     r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|Warning\b|error[_-]?bars?"
-    r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining",
+    r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining"
+    r"|\s[:=] {0,4}(?:0|no|none|n/a|not active|inactive|false|disabled) {0,4}$",
     _IGNORE_CASE,
 )
 _STARTING = LazyRegex(
@@ -105,8 +106,8 @@ def is_complaint_line(line: LogLine) -> bool:
 
 
 def states_error(line: LogLine) -> bool:
-    """Whether a line calls itself an error, or says that something could not be done: more than a word like *incompatible*."""
-    return line.level in ("E", "C", "F") or bool(line.place) or bool(_STATED.search(line.text[:MAX_TEXT]))
+    """Whether a line calls itself an error or a warning, or says that something could not be done: more than a word like *incompatible*."""
+    return line.level in ("E", "C", "F", "W") or bool(line.place) or bool(_STATED.search(line.text[:MAX_TEXT]))
 
 
 def is_starting_line(line: LogLine) -> bool:

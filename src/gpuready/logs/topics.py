@@ -18,6 +18,10 @@ MIN_GROUPS, MAX_TEXTS, MAX_CHARACTERS = 2, 60, 800
 """Groups of a topic at least, the number of texts that are compared, and how much of each."""
 
 
+_LONG_PATH = LazyRegex(r"(?:/[\w.@+-]{1,100}){2,40}(?=(?:/[\w.@+-]{1,100}){2})")
+"""The folders of a path but the last one: their names say nothing of the error."""
+
+
 class Topic(Record):
     """One topic of one cause."""
 
@@ -74,7 +78,7 @@ class TopicIndex:
         """Index of the text and the topic with the most groups and the longest words; of equal ones the first text's."""
         best: tuple[tuple[int, int, int], Topic] | None = None
         for index, text in list(enumerate(texts))[-MAX_TEXTS:]:
-            low = text[:MAX_CHARACTERS].lower()
+            low = _LONG_PATH.sub("", text[:MAX_CHARACTERS]).lower()
             for topic in self._topics:
                 length = topic.match_length(low)
                 weight = len(topic.groups), length, -index
