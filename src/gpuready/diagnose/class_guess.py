@@ -31,6 +31,17 @@ _NATIVE = {
 }
 """Classes of causes by the kind of an exception's origin, and by that of an error which is no exception."""
 
+_TYPES = {
+    "unpicklingerror": "corrupt-or-lfs-weights", "safetensorerror": "corrupt-or-lfs-weights", "badzipfile": "corrupt-or-lfs-weights",
+    "eoferror": "corrupt-or-lfs-weights", "arrowinvalid": "dataset-error", "datasetgenerationerror": "dataset-error", "casterror": "dataset-error",
+    "parsererror": "dataset-error", "emptydataerror": "dataset-error", "unidentifiedimageerror": "dataset-error", "compileerror": BUILD,
+    "distutilserror": BUILD, "cmakeerror": BUILD, "versionconflict": VERSION_CONFLICT, "packagenotfounderror": "missing-python-package",
+    "distributionnotfound": "missing-python-package", "modulenotfounderror": "missing-python-package", "importerror": VERSION_CONFLICT,
+    "pydanticusererror": VERSION_CONFLICT, "pydanticimporterror": VERSION_CONFLICT, "permissionerror": "cache-permission",
+    "syntaxerror": "python-version-unsupported", "indentationerror": VERSION_CONFLICT,
+}  # fmt: skip
+"""Classes by the type of an exception alone."""
+
 _PLACES = (
     (BUILD, LazyRegex(r"/cpp_extension\.py|/op_builder/|/setuptools/|/distutils/|/skbuild|/scikit_build|/maturin/|setup\.py$")),
     (KERNEL, LazyRegex(r"/triton/(?:compiler|runtime|backends)/|/torch/_inductor/")),
@@ -90,6 +101,8 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if origin.kind in _KINDS:
         return _KINDS[origin.kind]
     name = (failure.short_type or failure.told_type).lower()
+    if name in _TYPES:
+        return _TYPES[name]
     if name in INPUT_REFUSED and not failure.type:
         return NOT_ENVIRONMENT
     if name in (*_OF_VALUES, *_OF_INTERFACES):

@@ -101,9 +101,9 @@ _CHAIN = {
     "the direct cause of the following exception": "cause",
 }  # fmt: skip
 _TOLD = LazyRegex(
-    r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)"
+    r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)|: (\w{1,60}(?:Error|Exception))$"
 )
-"""``KeyError      Traceback (most recent call last)``, and ``Caught KeyError in DataLoader worker process 0.`` before one."""
+"""``KeyError      Traceback (most recent call last)``; ``Caught KeyError in DataLoader worker process 0.`` or ``loading: KeyError`` before one."""
 _TORN = LazyRegex(r"([A-Z]\w{0,60}(?:Error|Exception))$")
 """A type whose message is on the next line: several processes wrote at once."""
 _HEAD = "Traceback (most recent call last)"
@@ -132,7 +132,7 @@ class _OpenTraceback:
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
         told = _TOLD.search(line.text[:300]) or (_TOLD.search(before.text[:300]) if before is not None else None)
-        self.told_type = (told[1] or told[2]) if told else ""
+        self.told_type = (told[1] or told[2] or told[3]) if told else ""
 
 
 class TracebackReader:
