@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpuready.commands.diagnose import diagnose
-from gpuready.workflow.step_pace import describe_pace, judge_run_pace, read_step_times
+from gpuready.workflow.step_pace import describe_pace, describe_slow_pattern, judge_run_pace, read_step_times
 
 CONFIG = "base_model: llama-3.2-1b\nmicro_batch_size: 1\nsequence_len: 2048\nadapter: lora\nlora_r: 8\nbf16: true\n"
 
@@ -19,6 +19,8 @@ CONFIG = "base_model: llama-3.2-1b\nmicro_batch_size: 1\nsequence_len: 2048\nada
         (b" 12%|##   | 12/100 [00:24<02:56,  2.00s/it]", 2.0),
         (b"{'train_runtime': 10.0, 'train_steps_per_second': 0.5}", 2.0),
         (b"a\r 50%| 50/100 [00:10<00:10, 4.00it/s]\r", 0.25),
+        (b" iteration       20/     100 | consumed samples: 80 | elapsed time per iteration (ms): 512.5 | lr", 0.5125),
+        (b"steps: 10 loss: 2.1034 iter time (s): 1.250 samples/sec: 25.600", 1.25),
     ],
 )
 def test_rates_of_a_log(line, seconds):
@@ -37,6 +39,20 @@ def test_reasons_come_from_the_log():
     assert "3.0 times as long as predicted. Likely: NCCL uses TCP sockets" in slow
     assert "as fast as it should be" in describe_pace(1.3, 1.0, (0.9, 1.2), "matmul", [])
     assert "the log tells no reason" in describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", [])
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([1.0] * 20 + [2.0] * 40, "slowed down (2 s): the GPU's temperature"),
+        ([1.0, 3.0, 3.0, 3.0] * 10, "some steps were as fast as they should be (1 s)"),
+        ([3.0] * 40, ""),
+        ([1.0, 3.0], ""),
+    ],
+)
+def test_the_times_themselves_are_evidence(times, words):
+    found = describe_slow_pattern(times, 1.2)
+    assert words in found and bool(words) == bool(found)
 
 
 def test_diagnose_with_the_file_of_the_job(tmp_path):

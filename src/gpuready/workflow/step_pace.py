@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 SCRIPT_SUFFIXES = (".py", ".sh")  # a script may name its job too, but a file beside it says more
 MAX_LOG_BYTES = 64 << 20
 SKIPPED_STEPS = 3  # the first ones compile, allocate and fill caches
+FEWEST_STEPS = 12  # of which a pattern is read
 SLOW = 1.3  # a step that takes this many times the upper end of its prediction's range is slow
 PROGRESS = re.compile(rb"(\d{1,9})/\d{1,9} \[[^\]<]{1,40}<[^\],]{1,40}, *([0-9.]{1,12}) ?(s/it|it/s)")
-STATED = re.compile(rb"['\"]?train_steps_per_second['\"]?\s*[:=]\s*['\"]?([0-9.]{1,12})")
+STATED = (
+    (re.compile(rb"['\"]?train_steps_per_second['\"]?\s*[:=]\s*['\"]?([0-9.]{1,12})"), 0.0),
+    (re.compile(rb"elapsed time per iteration \(ms\): ?([0-9.]{1,12})"), 1e-3),  # Megatron-LM
+    (re.compile(rb"iter time \(s\): ?([0-9.]{1,12})"), 1.0),  # DeepSpeed's pipeline engine
+)
+"""Times of a step that a line states: the pattern, and the seconds of its unit; 0: steps a second."""
 SIGNS = (
     ((b"eager",), re.compile(rb"(?i)attn_implementation[=: ]+.?eager|using eager attention|eager attention implementation"), "eager attention, which writes every score to memory: use sdpa or flash attention"),
     ((b"falling back", b"fast path"), re.compile(rb"(?i)falling back to (?:the )?(?:torch|slow|naive|sequential)|is not available\. falling back|fast path is not available"), "a fused kernel is missing, and the model falls back to a slow one"),
@@ -31,7 +37,7 @@ SIGNS = (
     ((b"dataloader", b"bottleneck", b"num_workers"), re.compile(rb"(?i)this DataLoader will create \d+ worker|data(?:loader)? (?:is|was) (?:the )?bottleneck|num_workers=0"), "the loading of data"),
 )  # fmt: skip
 """Lines that tell why steps are slow: words of which each has one, in lower case, its pattern, and the reason."""
-RATE_WORDS = (b"s/it", b"it/s", b"train_steps_per_second")
+RATE_WORDS = (b"s/it", b"it/s", b"train_steps_per_second", b"per iteration (ms)", b"iter time (s)")
 BLOCK_LINES = 4096
 """Lines that are searched for words at once: a pattern for each line takes thirty times as long, and most logs have none of the words."""
 
@@ -56,17 +62,19 @@ def _read_rates(lines: Iterable[bytes], times: list[float]) -> None:
         for piece in line.split(b"\r"):
             for shown in PROGRESS.finditer(piece):
                 _add_rate(times, shown[2], int(shown[1][:9]), shown[3] == b"it/s")
-            if (stated := STATED.search(piece)) is not None:
-                _add_rate(times, stated[1], 1 << 30, True)
+            for pattern, unit in STATED:
+                if (stated := pattern.search(piece)) is not None:
+                    _add_rate(times, stated[1], 1 << 30, not unit, unit)
+                    break
 
 
-def _add_rate(times: list[float], text: bytes, step: int, per_second: bool) -> None:
+def _add_rate(times: list[float], text: bytes, step: int, per_second: bool, unit: float = 1.0) -> None:
     try:
         value = float(text)
     except ValueError:
         return
     if value > 0 and step > SKIPPED_STEPS:
-        times.append(1 / value if per_second else value)
+        times.append(1 / value if per_second else value * unit)
 
 
 def add_pace(diagnosis: Diagnosis, logs: Sequence[str], config: str, machine: Sequence[GpuCandidate]) -> Diagnosis:
@@ -111,7 +119,25 @@ def _compare_pace(
         return ""
     if time is None or time.step_seconds is None:
         return ""
-    return describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, reasons)
+    pattern = describe_slow_pattern(times, time.range[1])
+    found = (*reasons, *((pattern,) if pattern and not reasons else ()))
+    return describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, found)
+
+
+def describe_slow_pattern(times: Sequence[float], high: float) -> str:
+    """Say what the step times themselves tell of slow steps: whether some are fast, or whether they became slow; "" where they do not."""
+    if len(times) < FEWEST_STEPS:
+        return ""
+    import statistics
+
+    third = len(times) // 3
+    first, last = statistics.median(times[:third]), statistics.median(times[-third:])
+    if first <= high and last > SLOW * first:
+        return f"steps were as fast as they should be at first ({format_time_span(first)}) and then slowed down ({format_time_span(last)}): the GPU's temperature and clocks, or another process"
+    fast = sorted(times)[len(times) // 10]
+    if fast <= high:
+        return f"some steps were as fast as they should be ({format_time_span(fast)}), others were not: the GPU waits for data, for the writing of checkpoints, or for another process"
+    return ""
 
 
 def describe_pace(
