@@ -16,6 +16,7 @@ from gpuready.probe.job import parse_wants
 from gpuready.workflow import prove
 from gpuready.workflow.refusal import Refused
 
+INSTALL = "uv pip install --python /venv/bin/python"
 NUMBERS = {"x": {"value": 1, "bound": "most", "limit": 2}}
 GOOD = ProofResult("matmul-bf16", "passed", device="cuda:0", numbers=NUMBERS, steps=("begin",), capability=("bf16",))
 BAD = {"failed": "wrong", "crashed": "SIGSEGV", "hung": "no end", "absent": "no GPU", "unsupported": "no fp8"}
@@ -97,6 +98,9 @@ def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, .
         ("axolotl", "flash-attn", "flash-attn", "gpuready plan axolotl --wants flash-attn"),
         ("axolotl", "trainer-lora", "peft", "uv pip install --python /venv/bin/python peft"),
         ("", "bnb-optimizer", "bitsandbytes", "uv pip install --python /venv/bin/python bitsandbytes"),
+        ("", "flash-attn", "flash-attn", f"{INSTALL} --no-build-isolation-package flash-attn flash-attn"),
+        ("", "mamba", "mamba-ssm", f"{INSTALL} --no-build-isolation-package mamba-ssm mamba-ssm"),
+        ("", "xformers", "xformers", f"{INSTALL} xformers"),
     ],
 )
 def test_what_is_missing_is_installed_by_a_command_that_there_is(framework, proof, package, words):

@@ -23,7 +23,7 @@ def packed():
     return knowledge.pack_knowledge()
 
 
-FEW = ("causes", "cuda", "features", "gpus", "log_rules", "patterns", "torch")
+FEW = ("causes", "cuda", "features", "gpus", "log_rules", "patterns", "systems", "torch", "xids")
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,27 @@ def test_a_newer_file_is_used(changed):
     assert load_contract("trl").needs[0].want != ">=3.12"
 
 
+def test_new_xids_and_releases_of_a_system_are_used_and_no_driver_command(changed):
+    """The commands that install a driver stay gpuready's own."""
+    from gpuready.catalog import systems, xids
+
+    def add_release(data):
+        data["system"][0]["glibc"]["26.04"] = "2.43"
+        data["system"][0]["codenames"]["resolute"] = "26.04"
+
+    before = systems.driver_command("ubuntu", "24.04", "580")
+    try:
+        catalog.replace_tables(knowledge.verify_knowledge(changed("catalog/systems", add_release), "k.json").tables)
+        assert systems.system_glibc("ubuntu", "26.04") == "2.43"
+        assert systems.find_codename("resolute") == ("ubuntu", "26.04")
+        assert before[0] and systems.driver_command("ubuntu", "24.04", "580") == before
+        new = changed("catalog/xids", lambda data: data["xid"][0].update(xid=999))
+        catalog.replace_tables(knowledge.verify_knowledge(new, "k.json").tables)
+        assert xids.find_xid(999)
+    finally:
+        catalog.replace_tables({})
+
+
 def test_the_sentence_says_newer_or_older(changed, tmp_path, monkeypatch):
     def set_day(day):
         return lambda data: data.update(as_of=day)
@@ -134,12 +155,12 @@ DOCUMENTS = {
     "[" * 100_000: "not JSON",
     '{"kind": NaN}': "not JSON",
     "[]": "not a knowledge file",
-    '{"kind": "gpuready-knowledge", "schema": 2}': "upgrade gpuready",
-    '{"kind": "gpuready-knowledge", "schema": 0}': "get a newer file",
-    '{"kind": "gpuready-knowledge", "schema": "1"}': "has schema '1'",
-    '{"kind": "gpuready-knowledge", "schema": 1, "date": "soon"}': "no date",
-    '{"kind": "gpuready-knowledge", "schema": 1, "date": "2026-11-15"}': "no parts",
-    '{"kind": "gpuready-knowledge", "schema": 1, "date": "2026-11-15", "parts": {}}': "lacks the part",
+    '{"kind": "gpuready-knowledge", "schema": 3}': "upgrade gpuready",
+    '{"kind": "gpuready-knowledge", "schema": 1}': "get a newer file",
+    '{"kind": "gpuready-knowledge", "schema": "2"}': "has schema '2'",
+    '{"kind": "gpuready-knowledge", "schema": 2, "date": "soon"}': "no date",
+    '{"kind": "gpuready-knowledge", "schema": 2, "date": "2026-11-15"}': "no parts",
+    '{"kind": "gpuready-knowledge", "schema": 2, "date": "2026-11-15", "parts": {}}': "lacks the part",
 }
 
 
@@ -178,6 +199,7 @@ REFUSED = [
     ("catalog/torch", lambda data: data["torch"].append("2.99"), "is a version, not a table"),
     ("catalog/cuda", edit_row("cuda", version="soon"), "version is text, not a version"),
     ("catalog/gpus", edit_row("gpu", new_key=1), "schema does not know"),
+    ("catalog/systems", edit_row("system", driver=[{"run": ["sudo", "sh", "-c", "x"]}]), "schema does not know"),
     ("catalog/gpus", edit_row("gpu", vram_gib=10**30), "a number that nothing has"),
     ("catalog/gpus", edit_row("gpu", name="H\u202e100"), "invisible"),
     ("catalog/causes", edit_row("cause", says="x" * 30_000), "more than 20000 characters"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
+from gpuready.catalog.kernels import find_kernel
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, FixStep, versions
 from gpuready.rules import contract_needs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpuready.catalog.torch import TorchBuild
 
@@ -60,16 +61,27 @@ def install_packages_step(facts: Facts, contract: Contract, wants: Mapping[str, 
     """Return one step that installs these packages at these versions, with torch as a specific build."""
     build = choose_torch_build(facts, contract) if "torch" in wants else None
     others = [format_requirement(name, want) for name, want in wants.items() if not (build and name == "torch")]
+    flags, note = _build_flags(wants)
     if build is None:
-        return install_step(facts, "install " + " ".join(others), *others)
+        return install_step(facts, "install " + " ".join(others), *flags, *others, note=note)
     variant = "cpu" if "cpu" in (facts.value_if_known("job.wants") or ()) else build.variant
     descriptions = [f"torch {build.version} built for {variant}", *others]
     installed = str(facts.value_if_known("package.torch") or "").partition("+")[0]
     again = (
         ("--reinstall-package", "torch") if installed == build.version else ()
     )  # uv keeps another build of a release
-    words = ("--torch-backend", variant, *again, f"torch=={build.version}", *others)
-    return install_step(facts, "install " + ", ".join(descriptions), *words, note="no root needed")
+    words = ("--torch-backend", variant, *again, *flags, f"torch=={build.version}", *others)
+    return install_step(facts, "install " + ", ".join(descriptions), *words, note=note or "no root needed")
+
+
+def _build_flags(names: Iterable[str]) -> tuple[tuple[str, ...], str]:
+    """Return what packages need that are compiled against the installed torch: in isolation their build finds none."""
+    rows = {name: row for name in names if (row := find_kernel(name)) and row["comes"] in ("release", "source")}
+    flags = [word for name in rows for word in ("--no-build-isolation-package", name)]
+    needs = dict.fromkeys(tool for row in rows.values() for tool in row.get("build_needs", ()))
+    return tuple(
+        flags
+    ), f"its build uses this torch, and {', '.join(needs)}, which have to be installed" if needs else ""
 
 
 def replace_torch_step(facts: Facts, contract: Contract) -> FixStep | None:

@@ -1,6 +1,6 @@
 """Knowledge files: the tables of gpuready as one dated JSON file, verified before any of it is used.
 
-``{"kind": "gpuready-knowledge", "schema": 1, "date": "2026-11-15", "parts": {"catalog/torch": {"sha256": …, "data": …}}}``
+``{"kind": "gpuready-knowledge", "schema": 2, "date": "2026-11-15", "parts": {"catalog/torch": {"sha256": …, "data": …}}}``
 
 A file replaces what gpuready knows of GPUs, CUDA, torch, packages, kernels, causes and frameworks. It never brings an
 index, a proof, a program that is run, or an address outside the projects that gpuready already knows.
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     Tables = dict[tuple[str, str], Any]
 
-KIND, SCHEMA = "gpuready-knowledge", 1
-"""The schema goes up when a table gets a key, or a key another meaning."""
+KIND, SCHEMA = "gpuready-knowledge", 2
+"""The schema goes up when a table is added or gets a key, or a key another meaning."""
 CATALOG_PARTS = (
     "accelerators", "aftermath", "architectures", "bands", "causes", "cuda", "features", "gpus", "job_keys", "kernels",
-    "log_rules", "lookalikes", "models", "overheads", "packages", "patterns", "roles", "serving", "torch",
+    "log_rules", "lookalikes", "models", "overheads", "packages", "patterns", "roles", "serving", "systems", "torch",
+    "xids",
 )  # fmt: skip
 """Not among them: indexes, proofs, programs, launch commands, images, driver installation, facts and variables."""
 MAX_BYTES, MAX_PATTERNS = 16 << 20, 20_000
@@ -100,11 +101,19 @@ def pack_knowledge() -> dict[str, Any]:
 
     tables = {f"catalog/{name}": catalog.load_catalog(name) for name in CATALOG_PARTS}
     tables["catalog/patterns"] = {"rows": tables["catalog/patterns"]["rows"]}
+    tables["catalog/systems"] = _with_drivers(tables["catalog/systems"], {})
     files = [row["file"] for row in catalog.load_table("contracts", "index")]
     tables |= {f"contracts/{name}": catalog.load_table("contracts", name) for name in sorted(files)}
     plain = json.loads(json.dumps(tables))
     parts = {name: {"sha256": hash_part(data), "data": data} for name, data in plain.items()}
     return {"kind": KIND, "schema": SCHEMA, "date": catalog.catalog_date(), "parts": parts}
+
+
+def _with_drivers(table: dict[str, Any], drivers: dict[str, Any]) -> dict[str, Any]:
+    """Return the systems with these commands that install a driver, by name: a file never brings them."""
+    rows = [{key: value for key, value in row.items() if key != "driver"} for row in table["system"]]
+    named = [row | ({"driver": drivers[row["name"]]} if row["name"] in drivers else {}) for row in rows]
+    return table | {"system": named}
 
 
 # -- verification ---------------------------------------------------------------------------------------
@@ -240,6 +249,10 @@ def _make_tables(parts: dict[str, Any], path: str) -> Tables:
         index += [make_index_row(table, data)] if package == "contracts" else []
     tables["contracts", "index"] = sorted(index, key=lambda row: (row["framework"], row["version"], row["variant"]))
     tables["catalog", "patterns"] = _index_patterns(parts["catalog/patterns"]["rows"], path)
+    if "catalog/systems" in parts:
+        own = catalog.load_catalog("systems")["system"]
+        drivers = {row["name"]: row["driver"] for row in own if "driver" in row}
+        tables["catalog", "systems"] = _with_drivers(parts["catalog/systems"], drivers)
     return tables
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_TEXT, MAX_ITEMS, MAX_DEPTH, MAX_NUMBER = 20_000, 50_000, 12, 1e18
-OPEN_TABLES = ("defaults", "config")
-"""Keys under which lies the configuration of a model, with names of its own."""
+OPEN_TABLES = ("defaults", "config", "codenames")
+"""Keys under which names of their own lie: the configuration of a model, the releases of a system."""
 _MAP_KEY = r"\d[\w.]*|[A-Z]{3}\d{3}"
 """Keys that are values: a CUDA or system version, the code of a rule."""
 
