@@ -25,9 +25,11 @@ CONTRACT = Path(__file__).with_name("torch_contract.toml")
 def python() -> str:
     """The interpreter: the one that GPUREADY_TEST_TORCH names, this one, or one made for the purpose."""
     made = str(HOME / "bin" / "python")
-    for one in (os.environ.get("GPUREADY_TEST_TORCH", ""), sys.executable, made):
+    for one in (os.environ.get("GPUREADY_TEST_TORCH", ""), sys.executable):
         if one and os.path.exists(one) and _has_torch(one):
             return one
+    if os.path.exists(made) and _has_torch(made, TORCH):
+        return made
     ran = install()
     if ran.returncode:
         pytest.skip(f"NO TORCH: no real rank is started ({ran.stderr.strip()[-300:]})")
@@ -56,6 +58,9 @@ def run_install(framework: str, home: Path, *more: str) -> subprocess.CompletedP
         return subprocess.run(code, env=env, capture_output=True, text=True, timeout=900)
 
 
-def _has_torch(interpreter: str) -> bool:
+def _has_torch(interpreter: str, version: str = "") -> bool:
+    """Whether a Python has torch and numpy; the environment made here also in the version that is pinned now."""
     code = "import importlib.util as u, sys; sys.exit(not (u.find_spec('torch') and u.find_spec('numpy')))"
+    if version:
+        code = f"import importlib.metadata as m, sys; m.version('numpy'); sys.exit(m.version('torch') != {version!r})"
     return subprocess.run([interpreter, "-c", code], capture_output=True).returncode == 0
