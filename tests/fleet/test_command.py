@@ -139,7 +139,10 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
         (["check", "--engine", "elastic"], "none of its variables is set"),
         (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
-        (["bisect", "--hosts", "off1,off2", "--retries", "0", "-q"], "bisect needs two nodes that answer, and has 0"),
+        (
+            ["bisect", "--hosts", "off1,off2", "--retries", "0", "-q"],
+            "bisect needs two nodes that answer, and has 0; off1 is dead: no answer to a connection",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):

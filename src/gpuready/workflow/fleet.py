@@ -273,7 +273,9 @@ def _bisect_nodes(run: FleetRun) -> Any:
 
     answering = [node for node in run.nodes if node.name in run.gather.records]
     if len(answering) < 2:
-        raise Refused(f"bisect needs two nodes that answer, and has {len(answering)}")
+        silent = next(node.name for node in run.nodes if node.name not in run.gather.records)
+        why = ": ".join(part for part in run.gather.node_state(silent) if part)
+        raise Refused(f"bisect needs two nodes that answer, and has {len(answering)}; {silent} is {why}")
     counts = {node.name: run.gather.records[node.name].gpus for node in answering}
     backend = "nccl" if all(counts.values()) else "gloo"
     places = getattr(run.transport, "addresses", {})  # of pods, which differ from those of their nodes
