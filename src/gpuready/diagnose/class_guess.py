@@ -36,7 +36,7 @@ _TYPES = {
     "eoferror": "corrupt-or-lfs-weights", "arrowinvalid": "dataset-error", "datasetgenerationerror": "dataset-error", "casterror": "dataset-error",
     "parsererror": "dataset-error", "emptydataerror": "dataset-error", "unidentifiedimageerror": "dataset-error", "compileerror": BUILD,
     "distutilserror": BUILD, "cmakeerror": BUILD, "versionconflict": VERSION_CONFLICT, "packagenotfounderror": "missing-python-package",
-    "distributionnotfound": "missing-python-package", "modulenotfounderror": "missing-python-package", "importerror": VERSION_CONFLICT,
+    "distributionnotfound": "missing-python-package",
     "pydanticusererror": VERSION_CONFLICT, "pydanticimporterror": VERSION_CONFLICT, "permissionerror": "cache-permission",
     "syntaxerror": "python-version-unsupported", "indentationerror": VERSION_CONFLICT,
 }  # fmt: skip
@@ -101,13 +101,24 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if origin.kind in _KINDS:
         return _KINDS[origin.kind]
     name = (failure.short_type or failure.told_type).lower()
+    if name == "syntaxerror" and not _is_installed(failure):
+        return NOT_ENVIRONMENT
     if name in _TYPES:
         return _TYPES[name]
+    if name in ("modulenotfounderror", "importerror") and not failure.type:
+        is_inside = name == "importerror" or any("-packages/" in frame.file for frame in failure.frames)
+        return VERSION_CONFLICT if is_inside else "missing-python-package"
     if name in INPUT_REFUSED and not failure.type:
         return NOT_ENVIRONMENT
     if name in (*_OF_VALUES, *_OF_INTERFACES):
         return _guess_by_callers(failure, name)
     return _guess_by_place(failure) if failure.type else ""
+
+
+def _is_installed(failure: LoggedException) -> bool:
+    """Whether the file at fault is of a package, as the last frame or the message tells."""
+    told = f"{failure.frames[-1].file if failure.frames else ''} {failure.message[:300]}".replace("\\", "/")
+    return "-packages/" in told or bool(BUILD_FOLDER.search(told))
 
 
 def _guess_by_place(failure: LoggedException) -> str:

@@ -26,7 +26,7 @@ _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?: ?[AP]M)?"
 _PART = LazyRegex(
     r" {0,4}(?:(?P<time>\d{4}[-/.]\d\d[-/.]\d\d[T _]" + _CLOCK + r"(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}[-/.]\d{1,2}(?:[-/.]\d{2,4})?[ T]" + _CLOCK
     + r"|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]{0,6},? )?" + _MONTH + r" {1,2}\d{1,2},?(?: \d{4})? " + _CLOCK + r"(?: [A-Z]{3,4})?(?: \d{4})?"
-    r"|\d{1,2}[ -]" + _MONTH + r"[ -]\d{4} " + _CLOCK + r"|" + _CLOCK + r"|\d{10}(?:\.\d{1,9})?|\d{13})(?=[\s:|\],;-]|$)"
+    r"|\d{1,2}[ -]" + _MONTH + r"[ -]\d{4} " + _CLOCK + r"|" + _CLOCK + r"|\d{10}(?:\.\d{1,9})?|\d{13}|(?:#\d{1,4} )?\d{1,5}\.\d{1,3}(?= |$))(?=[\s:|\],;-]|$)"
     r"|(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|NOTICE|TRACE)(?=[\s:|\],-]|$)"
     r"|(?P<number>\d{1,7})(?=[:|>)]| -)"
     r"|(?P<bracket>\[[^\[\]\n]{0,80}\]|\([A-Za-z_][^()\n]{0,100}\)|<[\w.:/ -]{1,40}>)"
