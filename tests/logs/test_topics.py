@@ -88,3 +88,8 @@ def test_a_warning_that_is_repeated_to_the_end_is_what_the_run_waits_for():
 
 def test_the_folders_of_a_path_are_no_words_of_the_complaint():
     assert topic_of("/work/built/cudnn/runtime/a/b.cc:12: it failed") is None
+
+
+def test_what_is_waited_for_in_two_lines_that_alternate():
+    text = "not ready endpoints: ['10.1.2.3:57487']\nserver not ready, wait 3 sec to retry\n" * 2
+    assert diagnose_logs([[text.encode()]], look=False).cause == "rendezvous-unreachable"

@@ -153,7 +153,8 @@ def _find_waiting_threads(lines: Sequence[LogLine]) -> list[LogLine]:
 def _find_silence_after_nccl(lines: Sequence[LogLine]) -> list[LogLine]:
     """A log whose last lines are those of NCCL's set-up: the first collective never came back."""
     last = [line for line in lines[-40:] if line.text.strip()][-4:]
-    is_silent = len(last) == 4 and all(line.place == "nccl" for line in last) and "Init COMPLETE" in last[-1].text
+    is_quiet = len(last) == 4 and all(line.place == "nccl" and line.level == "I" for line in last)
+    is_silent = is_quiet and any("Init COMPLETE" in line.text or "Connected all" in line.text for line in last)
     return [_make_statement(last[-1], "nothing follows after NCCL was set up", None)] if is_silent else []
 
 

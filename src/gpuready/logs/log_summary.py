@@ -130,17 +130,18 @@ def _find_nearest(
 
 
 def _last_warnings(log_lines: Sequence[LogLine]) -> list[tuple[int, LogLine]]:
-    """The warning that is repeated to the end of a log without errors: what it keeps waiting for."""
-    last = [(i, line) for i, line in enumerate(log_lines) if line.text.strip() and line.place != "derived"][-2:]
-    shapes = {line.text.translate(_DIGITS) for _, line in last}
-    is_repeated = len(last) == 2 and len(shapes) == 1 and all(line.level == "W" for _, line in last)
-    return last[:1] if is_repeated else []
+    """What is repeated to the end of a log without errors, a warning or a wait: what it keeps waiting for."""
+    last = [(i, line) for i, line in enumerate(log_lines) if line.text.strip() and line.place != "derived"][-4:]
+    shapes = [line.text.translate(_DIGITS) for _, line in last]
+    period = next((n for n in (1, 2) if len(last) >= 2 * n and shapes[-n:] == shapes[-2 * n : -n]), 0)
+    repeated = last[-period:] if period else []
+    return [(i, line) for i, line in repeated if line.level == "W" or _WAITS.search(line.text[:300])]
 
 
 def _is_error_line(line: LogLine) -> bool:
     if line.place == "nccl":
         return line.level != "I"
-    return line.level not in ("W", "I", "D") and is_complaint_line(line)
+    return line.level not in ("W", "I", "D") and (is_complaint_line(line) or bool(_LACKS.search(line.text[:300])))
 
 
 def _complaint_text(line: LogLine, failures: Sequence[LoggedException], raised: Mapping[tuple[int, int], int]) -> str:
@@ -168,6 +169,11 @@ _HEDGED = LazyRegex(
     r"(?i)\b(?:can|may|might|could|would|will) (?:cause|be\b|result|lead|hang|fail|crash|not work)|\brecommended\b|\bdeprecat|\bfuture (?:version|release)"
 )
 """What may happen, and did not yet."""
+_LACKS = LazyRegex(
+    r"(?i)\b(?:does not exist|doesn't exist|no usable|not supported|not available|is missing|too old|too small|too low|not enough|is required)\b"
+)
+"""Complaints that name no failure."""
+_WAITS = LazyRegex(r"(?i)\b(?:retry|retrying|waiting|wait|not ready|not registered|pending|attempt|still)\b")
 _DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 

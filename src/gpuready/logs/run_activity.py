@@ -47,7 +47,7 @@ _COMPLAINT = LazyRegex(
     _IGNORE_CASE,
 )
 _STATED = LazyRegex(
-    r"\b(?:error|fatal|fail(?:ed|ure|s)?|exception|abort(?:ed|ing)?|killed|cannot|can't|could not|couldn't|unable|denied|refused|timed out|no such|panic|terminated|evicted|preempted|exceeded|out of memory|unreachable)\b|Error\b",
+    r"\b(?:error|fatal|fail(?:ed|ure|s)?|exception|abort(?:ed|ing)?|killed|cannot|can't|could not|couldn't|unable|denied|refused|timed out|no such|panic|terminated|evicted|preempted|exceeded|out of memory|unreachable|does not exist|no usable|too old|not ready|retrying|not registered)\b|Error\b",
     _IGNORE_CASE,
 )
 _HARMLESS = LazyRegex(
