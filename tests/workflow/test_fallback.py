@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice
 from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
 
@@ -89,3 +91,40 @@ def test_another_conflict_is_no_matter_of_the_system():
     found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
     assert found.verdict == "impossible" and found.platform == OLD.platform
     assert resolve_for_newer_glibc(OLD, serving("none")).platform == OLD.platform
+
+
+def cpu_plan(why: str = "the index cpu: its name does not resolve from here", **changes):
+    """A plan for the CPU of which only the build on PyPI resolves; what came of it."""
+    first = Plan(
+        "demo", "1", verdict="plan", python="3.12", torch="2.13.0+cpu", index="cpu",
+        platform="x86_64-manylinux_2_36", packages={"torch": "2.13.0+cpu", "torchvision": "0.28.0+cpu", "demo": "1"},
+    ).replace(**changes)  # fmt: skip
+
+    def resolve(one):
+        if one.index == "pypi":
+            return one.replace(lock=(LockedPackage("torch", "2.13.0"),), resolved="resolved")
+        return one.replace(resolved=f"not resolved here: {why}")
+
+    impossible = Plan("demo", "1", verdict="impossible")
+    return resolve_or_fall_back(first, lambda *_: impossible, resolve, ["torch"], [])
+
+
+def test_without_the_index_of_the_cpu_build_pypis_torch_is_taken():
+    found = cpu_plan()
+    assert found.lock and found.index == "pypi" and not found.cuda
+    assert found.torch == found.packages["torch"] and found.torch.startswith("2.13.0+cu")
+    assert found.packages["torchvision"] == "0.28.0" and found.packages["demo"] == "1"
+    assert any("not torch 2.13.0+cpu: the index cpu" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"why": "uv gave no answer in 60 s"},
+        {"platform": "aarch64-apple-darwin"},
+        {"torch": "2.13.0+rocm7.2", "index": "rocm7.2"},
+        {"python": "3.7"},
+    ],
+)
+def test_no_other_build_is_taken_where_that_would_not_help(changes):
+    assert not cpu_plan(**changes).lock

@@ -84,7 +84,7 @@ def _estimate_row(row: LockedPackage, plan: Plan) -> tuple[int, int]:
     if row.size:
         return int(row.size * UNPACK_FACTOR), TYPICAL_PACKAGE[1]
     if row.name == "torch":
-        return TORCH_SIZES["cuda" if plan.cuda else "cpu"]
+        return TORCH_SIZES["cuda" if plan.cuda or "+cu" in plan.torch else "cpu"]
     name, _, build = row.name.rpartition("-cu")
     large = LARGE_PACKAGES.get(name if build.rstrip("x").isdigit() else row.name)
     return (large << 20, LARGE_PACKAGE_FILES) if large else TYPICAL_PACKAGE

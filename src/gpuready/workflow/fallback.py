@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready import contracts
-from gpuready.catalog.torch import list_torch_releases
+from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
 from gpuready.model.plan import RejectedChoice
 
@@ -42,7 +42,8 @@ def resolve_or_fall_back(
         return _resolve_neighbour(first, choose, resolve, free, why) or resolved
     if "torch" in free:
         why = resolved.resolved.removeprefix("not resolved here: ")
-        others = (*_plans_with_local_torch(first, choose, wheel_names), *_plans_from_pypi(first, choose))
+        local = _plans_with_local_torch(first, choose, wheel_names)
+        others = (*local, *_plans_with_unused_cuda(first, why), *_plans_from_pypi(first, choose))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
@@ -141,6 +142,26 @@ def _plans_from_pypi(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, st
     if first.index != "pypi":
         older = ((one, why) for one, _ in _plans_with_older_torch(first, choose, ""))
         yield from ((one, reason) for one, reason in older if one.index == "pypi")
+
+
+def _plans_with_unused_cuda(first: Plan, why: str) -> Iterator[tuple[Plan, str]]:
+    """Yield the plan for the CPU with PyPI's build of its torch, where the index of the smaller one cannot be read."""
+    machine, _, system = first.platform.partition("-")
+    release, _, variant = first.torch.partition("+")
+    if variant != "cpu" or first.index != "cpu" or not why.startswith("the index cpu") or "manylinux" not in system:
+        return
+    minor = "{}.{}".format(*versions.major_minor(first.python))
+    for build in list_torch_builds(release, machine):
+        if build.pypi and minor in build.python:
+            torch = f"{release}+{build.variant}"
+            packages = {name: version.removesuffix("+cpu") for name, version in first.packages.items()}
+            note = f"PyPI's torch {torch} brings CUDA's libraries along, gigabytes that the CPU does not use"
+            yield (
+                first.replace(
+                    torch=torch, index="pypi", packages=packages | {"torch": torch}, notes=(*first.notes, note)
+                ),
+                "",
+            )
 
 
 def _plans_with_local_torch(first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]) -> Iterator[tuple[Plan, str]]:

@@ -13,7 +13,7 @@ from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from gpuready.model import Facts

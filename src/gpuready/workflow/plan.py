@@ -324,11 +324,13 @@ def _resolve_plans(
 def _use_folder_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
-    """Make the steps name the folder, where torch comes from a folder of wheels and no index."""
+    """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
     from gpuready.apply.resolution_request import FOLDER_INDEX
     from gpuready.apply.resolve import find_folder_wheels
     from gpuready.plan.steps import make_plan_steps
 
+    if "+cu" in plan.torch and not plan.cuda:
+        return plan.replace(steps=make_plan_steps(plan, contract, facts))
     if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
         return plan
     places = _wheel_folders(host, resolve_options)
