@@ -160,6 +160,14 @@ def test_gpuready_in_every_task_of_srun_is_refused():
         choose_run_engine(None, None, None, SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"})
 
 
+@pytest.mark.parametrize("name", ["SLURM_NNODES", "SLURM_STEP_NUM_TASKS", "SLURM_NODEID", "SLURM_JOB_ID"])
+@pytest.mark.parametrize("text", ["abc", "-1", "2(x3)", "1_0", "9" * 40, "\u0662"])
+def test_a_variable_of_slurm_that_is_no_number_is_named(name, text):
+    inside = SLURM | {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    with pytest.raises(Refused, match=f"{name} is .*not a whole number"):
+        choose_run_engine(None, None, None, inside | {name: text})
+
+
 def test_the_master():
     assert parse_master("[::1]:29500", 2, "torchrun") == ("::1", 29500, True)
     assert parse_master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)

@@ -71,7 +71,7 @@ def choose_run_engine(
     if requested is not None and requested not in ENGINES:
         raise Refused(f"--engine takes {', '.join(ENGINES)}, not {requested!r}")
     job, step = environ.get("SLURM_JOB_ID"), environ.get("SLURM_STEP_ID")
-    slurm_nodes = int(environ.get("SLURM_NNODES") or environ.get("SLURM_JOB_NUM_NODES") or 1)
+    slurm_nodes = _read_count(environ, 1, "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
     if job and step and requested in (None, "torchrun") and slurm_nodes > 1 and nnodes is None:
         return _nodes_in_slurm_step(environ, slurm_nodes)
     if requested == "slurm" or (requested is None and job and not step and slurm_nodes > 1):
@@ -103,8 +103,8 @@ def _pod_nproc(engine: str, environ: Mapping[str, str]) -> str | None:
 
 def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:
     """Return the nodes of an srun step with one gpuready per node: torchrun's agents find each other."""
-    tasks = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or "1"
-    if int(tasks) != nodes:
+    tasks = _read_count(environ, 1, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
+    if tasks != nodes:
         raise Refused(
             f"gpuready run is a task of srun ({tasks} tasks on {nodes} nodes): start it once in the batch script, "
             "or once on each node with srun --ntasks-per-node=1"
@@ -114,8 +114,16 @@ def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, i
     hosts = call_or_refuse(
         expand_nodelist, environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
     )
-    port = 20000 + int(environ.get("SLURM_JOB_ID", "0")) % 10000
-    return "torchrun", nodes, int(environ.get("SLURM_NODEID", "0")), f"{hosts[0]}:{port}" if hosts else ""
+    port = 20000 + _read_count(environ, 0, "SLURM_JOB_ID") % 10000
+    return "torchrun", nodes, _read_count(environ, 0, "SLURM_NODEID"), f"{hosts[0]}:{port}" if hosts else ""
+
+
+def _read_count(environ: Mapping[str, str], default: int, *names: str) -> int:
+    """Return the first of some variables that is set; Refused where it is no whole number."""
+    from gpuready.cluster.address import parse_whole_number
+
+    name = next((name for name in names if environ.get(name)), None)
+    return default if name is None else call_or_refuse(parse_whole_number, environ[name], name)
 
 
 def _ranks_per_node(requested: str | None, facts: Facts, engine: str, environ: Mapping[str, str]) -> int:
@@ -145,7 +153,7 @@ def _parse_seconds_flag(
     if text is None:
         return default
     try:
-        value = float(text)
+        value = float(text) if str(text).isascii() and "_" not in str(text) else -1.0
     except ValueError:
         value = -1.0
     if not least <= value < 1e9:
