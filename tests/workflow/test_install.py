@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.apply.install_steps import note_cpu_purpose
+from gpuready.apply.install_steps import note_purpose
 from gpuready.model import Fact, Facts
 from gpuready.model.plan import Plan
 from gpuready.probe.packages import probe_packages
@@ -70,7 +70,7 @@ def test_a_check_of_a_cpu_environment_agrees_with_its_install(tmp_path):
     """What the installer writes into pyvenv.cfg is a fact of the environment, here and in a recording; a GPU in the machine ends it."""
     (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
     assert describe_environment(LiveHost(), str(tmp_path), f"{tmp_path}/bin/python", "test").made_for == ""
-    note_cpu_purpose(str(tmp_path))
+    note_purpose(str(tmp_path), Plan("demo", "1", "plan", torch="2.13.0+cpu"), "")
     target = describe_environment(LiveHost(), str(tmp_path), f"{tmp_path}/bin/python", "test")
     probed = {fact.key: fact for fact in probe_packages(LiveHost(), target)}
     facts = Facts((probed["python.made_for"], Fact("gpu.count", 0, "test")))

@@ -196,9 +196,9 @@ class Installer:
         self._refuse_overreach(generation)
         for step in others:
             self._run_step(step)
+        self._refuse_foreign_code(generation)
         install_steps.write_generation_hook(generation.path)
-        if install_steps.is_for_cpu(self.plan):
-            install_steps.note_cpu_purpose(generation.path)
+        install_steps.note_purpose(generation.path, self.plan, self.inputs.foreign)
         self.show_progress("looking over every file")
         known, faults = audit.describe_generation(generation.path, self.lease.renew_if_due)
         return known, [*faults, *self._compare_with_lock(generation)]
@@ -208,6 +208,17 @@ class Installer:
         faults = wheel_contents.find_overreach(generation.path)
         if faults:
             raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
+
+    def _refuse_foreign_code(self, generation: EnvironmentGeneration) -> None:
+        """Refuse what was built here for this machine, where the environment is for another architecture."""
+        built = (
+            wheel_contents.list_other_architecture(generation.path, self.inputs.foreign) if self.inputs.foreign else []
+        )
+        if built:
+            raise InstallFailed(
+                f"{', '.join(built)} has no wheel for {self.inputs.foreign}, and what is built here is for this machine: "
+                f"install it on a machine with {self.inputs.foreign}"
+            )
 
     def _compare_with_lock(self, generation: EnvironmentGeneration) -> list[InstallFault]:
         rebuilt = {kernel.package for kernel in install_steps.kernels_to_build(self.plan)}
@@ -258,6 +269,11 @@ class Installer:
 
     def _check_imports(self, generation: EnvironmentGeneration) -> None:
         """An intact wheel may still be broken: only importing it shows that."""
+        if self.inputs.foreign:
+            self.notes.append(
+                f"not imported: it is for {self.inputs.foreign}; there bin/python must lead to a Python of the same version"
+            )
+            return
         locked = {row.name for row in self.plan.lock}
         own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
         modules = [module for name in own for module in audit.list_import_names(generation.path, name)]

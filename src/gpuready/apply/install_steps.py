@@ -19,8 +19,8 @@ LOCK_FILE = "requirements.lock"
 FOREIGN_LOCK = "resolved by another tool"
 """``Plan.resolved`` for a lock that is a requirements list made by another tool."""
 
-MADE_FOR_KEY = "gpuready-made-for"
-"""The key of pyvenv.cfg that says what an environment was made for, where that is the CPU."""
+MADE_FOR_KEY, MACHINE_KEY = "gpuready-made-for", "gpuready-machine"
+"""The keys of pyvenv.cfg that say what an environment was made for: the CPU, another architecture."""
 
 SMOKE_DEADLINE = 300.0
 _HOOK_MODULE = "_gpuready_generation"
@@ -39,6 +39,7 @@ class InstallInputs(Record):
     source: str = ""  # the checkout of a framework that is on no index
     source_hash: str = ""
     source_parts: tuple[str, ...] = ()  # packages inside the checkout that its requirements name
+    foreign: str = ""  # the architecture it is for, where this machine has another and can start nothing of it
 
 
 def plan_identity(plan: Plan, source_hash: str = "") -> str:
@@ -77,6 +78,18 @@ def _replaces_wheel(kernel: KernelPlan) -> bool:
     return any("--reinstall-package" in step.run for step in kernel.steps)
 
 
+def foreign_architecture(plan: Plan, machine: str) -> str:
+    """Return the architecture of a plan where this machine has another; ValueError for another system than Linux."""
+    target, _, system = plan.platform.partition("-")
+    if target not in ("x86_64", "aarch64") or not machine or target == machine:
+        return ""
+    if "manylinux" not in system:
+        raise ValueError(
+            f"the plan is for {target} and this machine is {machine}: install it there, or plan a --bundle"
+        )
+    return target
+
+
 def list_install_steps(plan: Plan, generation: str, inputs: InstallInputs) -> list[FixStep]:
     """List the commands to run, in order."""
     python = f"{generation}/bin/python"
@@ -93,7 +106,7 @@ def list_install_steps(plan: Plan, generation: str, inputs: InstallInputs) -> li
         parts = [f" and its {part.removeprefix(inputs.source).strip('/')}" for part in inputs.source_parts]
         steps.append(FixStep(f"install the checkout {inputs.source}{''.join(parts)}", words, "safe"))
     for kernel in kernels_to_build(plan):
-        steps += [_kernel_step(step, python, inputs) for step in kernel.steps if step.run]
+        steps += [_kernel_step(step, python, inputs, plan.platform) for step in kernel.steps if step.run]
     return steps
 
 
@@ -120,11 +133,12 @@ def _install_command(plan: Plan, generation: str, python: str, inputs: InstallIn
     return (*words, "-r", f"{generation}/{LOCK_FILE}")
 
 
-def _kernel_step(step: FixStep, python: str, inputs: InstallInputs) -> FixStep:
+def _kernel_step(step: FixStep, python: str, inputs: InstallInputs, platform: str) -> FixStep:
     """Adapt a step to our uv and the new environment. It must not install another torch."""
     variables, words = split_env_command(step.run)
     at = words.index("install") + 1 if "install" in words else len(words)
     alone = ["--no-deps"] if "--no-build-isolation" in words or any("://" in word for word in words) else []
+    alone += ["--python-platform", platform] if inputs.foreign else []
     assignments = [f"{name}={value}" for name, value in variables.items()]
     env = ["env", *assignments] if assignments else []
     return step.replace(run=(*env, inputs.uv, *words[1:at], "--python", python, *alone, *words[at:]))
@@ -175,11 +189,14 @@ def is_for_cpu(plan: Plan) -> bool:
     return bool(plan.torch) and not plan.cuda and "+rocm" not in plan.torch
 
 
-def note_cpu_purpose(generation: str) -> None:
-    """Say in pyvenv.cfg that the environment was made for the CPU, so that a check of it asks for no GPU."""
+def note_purpose(generation: str, plan: Plan, foreign: str) -> None:
+    """Say in pyvenv.cfg what the environment was made for: a check of one for the CPU asks for no GPU."""
+    lines = [f"{MADE_FOR_KEY} = cpu\n"] if is_for_cpu(plan) else []
+    lines += [f"{MACHINE_KEY} = {foreign}\n"] if foreign else []
     path = f"{generation}/pyvenv.cfg"
     text = (file_contents.read_text_file(path) or "").rstrip("\n")
-    durable_files.replace_file(path, f"{text}\n{MADE_FOR_KEY} = cpu\n")
+    if lines:
+        durable_files.replace_file(path, f"{text}\n{''.join(lines)}")
 
 
 def write_generation_hook(generation: str) -> None:

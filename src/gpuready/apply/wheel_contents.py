@@ -41,6 +41,18 @@ def find_overreach(root: str) -> list[InstallFault]:
     return faults
 
 
+def list_other_architecture(root: str, machine: str) -> list[str]:
+    """Return the packages whose wheel is for no machine of this architecture, by its tags: ``Tag: cp312-cp312-linux_x86_64``."""
+    found = []
+    for site in list_site_folders(root):
+        for name in file_contents.list_names_or_empty(f"{root}/{site}"):
+            text = file_contents.read_text_file(f"{root}/{site}/{name}/WHEEL") if name.endswith(".dist-info") else None
+            tags = [line.rpartition("-")[2] for line in (text or "").splitlines() if line.startswith("Tag: ")]
+            if tags and not any(tag == "any" or tag.endswith(machine) for tag in tags):
+                found.append(name.partition("-")[0].replace("_", "-"))
+    return sorted(found)
+
+
 def _is_environment_file(path: str) -> bool:
     folder, _, name = path.rpartition("/")
     if folder == "bin":

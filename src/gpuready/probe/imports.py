@@ -32,6 +32,8 @@ def probe_imports(host: HostAccess, target: TargetEnvironment, frameworks: Seque
     source = ", ".join(target.site) or target.prefix
     if not target.site or not target.version:
         return absent_facts(KEYS, source)
+    if target.machine and target.machine != read_if_present(host.get_uname, default={}).get("machine", ""):
+        return []  # an environment for another architecture: its libraries load there
     try:
         answer = host.survey_imports(_survey_request(host, target, frameworks))
     except AccessError as error:

@@ -30,7 +30,7 @@ LAUNCHERS = ("mise", "rtx", "rye")
 
 MAX_SCRIPT_BYTES = 4096
 
-MADE_FOR_KEY = "gpuready-made-for"
+MADE_FOR_KEY, MACHINE_KEY = "gpuready-made-for", "gpuready-machine"
 """The key of pyvenv.cfg that says what an environment was made for, where that is the CPU."""
 
 
@@ -42,8 +42,8 @@ class TargetEnvironment(Record):
     """One Python environment. ``gap`` says why its version is unknown, or why there is no environment.
 
     ``source`` is where it was found; ``chosen_by`` says the same in words for people. ``made_for`` is what the installer
-    noted in pyvenv.cfg. ``site`` begins with ``python_path``, the folders of PYTHONPATH. ``base`` is the prefix of the Python
-    that a virtual environment was made from.
+    noted in pyvenv.cfg, ``machine`` the architecture that it noted, where it installed for another one. ``site`` begins with
+    ``python_path``, the folders of PYTHONPATH. ``base`` is the prefix of the Python that a virtual environment was made from.
     """
 
     prefix: str
@@ -58,6 +58,7 @@ class TargetEnvironment(Record):
     made_for: str = ""
     python_path: tuple[str, ...] = ()
     base: str = ""
+    machine: str = ""
 
 
 def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
@@ -196,6 +197,7 @@ def describe_environment(
         where,
         gap,
         made_for=made_for,
+        machine=settings.get(MACHINE_KEY, ""),
         python_path=python_path,
         base=base,
     )

@@ -182,6 +182,11 @@ class InstallOrder:
         if kernel not in install_steps.kernels_to_build(self.plan):
             return True
         manual_step = install_steps.pending_manual_step(kernel)
+        foreign = call_or_refuse(
+            install_steps.foreign_architecture, self.plan, self.host.get_uname().get("machine", "")
+        )
+        if foreign and kernel.how == "build":
+            manual_step = f"go to a machine with {foreign}"
         if self._is_required(kernel.package):
             if manual_step:
                 raise Refused(
@@ -215,23 +220,24 @@ class InstallOrder:
 
     def _make_ingredients(self) -> InstallInputs:
         from gpuready.apply import source_checkout, source_requirements, uv
-        from gpuready.apply.install_steps import InstallInputs
+        from gpuready.apply.install_steps import InstallInputs, foreign_architecture
 
         path = call_or_refuse(uv.find_uv, self.host)
         call_or_refuse(uv.check_uv_version, self.host, path)
-        self._check_architecture()
+        foreign = call_or_refuse(foreign_architecture, self.plan, self.host.get_uname().get("machine", ""))
         linked = (self.host.get_env_var("UV_LINK_MODE") or "").lower() == "symlink"
         return InstallInputs(
             path,
             self._find_interpreter(path),
             self.home.path.rpartition("/")[2] or "gpuready",
             _index_urls(self.plan),
-            self.on is not None,
+            self.on is not None or bool(foreign),
             linked,
             self.allow_build,
             self.source,
             source_checkout.hash_checkout(self.source) if self.source else "",
             call_or_refuse(source_requirements.list_local_packages, self.host, self.source, self._load_plan_contract()),
+            foreign,
         )
 
     def _find_interpreter(self, uv: str) -> str:
@@ -252,12 +258,6 @@ class InstallOrder:
 
     def _is_offline(self) -> bool:
         return bool(self.uv_settings.env.get("UV_OFFLINE") or self.host.get_env_var("UV_OFFLINE"))
-
-    def _check_architecture(self) -> None:
-        target = self.plan.platform.partition("-")[0]
-        here = self.host.get_uname().get("machine", "")
-        if target in ("x86_64", "aarch64") and here and target != here:
-            raise Refused(f"the plan is for {target} and this machine is {here}: install it there, or plan a --bundle")
 
     def _check_disk_space(self) -> dict[str, Any]:
         from gpuready.apply import disk_space

@@ -1,0 +1,57 @@
+"""Installing for a machine of another architecture: whole, and not imported here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+
+import pytest
+
+from gpuready.apply.bundle import format_lock_file
+from gpuready.apply.wheel_contents import list_other_architecture
+from gpuready.model.plan import LockedPackage, Plan
+from gpuready.probe.imports import probe_imports
+from gpuready.probe.target_environment import describe_environment
+from gpuready.system import LiveHost
+from tests.apply.wheels import wheel
+
+OTHER = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+
+
+def other_lock(bench, tag: str, system: str = "manylinux_2_28") -> list[str]:
+    """The command that installs a plan for another architecture from one wheel of this tag."""
+    path = wheel(bench.wheels, "gamma", "1.0", tag=tag)
+    row = LockedPackage("gamma", "1.0", hashes=("sha256:" + hashlib.sha256(path.read_bytes()).hexdigest(),))
+    python = f"3.{sys.version_info.minor}"
+    planned = Plan(
+        "gamma", "1.0", "plan", python=python, platform=f"{OTHER}-{system}", lock=(row,), resolved="resolved"
+    )
+    file = bench.folder / "other.lock"
+    file.write_text(format_lock_file(planned))
+    return ["install", "--lock", str(file), "--find-links", str(bench.wheels), "--python", sys.executable]
+
+
+@pytest.mark.parametrize("tag", [f"py3-none-manylinux_2_28_{OTHER}", "py3-none-any"])
+def test_a_plan_for_another_architecture_is_installed_and_not_imported(bench, tag):
+    ran = bench.run(*other_lock(bench, tag), "-e", str(bench.home), "--json")
+    assert ran.code == 0, ran.out + ran.err
+    assert [note for note in json.loads(ran.out)["notes"] if note.startswith(f"not imported: it is for {OTHER}")]
+    assert f"gpuready-machine = {OTHER}" in (bench.home / "current" / "pyvenv.cfg").read_text()
+    target = describe_environment(LiveHost(), str(bench.home), f"{bench.home}/bin/python", "test")
+    assert target.machine == OTHER and probe_imports(LiveHost(), target) == []
+
+
+def test_a_plan_for_another_system_is_refused(bench):
+    ran = bench.run(*other_lock(bench, "py3-none-any", "apple-darwin"), "-e", str(bench.home))
+    assert ran.code == 2 and "install it there" in ran.err and not bench.home.exists()
+
+
+def test_what_was_built_for_this_architecture_is_told_from_what_is_for_another(tmp_path):
+    site = tmp_path / "lib/python3.11/site-packages"
+    for name, tag in (("here", f"linux_{platform.machine()}"), ("there", f"linux_{OTHER}"), ("any_one", "any")):
+        (site / f"{name}-1.0.dist-info").mkdir(parents=True)
+        (site / f"{name}-1.0.dist-info" / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: cp311-cp311-{tag}\n")
+    assert list_other_architecture(str(tmp_path), OTHER) == ["here"]
+    assert list_other_architecture(str(tmp_path), platform.machine()) == ["there"]
