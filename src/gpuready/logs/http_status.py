@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 NEAR, MAX_ADDRESSES = 3, 400
 """Lines between the status and the address, and number of lines with an address that are looked at."""
 
-_HUB = LazyRegex(r"(?i)\b(?:huggingface\.co|hf-mirror\.com|hf\.co|modelscope\.cn|cdn-lfs[\w.-]{0,40}\.hf\.co)\b")
+_HUB = LazyRegex(
+    r"(?i)\b(?:huggingface\.co|hf-mirror\.com|hf\.co|modelscope\.cn|cdn-lfs[\w.-]{0,40}\.hf\.co)\b|https?://[\w.-]{4,60}/[\w./-]{3,120}/resolve/"
+)
+"""Addresses of hubs; those of mirrors have the same paths."""
 _STATUS = LazyRegex(
     r"(?i)\b(?:status(?:[ _]?(?:code|text))?|https?(?: error| status| response)?(?: code)?|http/\d(?:\.\d)?|response(?: code)?"
-    r"|returned error|error(?: code)?|server returned|code|client error|server error)[\"']?[:=(\[ ]{1,3}[\"'(]?(401|403|404|429|50[0234])\b"
-    r"|(?<![\w./:-])(401 unauthorized|403 forbidden|404 not found|429 too many requests|50[0234] (?:bad|service|gateway|internal)\b)"
+    r"|returned error|error(?: code)?|server returned|code|client error|server error)[\"']?[:=(\[ ]{1,3}[\"'(]?(401|403|404|416|429|50[0234])\b"
+    r"|(?<![\w./:-])(401 unauthorized|403 forbidden|404 not found|416 range|429 too many requests|50[0234] (?:bad|service|gateway|internal)\b)"
 )
 _CALM = ("HTTP Request: ", '"HEAD ', '"GET ', 'HTTP/1.1"', 'HTTP/2"')
 """How clients log every request: a status there is often expected."""
@@ -51,4 +54,4 @@ def find_hub_refusals(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
 
 
 def _may_be_hub(text: str) -> bool:
-    return "hugging" in text or "hf" in text or "modelscope" in text
+    return "hugging" in text or "hf" in text or "modelscope" in text or "/resolve/" in text

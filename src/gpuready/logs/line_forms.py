@@ -40,8 +40,13 @@ _BOLD = LazyRegex(r"(?<![\w*])\*\*([a-z]\w{1,40})\*\*(?![\w*])")
 _BOLD_WORDS = LazyRegex(r"(?<![\w*])\*\*([A-Za-z][\w' -]{1,80})\*\*(?![\w*])")
 
 
+_CURLY = str.maketrans("‘’“”", "''\"\"")
+
+
 def _undo_quotes(text: str) -> str:
-    """``File \\"x.py\\", line 3`` from a string that was quoted."""
+    """``File \\"x.py\\", line 3`` from a string that was quoted, and the curly quotes of compilers and of web pages."""
+    if not text.isascii():
+        text = text.translate(_CURLY)
     return text.replace('\\"', '"') if 'File \\"' in text else text
 
 

@@ -32,6 +32,8 @@ _FORMS = (
     ("error: ", LazyRegex(r"\s{0,6}error: ((?:subprocess-exited-with-error|[Ff]ailed |externally-managed|Distribution|Request|No solution|Package |Could not|Querying|Command).{0,400})"), "installer::error"),
     ("error: ", LazyRegex(r"\s{0,6}ERROR: ((?:Could not|No matching|Cannot|Failed|ResolutionImpossible|Command|pip's|Ignored|THESE|Package|Exception|Operation|Invalid|Unexpected).{0,400})"), "installer::error"),
     ("error: ", LazyRegex(r"\s{0,6}((?:Unsatisfiable|Packages?NotFound|Conda\w{0,30}|Resolve\w{0,30}|LibMamba\w{0,30})Error: .{0,400})"), "installer::error"),
+    # Error: All model downloads failed (anyhow, eyre, click, node)
+    ("error: ", LazyRegex(r"Error: (?!Process completed|Command failed)(.{8,400})"), "program::error"),
     ("error executing job", LazyRegex(r"(Error executing job with overrides.{0,200})"), "hydra::error"),
 )  # fmt: skip
 """What a line must contain in lower case, its form, and the type; the form's group is the message or, without a type, the type."""
@@ -54,6 +56,10 @@ _TREE_MARKS = (
 """Beginnings of lines that continue such an error: uv, cargo, pip, C++."""
 
 
+_NUMBERED = LazyRegex(r"\s{2,8}\d{1,2}: \S")
+"""A link of a chain of causes: ``   1: Connection reset by peer (os error 54)``."""
+
+
 def parse_native_error(text: str) -> tuple[str, str] | None:
     """Type and message of an error of these forms."""
     low = text[:600].lower()
@@ -72,4 +78,4 @@ _OTHER_KEYS = ("terminat", "panicked at", "assertion", "check failed", "build st
 def continues_native_error(text: str) -> bool:
     """Whether a line is a branch of such an error's tree, or the text of one."""
     rest = text.strip().lstrip("│ ")
-    return rest.startswith(_TREE_MARKS) or text.lstrip().startswith("│")
+    return rest.startswith(_TREE_MARKS) or text.lstrip().startswith("│") or bool(_NUMBERED.match(text))
