@@ -19,6 +19,7 @@ from gpuready.fit import H200, FitJob
 from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.model.fit_time import TimePrediction
+from gpuready.workflow.fit_time import read_bench_record
 
 PRECISIONS = {"bf16": "bf16", "amp": "amp-bf16", "fp32": "fp32"}
 OPTIMIZERS = {"adamw": "adamw", "fused": "adamw_fused", "sgd": "sgd"}
@@ -46,12 +47,16 @@ def read_measured(path: str, bench: str | None) -> tuple[list[dict[str, Any]], d
     text = Path(path).read_text()
     if path.endswith(".jsonl"):
         cases = [json.loads(line) for line in text.splitlines()]
-        rows = json.loads(Path(bench).read_text())["measures"] if bench else []
-        measures = {row["name"]: row["value"] for row in rows if row.get("value")}
+        measures = read_record(bench) if bench else {}
     else:
         whole = json.loads(text)
         cases, measures = whole["cases"], whole["bench"]
     return [case for case in cases if case.get("status") == "ok"], measures
+
+
+def read_record(path: str) -> dict[str, float]:
+    """Return the measures of a record of `gpuready bench`."""
+    return read_bench_record(path)[0]
 
 
 def thumb_seconds(case: dict[str, Any]) -> float:

@@ -13,6 +13,7 @@ from gpuready.commands.fit import FIT, fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
+from gpuready.fit.time.host_pace import count_all_layers, default_pace
 from gpuready.fit.time.prediction import predict_time
 from gpuready.model.fit_time import format_time_span
 
@@ -52,7 +53,7 @@ def test_more_work_takes_longer_and_a_large_batch_is_more_efficient():
 def test_a_tiny_step_waits_for_the_host_and_a_slow_host_makes_it_longer():
     tiny = {"micro_batch": 1, "seq": 32}
     assert step(**tiny).bound_by == "launches"
-    slow = predict_time(FitJob(model=LLAMA, **tiny), H200, SPEED.replace(launch=2 * SPEED.launch))
+    slow = predict_time(FitJob(model=LLAMA, **tiny), H200, SPEED.replace(pace=default_pace(2 * SPEED.pace.launch)))
     assert slow.step_seconds == pytest.approx(2 * step(**tiny).step_seconds, rel=0.2)
     assert step(micro_batch=8).bound_by == "matmul"
 
@@ -75,6 +76,49 @@ def test_generation_has_a_first_and_later_tokens():
     found = predict_time(FitJob(model=LLAMA, task="generate", new_tokens=64, micro_batch=4), H200, SPEED)
     assert found.step_seconds is None and 0 < found.decode_seconds < 1 and found.prefill_seconds > 0
     assert found.tokens_per_second == pytest.approx(4 / found.decode_seconds)
+
+
+EAGER = {"forward": 4e-4, "backward": 6e-4, "decode": 3e-4, "call": 1e-3, "token": 2e-3}
+
+
+def test_a_record_with_the_hosts_pace_decides_steps_and_tokens_that_wait_for_the_host():
+    record = {**MEASURES, **{f"eager-{name}": value for name, value in EAGER.items()}}
+    fast = calibrate_speed(SHEET, record)
+    assert fast.pace.measured and fast.pace.decode == 3e-4 and not SPEED.pace.measured
+    answer = FitJob(model=LLAMA, task="generate", new_tokens=8)
+    layers = LLAMA["num_hidden_layers"]
+    token = predict_time(answer, H200, fast).decode_seconds
+    assert (
+        token == pytest.approx(2e-3 + layers * 3e-4, rel=0.15)
+        and token < predict_time(answer, H200, SPEED).decode_seconds / 1.5
+    )
+    tiny = predict_time(FitJob(model=LLAMA, seq=32), H200, fast)
+    assert tiny.parts["forward"] == pytest.approx(1e-3 + layers * 4e-4, rel=0.15)
+    assert tiny.parts["backward"] == pytest.approx(layers * 6e-4, rel=0.25)
+    large = FitJob(model=LLAMA, micro_batch=8)
+    assert predict_time(large, H200, fast).step_seconds == pytest.approx(
+        predict_time(large, H200, SPEED).step_seconds, rel=0.02
+    )
+
+
+def test_a_record_that_lacks_one_pace_is_not_mixed_with_another_host():
+    half = {**MEASURES, "eager-forward": 4e-4, "eager-backward": 6e-4}
+    assert calibrate_speed(SHEET, half).pace == SPEED.pace
+
+
+def test_a_checkpointed_backward_pass_runs_the_forward_pass_of_the_host_again():
+    pace = default_pace()
+    plain, again = pace.pass_seconds("bwd", 1000, 12), pace.pass_seconds("bwd", 1500, 12, 500)
+    assert plain < again and again - plain > 0.8 * (pace.pass_seconds("fwd", 500, 12) - pace.call)
+
+
+def test_the_layers_of_configs_inside_of_a_config_count():
+    nested = {
+        "text_config": {"num_hidden_layers": 30},
+        "vision_config": {"depth": 2},
+        "quantization_config": {"bits": 4},
+    }
+    assert (count_all_layers(nested), count_all_layers({"n_layer": 12}), count_all_layers({})) == (32, 12, 1)
 
 
 def test_without_a_record_the_range_is_wider():

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 IMPOSSIBLE_RATIO = 1.1
 """A rate above this multiple of the catalog figure cannot be real."""
 
-BANDLESS_GROUPS = ("launch", "held")
-"""Groups that need no band: launches depend on the host, and sustained rates repeat what the bursts show."""
+BANDLESS_GROUPS = ("launch", "eager", "held")
+"""Groups that need no band: launches and eager mode depend on the host, and sustained rates repeat what the bursts show."""
 
 FAILED_OUTCOMES = ("failed", "crashed", "hung")
 

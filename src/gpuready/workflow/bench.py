@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from gpuready.prove.bench import BenchOutcome, BenchTask
 
 BENCH_RULES = ("GPU021", "GPU022")
-INDEPENDENT_GROUPS = ("compute", "memory", "held", "launch")
+INDEPENDENT_GROUPS = ("compute", "memory", "held", "launch", "eager")
 """Groups in which GPUs do not disturb each other: several GPUs are measured at once."""
 
 MULTI_GPU_GROUPS = ("peers", "collective")
-"""Groups that need several GPUs; left out of a quick run, as is the group that takes seconds."""
+"""Groups that need several GPUs; left out of a quick run, as are the groups that take seconds."""
+
+SLOW_GROUPS = ("held", "eager")
 
 COLLECTIVE_SIZES = (1 << 20, 16 << 20, 256 << 20)
 MAX_REPEAT = 20
@@ -82,7 +84,7 @@ def choose_measures(only: str | None, quick: bool) -> list[MeasureSpec]:
     """Return the requested measures: by name, by prefix, or by group."""
     all_kinds = bands.list_measures()
     if only is None:
-        return [kind for kind in all_kinds if not (quick and kind.group in (*MULTI_GPU_GROUPS, "held"))]
+        return [kind for kind in all_kinds if not (quick and kind.group in (*MULTI_GPU_GROUPS, *SLOW_GROUPS))]
     chosen_kinds: list[MeasureSpec] = []
     for word in [w.strip().lower() for w in only.split(",") if w.strip()]:
         matches = [k for k in all_kinds if k.name == word] or [

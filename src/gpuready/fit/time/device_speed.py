@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from gpuready.fit.time.host_pace import HostPace, calibrate_pace, default_pace
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-LAUNCH_SECONDS = 8.6e-6  # of a kernel, on the host of the H200 that was measured
 # Shares of the data sheet that kernels reach without a bench record: measured on an H200, on others an estimate.
 PEAK_SHARE, LASTING_SHARE, FP32_SHARE, MEMORY_SHARE = 0.83, 0.72, 0.78, 0.89
 VALUES_PER_CYCLE = 1.61  # of one multiprocessor, by a kernel that handles one value at a time
@@ -31,7 +31,7 @@ class DeviceSpeed(Record):
     memory: float  # bytes
     elements: float  # values of a kernel that handles one value at a time
     cache: int = 50 << 20  # bytes of the L2 cache
-    launch: float = LAUNCH_SECONDS  # seconds of the host per kernel launch
+    pace: HostPace = field(default_factory=default_pace)
     link: float = 337e9  # bytes to other GPUs of the node, one direction
     peak: float = 989.4e12  # dense 16-bit FLOP/s of the data sheet
     measured: bool = False  # by a bench record
@@ -77,7 +77,7 @@ def calibrate_speed(speed: DeviceSpeed, measures: Mapping[str, float]) -> Device
         lasting_16bit=min(lasting, narrow),
         matmul_32bit=measures.get("matmul-fp32") or speed.matmul_32bit,
         memory=measures.get("memory-copy") or speed.memory,
-        launch=measures.get("kernel-launch") or speed.launch,
+        pace=calibrate_pace(measures, measures.get("kernel-launch") or speed.pace.launch),
         host_to_device=measures.get("host-to-device") or speed.host_to_device,
         measured=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.search.prediction import cached_job_tape
 from gpuready.fit.time.collectives import exposed_communication
+from gpuready.fit.time.host_pace import count_all_layers
 from gpuready.fit.time.step_time import GAP, split_phases, time_phases, training_phases
 from gpuready.model.fit_time import TimePrediction
 
@@ -23,22 +24,22 @@ LAUNCH_BOUND, COMMUNICATION_BOUND = 0.25, 0.3  # shares of a step from which the
 PHASE_PARTS = {"fwd": "forward", "bwd": "backward", "clip": "clipping", "opt": "optimizer", "ref": "reference model"}
 
 
-def predict_time(job: FitJob, card: GpuCard, speed: DeviceSpeed) -> TimePrediction:
-    """Predict the time of a job on a card that reaches these rates."""
+def predict_time(job: FitJob, card: GpuCard, speed: DeviceSpeed, tape: Tape | None = None) -> TimePrediction:
+    """Predict the time of a job on a card that reaches these rates; ``tape`` is that of a trace."""
     job = job.validate_fields()
-    tape = cached_job_tape(job, card)
+    tape = cached_job_tape(job, card) if tape is None else tape
     return _predict_generation(job, tape, speed) if job.task == "generate" else _predict_training(job, tape, speed)
 
 
 def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     phases = training_phases(tape, job)
-    timed = time_phases(phases, speed)
+    layers = count_all_layers(job.model)
+    timed = time_phases(phases, speed, layers, job.checkpointing != "none")
     spent: dict[str, float] = {}
     for (name, _), phase in zip(phases, timed, strict=True):
         spent[name] = spent.get(name, 0.0) + phase.seconds
     weights = sum(size for size, kind in _born_sizes(tape, ("parameters", "adapters", "gathered weights")))
     trained = _gradient_bytes(phases)
-    layers = _count_layers(job)
     waits = exposed_communication(job, weights or trained, trained, layers, spent, speed)
     offload = _offload_seconds(job, trained, speed)
     computed = sum(spent.values())
@@ -66,8 +67,8 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
 
 def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     recorded = split_phases(tape)
-    layers = _count_layers(job)
-    prefill = time_phases([("prefill", recorded.get("first token", recorded["prefill"]))], speed, layers)[0]
+    layers = count_all_layers(job.model)
+    prefill = time_phases([("decode", recorded.get("first token", recorded["prefill"]))], speed, layers)[0]
     tokens = [kernels for mark, kernels in recorded.items() if mark.startswith("token")]
     steps = [time_phases([("decode", kernels)], speed, layers)[0] for kernels in tokens] or [prefill]
     decode = (steps[0].seconds + steps[-1].seconds) / 2  # its length grows evenly from the first to the last
@@ -81,10 +82,6 @@ def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePred
         range=_range(decode, idle, 0.0, speed),
         parts={"first token": prefill.seconds, "later tokens": decode * max(0, job.new_tokens - 1)},
     )
-
-
-def _count_layers(job: FitJob) -> int:
-    return int(job.model.get("num_hidden_layers") or job.model.get("n_layer") or 1)
 
 
 def _range(seconds: float, idle: float, waits: float, speed: DeviceSpeed) -> tuple[float, float]:

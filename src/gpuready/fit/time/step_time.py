@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from gpuready.fit.time.device_speed import DeviceSpeed
     from gpuready.fit.time.kernel_time import Kernel
 
-# Time of the host per kernel as a multiple of a bare launch: Python modules and the dispatcher forward, the autograd
-# engine's thread backward, per parameter in the optimizer.
-HOST_LAUNCHES = {"fwd": 3.8, "ref": 3.2, "bwd": 2.7}
-GENERATE_LAUNCHES, GENERATE_LAYER = (
-    1.1,
-    70.0,
-)  # of a kernel and of a layer: without a graph, Python's part is the larger
-HOST_PER_TENSOR = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
 GAP = 2.0e-6  # seconds between two kernels of one stream
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
 PART_NAMES = {
@@ -53,19 +45,19 @@ def split_phases(tape: Tape) -> dict[str, list[Kernel]]:
 
 
 def time_phases(
-    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, generated_layers: int = 0
+    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, layers: int, checkpointing: bool = False
 ) -> list[PhaseTime]:
     """Run phases one after the other through two queues: the host launches, the GPU computes."""
     phases = list(phases)
+    forward = next((len(kernels) for name, kernels in phases if name == "fwd"), 0) if checkpointing else 0
     slowdown = _power_slowdown([kernels for _, kernels in phases], speed)
     timed_kernels: dict[int, _KernelTimes] = {}  # by the list of kernels: micro-steps share one
     host = device = 0.0
     timed: list[PhaseTime] = []
     for name, kernels in phases:
         begun, launched = max(host, device), host
-        pace = HOST_LAUNCHES.get(name, 3.2) * speed.launch
-        if generated_layers:
-            pace = (GENERATE_LAUNCHES + GENERATE_LAYER * generated_layers / len(kernels)) * speed.launch
+        again = forward if name == "bwd" else 0
+        pace = speed.pace.pass_seconds(name, len(kernels), layers, again) / len(kernels)
         if id(kernels) not in timed_kernels:
             timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
         found = timed_kernels[id(kernels)]
@@ -104,7 +96,7 @@ def _is_hot(kernel: Kernel) -> bool:
 
 
 def _optimizer_host(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return HOST_PER_TENSOR.get(str(kernel[1]), 2.0) * int(kernel[4]) * speed.launch
+    return speed.pace.tensor_seconds(str(kernel[1])) * int(kernel[4])
 
 
 def _power_slowdown(phases: list[list[Kernel]], speed: DeviceSpeed) -> float:

@@ -12,6 +12,7 @@ import os
 import statistics
 import time
 
+import bench_eager
 import bench_host
 import bench_moves
 import proof
@@ -31,7 +32,7 @@ class MachineBench:
         self.quick = bool(self.options.get("quick"))
         self.pace = QUICK_PACE if self.quick else FULL_PACE
         self.pace = dict(self.pace, **self.options.get("pace", {}))
-        self.rows, self.store = [], None
+        self.rows, self.store, self.eager = [], None, {}
         p.record["measures"] = self.rows
 
     def run_sweeps(self):
@@ -100,7 +101,7 @@ class MachineBench:
 
     def _measure_again(self, row, once):
         middle, best = once(self.pace["pass"])
-        slow = row["name"].startswith("kernel")
+        slow = row["name"].startswith(("kernel", "eager"))
         row["passes"].append(middle)
         row["best"] = (min if slow and row["best"] else max)(row["best"], best)
         row["at"] = getattr(once, "at", "") or row["at"]
@@ -122,6 +123,8 @@ class MachineBench:
             return self._prepare_matmul(torch, place, name.partition("-")[2], row)
         if name in ("memory-copy", "cpu-memory"):
             return bench_moves.memory_copy_measure(torch, place, self.quick)
+        if name in bench_eager.EAGER_MEASURES:
+            return self._prepare_eager(torch, place, name)
         if name in ("host-to-device", "device-to-host"):
             return bench_moves.transfer_measure(torch, place, self.quick, name == "host-to-device")
         ways = {
@@ -143,6 +146,11 @@ class MachineBench:
         size = size or (128 if self.quick else 1024) * bench_host.MIB
         self.store = self.store or bench_host.BenchFile(folders[0], size)
         return bench_host.disk_measure(self.store, folders[0], name == "disk-read")
+
+    def _prepare_eager(self, torch, place, name):
+        if place not in self.eager:
+            self.eager[place] = bench_eager.EagerBench(torch, place)
+        return bench_eager.eager_measure(self.eager[place], name)
 
     def _prepare_matmul(self, torch, place, precision, row):
         multiply = MatmulBench(torch, place, precision)

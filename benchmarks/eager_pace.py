@@ -1,0 +1,130 @@
+"""The host's time for a layer in eager mode, by architecture: what the constants of fit/time/host_pace.py come from.
+
+    python benchmarks/eager_pace.py -o FILE [--device cuda] [--seconds 0.4] [--peft FOLDER]
+
+Runs in an interpreter with torch and transformers. Each architecture has a process of its own, in which it and the Llama of
+`gpuready bench` run in turn: their ratio does not depend on which cores the process got, or on what disturbs them. ``--peft FOLDER`` adds LoRA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src/gpuready/prove/scripts"))
+EXPERTS = {"num_experts_per_tok": 2, "sliding_window": None}
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "gemma": ("gemma", {}),
+    "gemma2": ("gemma2", {}),
+    "gemma3": ("gemma3_text", {}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "phi": ("phi", {}),
+    "phi3": ("phi3", {}),
+    "gpt_neox": ("gpt_neox", {"num_key_value_heads": None}),
+    "gpt2": ("gpt2", {"n_embd": 256, "n_head": 4}),
+    "mixtral": ("mixtral", {"num_local_experts": 8, **EXPERTS}),
+    "qwen3_moe": ("qwen3_moe", {"moe_intermediate_size": 128, "num_experts": 16, "mlp_only_layers": [], **EXPERTS}),
+    "lora": ("llama", {}),
+}
+PASSES = ("forward", "backward", "decode")
+WARM_TURNS, FEWEST_TURNS = 2, 8
+
+
+def measure_kind(name: str, device: str, seconds: float, queue: Any) -> None:
+    try:
+        queue.put(_measure(name, device, seconds))
+    except Exception as error:
+        queue.put({"kind": name, "error": f"{type(error).__name__}: {error}"[:300]})
+
+
+def _measure(name: str, device: str, seconds: float) -> dict[str, Any]:
+    import torch
+    from bench_eager import EagerBench
+
+    place = torch.device(device)
+    kind, changes = KINDS[name]
+    changes = {key: value for key, value in changes.items() if value is not None}
+    benches = {"llama": EagerBench(torch, place), name: EagerBench(torch, place, kind, **changes)}
+    if name == "lora":
+        _add_adapters(benches[name])
+    row: dict[str, Any] = {"kind": name, "launch": [_time_launch(torch, place)]}
+    for what in PASSES:
+        row[what] = _time_side_by_side(benches, what, seconds)
+    row["launch"].append(_time_launch(torch, place))
+    return row
+
+
+def _time_side_by_side(benches: dict[str, Any], what: str, seconds: float) -> dict[str, dict[str, list[float]]]:
+    """Time both models at both depths in turn, so that what disturbs the host disturbs all four; quartiles by depth."""
+    turns: dict[tuple[str, int], list[float]] = {}
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < seconds or len(turns["llama", 1]) < WARM_TURNS + FEWEST_TURNS:
+        for label, bench in benches.items():
+            for depth, model in bench.models.items():
+                turns.setdefault((label, depth), []).append(getattr(bench, f"time_{what}")(model))
+    found: dict[str, dict[str, list[float]]] = {}
+    for (label, depth), times in turns.items():
+        found.setdefault(label, {})[str(depth)] = statistics.quantiles(times[WARM_TURNS:], n=4)
+    return found
+
+
+def _add_adapters(bench: Any) -> None:
+    import peft
+
+    for depth, model in bench.models.items():
+        told = peft.LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+        bench.models[depth] = peft.get_peft_model(model, told)
+
+
+def _time_launch(torch: Any, place: Any) -> float:
+    one = torch.zeros(1, device=place)
+    for _ in range(200):
+        one.add_(1)
+    begun = time.perf_counter()
+    for _ in range(2000):
+        one.add_(1)
+    return (time.perf_counter() - begun) / 2000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=0.4)
+    parser.add_argument("--peft")
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    if given.peft:
+        sys.path.append(given.peft)
+    import torch
+    import transformers
+
+    context = multiprocessing.get_context("fork")  # torch is imported once; CUDA is touched in the children only
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    rows: list[Any] = []
+    for name in given.only.split(",") if given.only else KINDS:
+        if name == "lora" and not given.peft:
+            continue
+        queue = context.Queue()
+        child = context.Process(target=measure_kind, args=(name, given.device, given.seconds, queue))
+        child.start()
+        try:
+            rows.append(queue.get(timeout=60))
+        except Exception:
+            rows.append({"kind": name, "error": "no answer within 60 s"})
+            child.terminate()
+        child.join(10)
+        print(name, json.dumps(rows[-1])[:600], flush=True)
+        Path(given.output).write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
