@@ -83,7 +83,8 @@ def predict_count(job: FitJob) -> int:
         ({"fusable": False, "grouped": True}, "math"),  # Falcon: one key head, spread by broadcasting
         ({"size": 192, "value_size": 128}, "cudnn"),  # DeepSeek V3
         ({"size": 192, "value_size": 128, "dropout": 0.1}, "efficient"),
-        ({"masked": True, "trains_mask": True}, "math"),  # T5: a learned bias
+        ({"masked": True, "trains_mask": True}, "efficient"),  # BEiT: cuDNN has no gradient of a learned bias
+        ({"masked": True, "trains_mask": True, "fusable": False}, "math"),  # T5: its rows are strided
         ({"masked": True, "dropout": 0.1}, "efficient"),
         ({"keys": 1}, "flash"),
         ({"size": 20}, "flash"),  # padded to whole eights

@@ -4,6 +4,7 @@ import re
 import weakref
 
 import torch
+from kernel_scratch import KernelScratch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -27,6 +28,7 @@ class AllocationRecorder(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
+        self.scratch = KernelScratch()
         self.events, self.numbers, self.by, self.names = [], {}, [], {}
         self.sum = None  # the last sum, and the position of its allocation
         self.backward, self.products = False, set()
@@ -55,21 +57,28 @@ class AllocationRecorder(TorchDispatchMode):
         self.numbers[new] = number
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
+        live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
+        out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
                 continue
             if self.add(leaf, name) and func is ADD_TENSOR_OP:
                 self.added(args[0], leaf)
-        if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
-            beside = torch.empty(args[0].shape, dtype=args[0].dtype, device="meta")
-            self.add(beside, name)
-            del beside
+        if sizes := self.scratch.sizes_after(name, args, out):
+            live_buffers += self.add_scratch(sizes, name)
+        del live_buffers
         if name in PRODUCT_MARKS and (name, self.backward) not in self.products:
             self.products.add((name, self.backward))
             self.events.append(PRODUCT_MARKS[name])
         return out
+
+    def add_scratch(self, sizes, name):
+        """Allocate a kernel's own buffers, which live as long as the returned list."""
+        made = [torch.empty(size, dtype=torch.uint8, device="meta") for size in sizes]
+        for buffer in made:
+            self.add(buffer, name)
+        return made
 
     def added(self, old, new):
         if self.backward and not torch.is_grad_enabled() and isinstance(old, torch.Tensor) and old._base is None:

@@ -1,6 +1,7 @@
 """What a GPU does and torch's meta device does not: fused attention and autocast. Runs in the target environment."""
 
 import contextlib
+import importlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -12,35 +13,32 @@ from torch.overrides import TorchFunctionMode
 functional = torch.nn.functional
 
 
-def load_attention_rules():
-    """Load gpuready.fit.tape.attention, which picks the kernel; nothing else of gpuready gets onto this path."""
-    root = Path(__file__).resolve().parents[2]
-    places = {"submodule_search_locations": [str(root)]}
-    spec = importlib.util.spec_from_file_location("gpuready", str(root / "__init__.py"), **places)
-    sys.modules["gpuready"] = made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    from gpuready.fit.tape import attention
-
-    return attention
+def load_gpuready_module(name):
+    """Load a module of gpuready's tape; nothing else of gpuready gets onto this path."""
+    if "gpuready" not in sys.modules:
+        root = Path(__file__).resolve().parents[2]
+        places = {"submodule_search_locations": [str(root)]}
+        spec = importlib.util.spec_from_file_location("gpuready", str(root / "__init__.py"), **places)
+        sys.modules["gpuready"] = made = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(made)
+    return importlib.import_module(name)
 
 
 class Attention:
     """``scaled_dot_product_attention`` as the kernel that the card would pick."""
 
     def __init__(self, capability, autocast):
-        self.capability, self.autocast, self.rules = tuple(capability), autocast, load_attention_rules()
-        self.written_out = torch.ops.aten._scaled_dot_product_attention_math
-        self.kernels, self.learned_bias = set(), False
+        self.capability, self.autocast = tuple(capability), autocast
+        self.rules = load_gpuready_module("gpuready.fit.tape.attention")
+        self.kernels = set()
 
     def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if self.autocast.active:
             q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
         kernel = self.rules.pick_attention_kernel(self.describe(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa))
         self.kernels.add(kernel)
-        self.learned_bias |= attn_mask is not None and attn_mask.requires_grad
         if kernel == "math":
-            options = {"scale": scale, "enable_gqa": enable_gqa}
-            return self.written_out(q, k, v, attn_mask, dropout_p, is_causal, **options)[0]
+            return write_scores_out(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         size = q.shape[-1]
         if size % 8 and kernel == "flash":  # torch pads heads to whole eights
             q, k, v = (functional.pad(x, (0, 8 - size % 8)) for x in (q, k, v))
@@ -67,6 +65,32 @@ class Attention:
             v.shape[-1], dropout, strides, not causal or q.shape[-2] == k.shape[-2], k.shape[-2],
             mask is not None and mask.requires_grad,
         )  # fmt: skip
+
+
+def write_scores_out(q, k, v, mask, dropout, causal, scale, enable_gqa):
+    """torch's fallback as it runs on a GPU: in fp32, the mask added in place, and one kernel for the dropout.
+
+    torch's own, run here, adds the mask into a copy and drops values by a mask of floats.
+    """
+    wide_q, wide_k, wide_v = (x.float() if x.element_size() == 2 else x for x in (q, k, v))
+    factor = abs(scale or q.shape[-1] ** -0.5) ** 0.5
+    scaled = wide_q * factor
+    if causal:
+        mask = torch.ones((q.shape[-2], k.shape[-2]), dtype=torch.bool, device=q.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.empty(mask.shape, dtype=scaled.dtype if causal else q.dtype, device=q.device)
+    keys, values = wide_k, wide_v
+    if enable_gqa and k.shape[-3] != q.shape[-3]:
+        keys, values = (x.repeat_interleave(q.shape[-3] // x.shape[-3], -3) for x in (wide_k, wide_v))
+    weights = torch.matmul(scaled, keys.transpose(-2, -1) * factor)
+    if mask is not None:
+        weights.add_(mask)
+    weights = torch.ops.aten._safe_softmax(weights, -1)
+    if dropout:
+        weights = torch.native_dropout(weights, dropout, True)[0]
+    out = torch.matmul(weights, values).to(q.dtype)
+    weights = weights.to(q.dtype)
+    return out
 
 
 class AttentionKernel(torch.autograd.Function):
@@ -96,7 +120,8 @@ class AttentionKernel(torch.autograd.Function):
         made = [torch.empty_like(x) for x in (q, k, v)]
         for_bias = None
         if ctx.needs_input_grad[3]:
-            for_bias = torch.empty((*q.shape[:-1], k.shape[-2]), dtype=q.dtype, device=q.device)
+            padded = -(-k.shape[-2] // 16) * 16  # rows of its gradient are whole sixteens
+            for_bias = torch.empty((*q.shape[:-1], padded), dtype=q.dtype, device=q.device)[..., : k.shape[-2]]
         grouped = k.shape[1] != q.shape[1]
         sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())
         live_buffers = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]

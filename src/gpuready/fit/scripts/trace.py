@@ -14,7 +14,8 @@ import torch
 import transformers
 from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
-from emulation import Attention, Autocast
+from emulation import Attention, AttentionKernel, Autocast
+from kernel_recorder import KernelRecorder
 from known_values import KnownValues, NeedsValues
 from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
@@ -242,8 +243,6 @@ def main():
         reply = record_any(job, model, reference, config, known, autocast, notes)
     if "math" in attention.kernels:
         notes.append("no fused attention kernel takes this model's shapes: torch writes all scores out")
-    if attention.learned_bias:
-        notes.append("attention with a learned bias is counted from above: measured on T5, it takes up to 15 % less")
     if known.spread:
         notes.append("what depends on scores (which expert gets which token) is spread evenly")
     notes += [f"{place} asks about values that are not known here: taken as no" for place in list(known.decisions)[:3]]
@@ -263,7 +262,9 @@ def record_any(*arguments):
 
 def record_job(job, model, reference, config, known, autocast, notes, variant):
     """Run the job's steps under the recorder, and return what the trace tells."""
-    recorder = AllocationRecorder()
+    recorder, kernels = AllocationRecorder(), KernelRecorder(job["task"] == "generate")
+    kernels.follow_phases(recorder)
+    kernels.follow_attention(AttentionKernel)
     recorder.mark("=parameters")
     trained = [p for p in model.parameters() if p.requires_grad]
     mine = {id(p) for p in trained} if job["lora"] else set()
@@ -289,7 +290,7 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
     inner = model.get_base_model() if job["lora"] else model
     inputs = ModelInputs(inner, config, job, known, variant)
     autocast.forward, autocast.off = False, 0
-    with autocast if job["autocast"] else contextlib.nullcontext(), recorder:
+    with autocast if job["autocast"] else contextlib.nullcontext(), kernels, recorder:
         if job["task"] == "generate":
             generate_tokens(job, model, inputs, recorder)
         else:
@@ -312,6 +313,7 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
         "versions": versions,
         "gradients": sorted({g for g in gradients if g >= 0}),
         "by": recorder.by,
+        "kernels": kernels.rows,
         "names": list(recorder.names),
         "class": inputs.class_name,
         "count": sum(p.numel() for p in inner.parameters() if id(p) not in mine),

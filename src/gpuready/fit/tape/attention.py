@@ -32,7 +32,7 @@ def pick_attention_kernel(query: AttentionQuery) -> str:
     """Return the kernel behind scaled_dot_product_attention: cudnn, flash, efficient, math; or eager."""
     if query.implementation != "sdpa":
         return query.implementation
-    if not query.fusable or query.trains_mask:  # T5 on the H200: a learned bias is written out
+    if not query.fusable:
         return "math"
     half, ampere = query.width == 2, query.capability >= (8, 0)
     sizes = query.size, query.value_size or query.size
@@ -48,9 +48,9 @@ def pick_attention_kernel(query: AttentionQuery) -> str:
 
 
 def _cudnn_accepts(query: AttentionQuery, sizes: tuple[int, int]) -> bool:
-    """cuDNN: heads of whole eights up to 256, dropout in sixteenths, more than one key."""
+    """cuDNN: heads of whole eights up to 256, dropout in sixteenths, more than one key, no gradient of the mask."""
     whole = not any(size % 8 or size > 256 for size in sizes)
-    return whole and not query.dropout * 16 % 1 and query.keys != 1
+    return whole and not query.dropout * 16 % 1 and query.keys != 1 and not query.trains_mask
 
 
 def run_attention(

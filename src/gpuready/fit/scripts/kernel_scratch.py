@@ -1,0 +1,47 @@
+"""What CUDA kernels allocate beside their results, and the meta device does not. Runs in the target environment."""
+
+import math
+
+from emulation import load_gpuready_module
+
+PROCESSORS = 132  # of a Hopper card: they decide into how many parts a sum is split
+SORT_THRESHOLD = 3072  # indices of an embedding above which its gradient sorts them
+SUM_OPS = ("sum", "mean")
+
+
+class KernelScratch:
+    """Sizes in bytes of the buffers of one kernel: before its result, and after it."""
+
+    def __init__(self):
+        self.reductions = load_gpuready_module("gpuready.fit.tape.reduction_scratch")
+
+    def sizes_before(self, name, args):
+        if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:
+            return [8 * args[1].numel()] * 2  # the indices and their order
+        return []
+
+    def sizes_after(self, name, args, out):
+        if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:
+            return self.embedding_sizes(args[1].numel(), *out.shape)
+        if name in SUM_OPS and len(args) > 1:
+            return self.sum_sizes(args[0], args[1])
+        if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
+            return [args[0].numel() * args[0].element_size()]
+        return []
+
+    def embedding_sizes(self, ids, rows, columns):
+        """Rows of the table are summed by segments of equal indices."""
+        segments = ids // 10 + min(ids, rows)
+        return [8 * ids, 8 * ids, 8 * ids, 8 * segments, 4 * segments * columns]
+
+    def sum_sizes(self, x, dims):
+        """A sum over rows, into the dimensions that lie contiguous in memory, is split over thread blocks."""
+        summed = {dim % x.dim() for dim in dims or ()}
+        by_stride = [n for n in sorted(range(x.dim()), key=lambda n: -x.stride(n)) if x.shape[n] > 1]
+        kept = [x.shape[n] for n in by_stride if n not in summed]
+        rows_first = all(n in summed for n in by_stride[: len(by_stride) - len(kept)])
+        dense = by_stride and x.numel() == x.shape[by_stride[0]] * x.stride(by_stride[0])
+        if not kept or len(kept) == len(by_stride) or not rows_first or not dense or x.stride(by_stride[-1]) != 1:
+            return []
+        columns = math.prod(kept)
+        return self.reductions.sum_scratch_sizes(x.numel() // columns, columns, x.element_size(), PROCESSORS)
