@@ -8,7 +8,7 @@ import pytest
 
 from gpuready import contracts
 from gpuready.apply.install_steps import InstallInputs, list_install_steps
-from gpuready.apply.source_checkout import hash_checkout, is_git_address, open_checkout, split_revision
+from gpuready.apply.source_checkout import add_left_out, hash_checkout, is_git_address, open_checkout, split_revision
 from gpuready.apply.source_requirements import list_local_packages, read_source_requirements
 from gpuready.model.plan import Plan
 from gpuready.system import LiveHost
@@ -46,6 +46,22 @@ def test_a_clone_is_made_once_and_an_edit_makes_another_hash(tmp_path, monkeypat
     assert hash_checkout(folder) != hash_checkout(str(made))
     with pytest.raises(ValueError, match="cannot be cloned"):
         open_checkout(LiveHost(), f"file://{tmp_path}/nothing")
+
+
+def test_modules_that_the_build_of_a_checkout_leaves_out_are_taken_from_it(tmp_path):
+    """As ROLL's roll/pipeline/sft, which has no __init__.py: find_packages does not see it, Python does."""
+    source, site = tmp_path / "roll", tmp_path / "site"
+    for inside in ("demo/__init__.py", "demo/one/__init__.py", "demo/one/sft/train.py", "demo/one/sft/deep/more.py",
+                   "demo/tests/test_a.py", "examples/start.py", "build/lib/demo/two/x.py"):  # fmt: skip
+        (source / inside).parent.mkdir(parents=True, exist_ok=True)
+        (source / inside).write_text("X = 1\n")
+    (site / "demo" / "one").mkdir(parents=True)
+    for inside in ("demo/__init__.py", "demo/one/__init__.py"):
+        (site / inside).write_text("X = 1\n")
+    assert add_left_out(str(source), str(site)) == ["demo/one/sft", "demo/one/sft/deep"]
+    assert (site / "demo/one/sft/train.py").read_text() == "X = 1\n" and (site / "demo/one/sft/deep/more.py").exists()
+    assert not (site / "examples").exists() and not (site / "demo/tests").exists() and not (site / "demo/two").exists()
+    assert add_left_out(str(source), str(site)) == []
 
 
 # -- packages inside a checkout, as ROLL's requirements_common.txt names ./mcore_adapter -----------------------

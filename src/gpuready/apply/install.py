@@ -12,6 +12,7 @@ from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, Envi
 from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
+from gpuready.apply.source_checkout import add_left_out
 from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
@@ -196,6 +197,7 @@ class Installer:
         self._refuse_overreach(generation)
         for step in others:
             self._run_step(step)
+        self._add_left_out(generation)
         self._refuse_foreign_code(generation)
         install_steps.write_generation_hook(generation.path)
         install_steps.note_purpose(generation.path, self.plan, self.inputs.foreign)
@@ -208,6 +210,13 @@ class Installer:
         faults = wheel_contents.find_overreach(generation.path)
         if faults:
             raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
+
+    def _add_left_out(self, generation: EnvironmentGeneration) -> None:
+        """Take from a checkout the modules that its own build leaves out."""
+        for site in audit.list_site_folders(generation.path) if self.inputs.source else ():
+            folders = add_left_out(self.inputs.source, f"{generation.path}/{site}")
+            if folders:
+                self.notes.append(f"taken from the checkout, whose build leaves them out: {', '.join(folders)}")
 
     def _refuse_foreign_code(self, generation: EnvironmentGeneration) -> None:
         """Refuse what was built here for this machine, where the environment is for another architecture."""

@@ -47,6 +47,40 @@ def _run_git(host: HostAccess, words: tuple[str, ...], source: str) -> None:
         raise ValueError(f"--source {source} cannot be cloned: {why[:300]}; clone it by hand and name the folder")
 
 
+def add_left_out(folder: str, site: str) -> list[str]:
+    """Copy the modules of a checkout's packages that its build did not install; return their folders: ``roll/pipeline/sft``.
+
+    setuptools' ``find_packages`` leaves out a folder without ``__init__.py``, which Python imports from a checkout.
+    """
+    left: dict[str, list[str]] = {}
+    for path in durable_files.walk_files(folder):
+        inside = path[len(folder) :].lstrip("/")
+        at, _, name = inside.rpartition("/")
+        is_module = name.endswith(".py") and "/" in at and not any(part in path for part in _IGNORED_FOLDERS)
+        if is_module and not file_contents.list_names_or_empty(f"{site}/{at}") and _is_in_package(site, at):
+            left.setdefault(at, []).append(name)
+    for at, names in left.items():
+        _make_folders(site, at)
+        for name in names:
+            text = file_contents.read_text_file(f"{folder}/{at}/{name}")
+            if text is not None:
+                durable_files.replace_file(f"{site}/{at}/{name}", text)
+    return sorted(left)
+
+
+def _is_in_package(site: str, at: str) -> bool:
+    """Whether a folder lies in an installed package, and is none of its tests."""
+    return (
+        "tests" not in at.split("/")
+        and file_contents.file_size(f"{site}/{at.partition('/')[0]}/__init__.py") is not None
+    )
+
+
+def _make_folders(site: str, at: str) -> None:
+    for depth in range(1, at.count("/") + 2):
+        durable_files.make_folder(f"{site}/{'/'.join(at.split('/')[:depth])}")
+
+
 def hash_checkout(folder: str) -> str:
     """Return the first letters of a hash over the files of a checkout, without what git and builds leave there."""
     from hashlib import sha256
