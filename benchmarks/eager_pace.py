@@ -1,6 +1,7 @@
 """The host's time for a layer in eager mode, by architecture: what the constants of fit/time/host_pace.py come from.
 
-    python benchmarks/eager_pace.py -o FILE [--device cuda] [--seconds 0.4] [--peft FOLDER]
+    python benchmarks/eager_pace.py -o FILE [--device cuda] [--seconds 0.4] [--peft FOLDER] [--only KIND,...]
+    python benchmarks/eager_pace.py --shares FILE
 
 Runs in an interpreter with torch and transformers. Each architecture has a process of its own, in which it and the Llama of
 `gpuready bench` run in turn: their ratio does not depend on which cores the process got, or on what disturbs them. ``--peft FOLDER`` adds LoRA.
@@ -94,14 +95,69 @@ def _time_launch(torch: Any, place: Any) -> float:
     return (time.perf_counter() - begun) / 2000
 
 
+def learn_shares(path: str) -> dict[str, dict[str, float]]:
+    """Return what experts and adapters take beside their kernels, as a share of a layer: EXPERT_LAYERS and ADAPTER_LAYERS.
+
+    A layer's ratio to that of the Llama, by the lower quartiles, less what the number of its kernels on the tape explains.
+    """
+    from gpuready.fit.time.host_pace import FIXED_SHARES, LAYER_KERNELS
+
+    beside: dict[str, dict[str, list[float]]] = {"experts": {}, "adapters": {}}
+    for row in json.loads(Path(path).read_text())["rows"]:
+        group = {"mixtral": "experts", "qwen3_moe": "experts", "lora": "adapters"}.get(row["kind"])
+        if group is None or "error" in row:
+            continue
+        kernels = _tape_kernels(row["kind"])
+        for what, mark in (("forward", "fwd"), ("backward", "bwd"), ("decode", "decode")):
+            ratio = _layer_seconds(row[what][row["kind"]]) / _layer_seconds(row[what]["llama"])
+            explained = FIXED_SHARES[mark] + (1 - FIXED_SHARES[mark]) * kernels[mark] / LAYER_KERNELS[mark]
+            each = 7 if group == "adapters" else 1  # linear layers
+            beside[group].setdefault(mark, []).append((ratio - explained) / each)
+    return {
+        group: {mark: round(max(0.0, sum(several) / len(several)), 4) for mark, several in found.items()}
+        for group, found in beside.items()
+    }
+
+
+def _layer_seconds(quartiles: dict[str, list[float]]) -> float:
+    (shallow, low), (deep, high) = ((int(depth), times[0]) for depth, times in quartiles.items())
+    return (high - low) / (deep - shallow)
+
+
+def _tape_kernels(name: str) -> dict[str, float]:
+    """Return the kernels of a layer on the tape, by pass."""
+    from bench_eager import DEEP, SHALLOW, SIZES
+
+    from gpuready.fit import H200, FitJob
+    from gpuready.fit.search.prediction import cached_job_tape
+    from gpuready.fit.time.step_time import split_phases
+
+    kind, changes = KINDS[name]
+    counts: dict[str, list[int]] = {}
+    for depth in (SHALLOW, DEEP):
+        model = {**SIZES, **changes, "model_type": kind, "num_hidden_layers": depth}
+        common: dict[str, Any] = {"model": model, "seq": 16, "precision": "bf16"}
+        method = {"method": "lora", "lora_r": 16} if name == "lora" else {}
+        steps = split_phases(cached_job_tape(FitJob(**common, **method, clip=False).validate_fields(), H200))
+        answer = split_phases(cached_job_tape(FitJob(**common, task="generate", new_tokens=9).validate_fields(), H200))
+        token = next(kernels for mark, kernels in answer.items() if mark.startswith("token"))
+        for mark, kernels in (("fwd", steps["fwd0"]), ("bwd", steps["bwd0"]), ("decode", token)):
+            counts.setdefault(mark, []).append(len(kernels))
+    return {mark: (high - low) / (DEEP - SHALLOW) for mark, (low, high) in counts.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("-o", "--output", default="eager-pace.json")
+    parser.add_argument("--shares")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--peft")
     parser.add_argument("--only", default="")
     given = parser.parse_args()
+    if given.shares:
+        print(json.dumps(learn_shares(given.shares), indent=1))
+        return
     if given.peft:
         sys.path.append(given.peft)
     import torch

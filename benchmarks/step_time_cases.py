@@ -86,7 +86,7 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q12", "olmo2_1b", 1, 512),
     ("Q13", "llama_8b", 64, 2048),
 )
-NEW_TOKENS = 40
+NEW_TOKENS = 32
 
 
 def list_cases() -> list[dict[str, Any]]:

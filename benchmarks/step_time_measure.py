@@ -3,8 +3,8 @@
     python benchmarks/step_time_measure.py --bench RECORD.json --out FOLDER [--only REGEX] [--budget SECONDS] [--peft FOLDER]
 
 It runs in an interpreter with torch and transformers, the package on PYTHONPATH. First the predictions by that bench record go to
-FOLDER/predictions.json, and their SHA-256 is printed; then each case is run in a process of its own: 3 steps to warm up and 8 timed
-by CUDA events, or three answers by the wall clock. Beside each case that waits for the host stands the pace of eager mode in that
+FOLDER/predictions.json, and their SHA-256 is printed; then the cases are run, several in a process: 3 steps to warm up, then at least 8 and
+2.5 seconds of them timed by CUDA events, or three answers by the wall clock. Beside each case that waits for the host stands the pace of eager mode in that
 same process.
 """
 
@@ -18,16 +18,34 @@ import re
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src/gpuready/prove/scripts")]
-WARM_STEPS, TIMED_STEPS, ANSWERS = 3, 8, 3
+WARM_STEPS, TIMED_STEPS, MOST_STEPS, ANSWERS = 3, 8, 60, 3
+SHORTEST = (
+    2.5  # seconds of steps: other work disturbs a host for a second or two, and the median is to be of what is usual
+)
+CASES_EACH, CASE_SECONDS = 7, 45  # of a process
 HOST_TOKENS = 1100  # steps of fewer tokens wait for the host
 
 
-def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path) -> None:
+def take_shares(pace: str) -> dict[str, Any]:
+    """Take what experts and adapters cost the host from a record of eager_pace.py, made on this machine before the cases."""
+    from benchmarks.eager_pace import learn_shares
+
+    from gpuready.fit.time import host_pace
+
+    found = learn_shares(pace)
+    host_pace.EXPERT_LAYERS.update(found["experts"])
+    host_pace.ADAPTER_LAYERS.update(found["adapters"])
+    return found
+
+
+def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path, shares: Any = None) -> None:
     from benchmarks.step_time import make_job, read_record
 
     from gpuready.catalog.gpus import find_gpu
@@ -41,36 +59,46 @@ def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path) -> No
     measures = read_record(bench)
     speed = calibrate_speed(sheet, measures)
     rows = [{"id": c["id"], "predicted": predict_time(make_job(c), H200, speed).to_json()} for c in cases]
-    path.write_text(json.dumps({"bench": measures, "cases": rows}, indent=1) + "\n")
+    path.write_text(json.dumps({"bench": measures, "shares": shares, "cases": rows}, indent=1) + "\n")
     print("predictions", hashlib.sha256(path.read_bytes()).hexdigest(), len(rows), flush=True)
 
 
-def run_case(case: dict[str, Any], queue: Any) -> None:
-    try:
-        queue.put(_measure(case))
-    except Exception as error:
-        queue.put({"status": "error", "error": f"{type(error).__name__}: {error}"[:300]})
+def run_cases(cases: list[dict[str, Any]], queue: Any) -> None:
+    """Run cases one after the other in this process: the GPU's context and kernels are loaded once."""
+    import gc
+
+    import torch
+
+    for case in cases:
+        try:
+            queue.put(_measure(case))
+        except Exception as error:
+            queue.put({"status": "error", "error": f"{type(error).__name__}: {error}"[:300]})
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def _measure(case: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     model = _build(torch, case)
-    found = {"status": "ok", "params": sum(p.numel() for p in model.parameters())}
+    found: dict[str, Any] = {"status": "ok", "params": sum(p.numel() for p in model.parameters())}
     shape = (case["mb"], case["seq"])
     tokens = torch.randint(5, model.config.vocab_size - 5, shape, device="cuda")
     waits = case["kind"] == "generate" or case["mb"] * case["seq"] <= HOST_TOKENS
-    before = _measure_pace(torch) if waits else {}
+    passes = ("decode",) if case["kind"] == "generate" else ("forward", "backward")
+    if waits:
+        found["pace"] = _measure_pace(torch, passes)
     found |= _time_answers(torch, model, tokens, case) if case["kind"] == "generate" else {}
     found |= _time_steps(torch, model, tokens, case) if case["kind"] == "train" else {}
-    return found | ({"pace": [before, _measure_pace(torch)]} if waits else {})
+    return found
 
 
-def _measure_pace(torch: Any) -> dict[str, Any]:
+def _measure_pace(torch: Any, passes: tuple[str, ...]) -> dict[str, Any]:
     from bench_eager import EagerBench
 
     bench = EagerBench(torch, torch.device("cuda"))
-    return {what: bench.measure(what, 0.05)["median"] for what in ("forward", "backward", "decode")}
+    return {what: bench.measure(what, 0.05)["median"] for what in passes}
 
 
 def _build(torch: Any, case: dict[str, Any]) -> Any:
@@ -125,16 +153,14 @@ def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> di
         "sgd": lambda: torch.optim.SGD(trained, lr=1e-5),
     }
     optimizer = optimizers[case["opt"]]()
-    steps = [_run_step(torch, model, optimizer, tokens, case) for _ in range(WARM_STEPS + TIMED_STEPS)][WARM_STEPS:]
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]) as seen:
-        _run_step(torch, model, optimizer, tokens, case)
-    kernels = [e for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
+    steps: list[dict[str, float]] = []
+    begun = time.perf_counter()
+    while len(steps) < WARM_STEPS + TIMED_STEPS or (time.perf_counter() - begun < SHORTEST and len(steps) < MOST_STEPS):
+        steps.append(_run_step(torch, model, optimizer, tokens, case))
+    steps = steps[WARM_STEPS:]
     middle = {f"{part}_s": statistics.median(step[part] for step in steps) for part in steps[0]}
     whole = [step["step"] for step in steps]
-    counted = {"kernel_s": sum(e.device_time for e in kernels) / 1e6, "kernels": len(kernels)}
-    return {**middle, **counted, "least_s": min(whole), "most_s": max(whole)}
+    return {**middle, "steps": len(whole), "least_s": min(whole), "most_s": max(whole)}
 
 
 def _run_step(torch: Any, model: Any, optimizer: Any, tokens: Any, case: dict[str, Any]) -> dict[str, float]:
@@ -160,35 +186,48 @@ def main() -> None:
     parser.add_argument("--only", default=".")
     parser.add_argument("--budget", type=float, default=330)
     parser.add_argument("--peft")
+    parser.add_argument("--pace", help="a record of eager_pace.py of this machine")
     given = parser.parse_args()
     from benchmarks.step_time_cases import list_cases
 
     cases = [case for case in list_cases() if re.search(given.only, case["id"])]
-    write_predictions(cases, given.bench, Path(given.out) / "predictions.json")
+    shares = take_shares(given.pace) if given.pace and Path(given.pace).exists() else None
+    write_predictions(cases, given.bench, Path(given.out) / "predictions.json", shares)
     sys.path += [given.peft] if given.peft else []
     begun = time.time()
     import torch  # noqa: F401  imported once; the children fork before CUDA is touched
     import transformers
 
-    context = multiprocessing.get_context("fork")
     with (Path(given.out) / "measured.jsonl").open("w") as lines:
-        for case in cases:
-            if time.time() - begun > given.budget:
-                print("budget spent before", case["id"], flush=True)
-                break
-            queue = context.Queue()
-            child = context.Process(target=run_case, args=(case, queue))
-            child.start()
-            try:
-                found = queue.get(timeout=60)
-            except Exception:
-                found = {"status": "timeout"}
-                child.terminate()
-            child.join(15)
+        for case, found in _measure_all(cases, begun + given.budget):
             lines.write(json.dumps({**case, **found, "transformers": transformers.__version__}) + "\n")
             lines.flush()
             short = found.get("step_s") or found.get("decode_s") or found.get("error") or found["status"]
             print(case["id"], case["model"], short, round(time.time() - begun), flush=True)
+
+
+def _measure_all(cases: list[dict[str, Any]], until: float) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Measure in one process after another: a new one after some cases, and after one that does not answer."""
+    context = multiprocessing.get_context("fork")
+    left = list(cases)
+    while left:
+        queue = context.Queue()
+        child = context.Process(target=run_cases, args=(left[:CASES_EACH], queue))
+        child.start()
+        for case in left[:CASES_EACH]:
+            left.remove(case)
+            if time.time() > until:
+                child.terminate()
+                return
+            try:
+                found = queue.get(timeout=CASE_SECONDS)
+            except Empty:
+                found = {"status": "timeout"}
+            yield case, found
+            if found["status"] == "timeout":
+                break
+        child.terminate()
+        child.join(10)
 
 
 if __name__ == "__main__":

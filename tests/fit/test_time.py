@@ -13,7 +13,7 @@ from gpuready.commands.fit import FIT, fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
-from gpuready.fit.time.host_pace import count_all_layers, default_pace
+from gpuready.fit.time.host_pace import LayerCounts, count_layers_of_job, default_pace
 from gpuready.fit.time.prediction import predict_time
 from gpuready.model.fit_time import format_time_span
 
@@ -107,9 +107,9 @@ def test_a_record_that_lacks_one_pace_is_not_mixed_with_another_host():
 
 
 def test_a_checkpointed_backward_pass_runs_the_forward_pass_of_the_host_again():
-    pace = default_pace()
-    plain, again = pace.pass_seconds("bwd", 1000, 12), pace.pass_seconds("bwd", 1500, 12, 500)
-    assert plain < again and again - plain > 0.8 * (pace.pass_seconds("fwd", 500, 12) - pace.call)
+    pace, twelve = default_pace(), LayerCounts(12)
+    plain, again = pace.pass_seconds("bwd", 1000, twelve), pace.pass_seconds("bwd", 1500, twelve, 500)
+    assert plain < again and again - plain > 0.8 * (pace.pass_seconds("fwd", 500, twelve) - pace.call)
 
 
 def test_the_layers_of_configs_inside_of_a_config_count():
@@ -118,7 +118,10 @@ def test_the_layers_of_configs_inside_of_a_config_count():
         "vision_config": {"depth": 2},
         "quantization_config": {"bits": 4},
     }
-    assert (count_all_layers(nested), count_all_layers({"n_layer": 12}), count_all_layers({})) == (32, 12, 1)
+    found = [count_layers_of_job(model).layers for model in (nested, {"n_layer": 12}, {})]
+    assert found == [32, 12, 1]
+    assert count_layers_of_job({"num_hidden_layers": 4, "num_experts": 8}) == LayerCounts(4, 4)
+    assert count_layers_of_job({"num_hidden_layers": 4, "num_experts": 0}) == LayerCounts(4)
 
 
 def test_without_a_record_the_range_is_wider():

@@ -16,17 +16,30 @@ if TYPE_CHECKING:
     from typing import Any
 
 LAUNCH_SECONDS = 8.6e-6  # of a kernel, on the host of the H200 that was measured
-FORWARD_LAUNCHES, BACKWARD_LAUNCHES, DECODE_LAUNCHES = 115.0, 190.0, 113.0  # of a layer, as multiples of a launch
-CALL_LAUNCHES, TOKEN_LAUNCHES = 330.0, 240.0  # of a call of the model, and of a token, beside the layers
+FORWARD_LAUNCHES, BACKWARD_LAUNCHES, DECODE_LAUNCHES = 115.0, 190.0, 117.0  # of a layer, as multiples of a launch
+CALL_LAUNCHES, TOKEN_LAUNCHES = 235.0, 185.0  # of a call of the model, and of a token, beside the layers
 NO_GRADIENT_SHARE = 0.82  # of a forward pass that records nothing for a backward pass
+BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and its embedding
 # A layer of the Llama that is measured: its kernels on the tape, and those of the rest of the pass; the share of its time
 # that does not depend on the number of kernels.
 LAYER_KERNELS = {"fwd": 38, "bwd": 74, "decode": 40}
 REST_KERNELS = {"fwd": 12, "bwd": 22, "decode": 30}
-FIXED_SHARES = {"fwd": 0.4, "bwd": 0.1, "decode": 0.5}
+FIXED_SHARES = {"fwd": 0.32, "bwd": 0.22, "decode": 0.34}
+EXPERT_LAYERS = {"fwd": 0.0, "bwd": 0.0, "decode": 0.0}
+ADAPTER_LAYERS = {"fwd": 0.0, "bwd": 0.0, "decode": 0.0}
+"""What the experts of a layer, and one LoRA adapter, take beside their kernels: Python of their modules, as a share of a layer."""
 TENSOR_LAUNCHES = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
 """Host time of an optimizer for one tensor, as a multiple of a launch."""
+EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth")
+
+
+class LayerCounts(Record):
+    """Layers of a model, those of them with experts, and LoRA adapters."""
+
+    layers: int
+    experts: int = 0
+    adapters: int = 0
 
 
 class HostPace(Record):
@@ -44,25 +57,26 @@ class HostPace(Record):
         """Return the host's time of an optimizer's step for one tensor: Python, as a forward pass is."""
         return TENSOR_LAUNCHES.get(optimizer, 2.0) * self.forward / FORWARD_LAUNCHES
 
-    def pass_seconds(self, name: str, kernels: int, layers: int, recomputed: int = 0) -> float:
+    def pass_seconds(self, name: str, kernels: int, counts: LayerCounts, recomputed: int = 0) -> float:
         """Return the host's time of a pass (fwd, bwd, ref, decode) with so many kernels.
 
         ``recomputed`` of them are a forward pass again, inside of the backward pass.
         """
         if recomputed:
-            again = self._layer_seconds("fwd", self.forward, recomputed, layers)
-            return again + self.pass_seconds(name, max(0, kernels - recomputed), layers)
+            again = self._layer_seconds("fwd", self.forward, recomputed, counts)
+            return again + self.pass_seconds(name, max(0, kernels - recomputed), counts)
         if name == "decode":
-            return self.token + self._layer_seconds("decode", self.decode, kernels, layers)
+            return self.token + self._layer_seconds("decode", self.decode, kernels, counts)
         if name == "bwd":
-            return self._layer_seconds("bwd", self.backward, kernels, layers)
-        spent = self.call + self._layer_seconds("fwd", self.forward, kernels, layers)
+            return BACKWARD_CALL * self.call + self._layer_seconds("bwd", self.backward, kernels, counts)
+        spent = self.call + self._layer_seconds("fwd", self.forward, kernels, counts)
         return spent * NO_GRADIENT_SHARE if name == "ref" else spent
 
-    def _layer_seconds(self, name: str, layer: float, kernels: int, layers: int) -> float:
+    def _layer_seconds(self, name: str, layer: float, kernels: int, counts: LayerCounts) -> float:
         fixed = FIXED_SHARES[name]
-        of_layers = max(0, kernels - REST_KERNELS[name])
-        return layer * (fixed * layers + (1 - fixed) * of_layers / LAYER_KERNELS[name])
+        of_layers = max(0, kernels - REST_KERNELS[name]) / LAYER_KERNELS[name]
+        beside = EXPERT_LAYERS[name] * counts.experts + ADAPTER_LAYERS[name] * counts.adapters
+        return layer * (fixed * counts.layers + (1 - fixed) * of_layers + beside)
 
 
 def default_pace(launch: float = LAUNCH_SECONDS) -> HostPace:
@@ -84,9 +98,12 @@ def calibrate_pace(measures: Mapping[str, float], launch: float) -> HostPace:
     return HostPace(launch=launch, **found, measured=True) if all(found.values()) else default_pace(launch)
 
 
-def count_all_layers(model: Mapping[str, Any]) -> int:
-    """Return the layers of a model's config, those of the configs inside of it included."""
-    return max(1, _sum_layers(model))
+def count_layers_of_job(model: Mapping[str, Any], adapters: int = 0) -> LayerCounts:
+    """Count the layers of a model's config, those of the configs inside of it included."""
+    layers = max(1, _sum_layers(model))
+    inner = model.get("text_config") if isinstance(model.get("text_config"), dict) else model
+    has_experts = any(isinstance(inner.get(key), int) and inner[key] > 1 for key in EXPERT_KEYS)
+    return LayerCounts(layers, layers if has_experts else 0, adapters)
 
 
 def _sum_layers(model: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.search.prediction import cached_job_tape
 from gpuready.fit.time.collectives import exposed_communication
-from gpuready.fit.time.host_pace import count_all_layers
+from gpuready.fit.time.host_pace import count_layers_of_job
 from gpuready.fit.time.step_time import GAP, split_phases, time_phases, training_phases
 from gpuready.model.fit_time import TimePrediction
 
@@ -33,14 +33,14 @@ def predict_time(job: FitJob, card: GpuCard, speed: DeviceSpeed, tape: Tape | No
 
 def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     phases = training_phases(tape, job)
-    layers = count_all_layers(job.model)
-    timed = time_phases(phases, speed, layers, job.checkpointing != "none")
+    counts = count_layers_of_job(job.model, _count_adapters(job, phases))
+    timed = time_phases(phases, speed, counts, job.checkpointing != "none")
     spent: dict[str, float] = {}
     for (name, _), phase in zip(phases, timed, strict=True):
         spent[name] = spent.get(name, 0.0) + phase.seconds
     weights = sum(size for size, kind in _born_sizes(tape, ("parameters", "adapters", "gathered weights")))
     trained = _gradient_bytes(phases)
-    waits = exposed_communication(job, weights or trained, trained, layers, spent, speed)
+    waits = exposed_communication(job, weights or trained, trained, counts.layers, spent, speed)
     offload = _offload_seconds(job, trained, speed)
     computed = sum(spent.values())
     step = computed + waits + offload
@@ -67,7 +67,7 @@ def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePredic
 
 def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     recorded = split_phases(tape)
-    layers = count_all_layers(job.model)
+    layers = count_layers_of_job(job.model)
     prefill = time_phases([("decode", recorded.get("first token", recorded["prefill"]))], speed, layers)[0]
     tokens = [kernels for mark, kernels in recorded.items() if mark.startswith("token")]
     steps = [time_phases([("decode", kernels)], speed, layers)[0] for kernels in tokens] or [prefill]
@@ -109,6 +109,14 @@ def _operations(kernels: Sequence[Kernel]) -> float:
         elif kernel[0] == "attention":
             total += 2.0 * int(kernel[2]) * int(kernel[3]) * int(kernel[4]) * int(kernel[5]) * int(kernel[6])
     return total
+
+
+def _count_adapters(job: FitJob, phases: Sequence[tuple[str, list[Kernel]]]) -> int:
+    """Return the number of LoRA adapters: each has two matrices that the optimizer steps over."""
+    if job.method == "full":
+        return 0
+    kernels = (kernel for name, kernels in phases if name == "opt" for kernel in kernels if kernel[0] == "optimizer")
+    return sum(int(kernel[4]) for kernel in kernels) // 2
 
 
 def _gradient_bytes(phases: Sequence[tuple[str, list[Kernel]]]) -> int:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gpuready.fit.job.records import FitJob
     from gpuready.fit.tape.autograd import Tape
     from gpuready.fit.time.device_speed import DeviceSpeed
+    from gpuready.fit.time.host_pace import LayerCounts
     from gpuready.fit.time.kernel_time import Kernel
 
 GAP = 2.0e-6  # seconds between two kernels of one stream
@@ -45,7 +46,7 @@ def split_phases(tape: Tape) -> dict[str, list[Kernel]]:
 
 
 def time_phases(
-    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, layers: int, checkpointing: bool = False
+    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, counts: LayerCounts, checkpointing: bool = False
 ) -> list[PhaseTime]:
     """Run phases one after the other through two queues: the host launches, the GPU computes."""
     phases = list(phases)
@@ -57,7 +58,7 @@ def time_phases(
     for name, kernels in phases:
         begun, launched = max(host, device), host
         again = forward if name == "bwd" else 0
-        pace = speed.pace.pass_seconds(name, len(kernels), layers, again) / len(kernels)
+        pace = speed.pace.pass_seconds(name, len(kernels), counts, again) / len(kernels)
         if id(kernels) not in timed_kernels:
             timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
         found = timed_kernels[id(kernels)]
