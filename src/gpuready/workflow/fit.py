@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpuready.model import Facts
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.workflow.fit_time import RunClock
+    from gpuready.workflow.fit_trace import Tracer
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
@@ -59,7 +60,8 @@ def fit_job(
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
     folder = next((word for word in arguments if not job_spec.is_job_file(word)), "")
-    predictor = _make_predictor(trace, python, folder)
+    tracer = _make_tracer(python, folder) if trace else None
+    predictor = _make_predictor(tracer)
     search = search and not trace
     try:
         if largest is not None:
@@ -70,11 +72,11 @@ def fit_job(
 
             return fit_roles(result, spec, machine, predictor)
         result = _complete_answer(result, job, machine, predictor, every, search, command, job_flags, show_progress)
-        if clock is None or trace:
+        if clock is None:
             return result
         from gpuready.workflow.fit_time import add_times
 
-        return add_times(result, job, clock.with_length_of(spec))
+        return add_times(result, job, clock.with_length_of(spec).with_tapes_of(tracer))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:
@@ -93,14 +95,16 @@ def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
     return result.replace(unmodelled=spec.unmodelled, lessened=spec.lessened, unknown_keys=spec.unknown_keys)
 
 
-def _make_predictor(trace: bool = False, python: str | None = None, folder: str = "") -> CachedPredictor:
+def _make_predictor(tracer: Tracer | None = None) -> CachedPredictor:
     from gpuready.fit.search.change_search import CachedPredictor
 
-    if not trace:
-        return CachedPredictor(predict_memory)
+    return CachedPredictor(predict_memory if tracer is None else tracer)
+
+
+def _make_tracer(python: str | None, folder: str) -> Tracer:
     from gpuready.workflow.fit_trace import Tracer
 
-    return CachedPredictor(Tracer(python, folder))
+    return Tracer(python, folder)
 
 
 def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,13 +10,16 @@ from gpuready.workflow.refusal import call_or_refuse, read_named_file
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from gpuready.fit import FitJob
+    from gpuready.fit.job.records import GpuCard
+    from gpuready.fit.tape.autograd import Tape
     from gpuready.fit.time.device_speed import DeviceSpeed
     from gpuready.jobs.config_reader import JobSettings
     from gpuready.model.fit import FitResult, GpuCandidate, Proposal
     from gpuready.model.fit_time import TimePrediction
+    from gpuready.workflow.fit_trace import Tracer
 
 
 class RunClock:
@@ -35,12 +38,20 @@ class RunClock:
             self.measures, self.bench_gpu = call_or_refuse(read_bench_record, bench)
         self.prices = dict(call_or_refuse(parse_price, price) for price in prices)
         self.run_steps, self.samples, self.epochs = run_steps, samples, epochs
+        self.make_tape: Callable[[FitJob, GpuCard], Tape | None] | None = (
+            None  # of a trace; without it from the layers known here
+        )
 
     def with_length_of(self, spec: JobSettings) -> RunClock:
         """Take the length of the run from the job's file, where the command line does not state it."""
         if self.run_steps is None and self.samples is None:
             self.run_steps = spec.run_steps
         self.epochs = self.epochs or spec.epochs
+        return self
+
+    def with_tapes_of(self, tracer: Tracer | None) -> RunClock:
+        """Take the kernels from traces, where the job is traced."""
+        self.make_tape = None if tracer is None else tracer.make_tape
         return self
 
     def find_speed(self, place: GpuCandidate) -> DeviceSpeed | None:
@@ -56,7 +67,11 @@ class RunClock:
         speed = self.find_speed(place)
         if speed is None or job.task not in ("train", "generate"):
             return None
-        time = predict_time(job, gpu_candidates.to_gpu_card(place), speed)
+        card = gpu_candidates.to_gpu_card(place)
+        tape = None if self.make_tape is None else self.make_tape(job, card)
+        if self.make_tape is not None and tape is None:
+            return None
+        time = predict_time(job, card, speed, tape)
         source = f"bench record {self.bench}" if speed.measured else f"data sheet of {place.name}"
         notes = () if speed.measured else ("no bench record of this GPU: `gpuready bench -o FILE`, then --bench FILE",)
         steps = self._steps_of_run(job)

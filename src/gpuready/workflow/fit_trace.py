@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from gpuready.fit import FitJob, FitPrediction
     from gpuready.fit.job.records import GpuCard
+    from gpuready.fit.tape.autograd import Tape
 
 TRACE_SECONDS = 300.0
 MAX_TRACE_BYTES = 1 << 28
@@ -30,13 +31,22 @@ class Tracer:
         self._traces: dict[str, Any] = {}
 
     def __call__(self, job: FitJob, card: GpuCard, search: bool = True) -> FitPrediction:
+        job = job.validate_fields()
+        return traced_prediction.predict_traced(job, card, self._find_trace(job, card), search)
+
+    def make_tape(self, job: FitJob, card: GpuCard) -> Tape | None:
+        """Return the tape of a job, for its time; None where its trace has no kernels."""
+        job = job.validate_fields()
+        trace = self._find_trace(job, card)
+        return traced_prediction.tape_from_trace(job, card, trace) if trace.get("kernels") else None
+
+    def _find_trace(self, job: FitJob, card: GpuCard) -> Any:
         import json
 
-        job = job.validate_fields()
         request = json.dumps(traced_prediction.build_trace_request(job, card) | {"folder": self.folder})
         if request not in self._traces:
             self._traces[request] = self._run_trace(request)
-        return traced_prediction.predict_traced(job, card, self._traces[request], search)
+        return self._traces[request]
 
     def _run_trace(self, request: str) -> Any:
         """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.search.prediction import fit_from_tape
+from gpuready.fit.search.traced_kernels import read_traced_kernels
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
 from gpuready.fit.tape.ddp_fsdp import new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.optimizers import JobOptimizer
@@ -118,6 +119,7 @@ def tape_from_trace(job: FitJob, card: GpuCard, trace: Mapping[str, Any]) -> Tap
         else:
             born.pop(~event, None)
     made.events = made.events[:]
+    made.kernels = [*read_traced_kernels(trace.get("kernels", [])), *made.kernels]  # those of the optimizer last
     return made
 
 
@@ -172,6 +174,7 @@ def validate_trace(trace: Any) -> dict[str, Any]:
         raise ValueError("the trace has a note that is not text")
     for one in trace["parameters"]:
         _validate_parameter(one)
+    read_traced_kernels(trace.get("kernels", []))
     return trace
 
 

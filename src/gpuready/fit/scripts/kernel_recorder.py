@@ -1,0 +1,193 @@
+"""Records the kernels of a traced step: what each operation reads, writes and multiplies. Runs in the target environment.
+
+The rows are those of fit/time/kernel_time.py: a kind, then sizes.
+"""
+
+import math
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
+SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
+NORMS = ("native_layer_norm", "_fused_rms_norm", "native_group_norm")
+# Without a kernel, or with one that nothing waits for.
+SILENT = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "_local_scalar_dense",
+    "set_",
+    "resize_",
+)
+GATHERS = (
+    "embedding",
+    "index",
+    "gather",
+    "index_select",
+    "cat",
+    "stack",
+    "scatter",
+    "index_put",
+    "index_put_",
+    "index_add",
+    "index_add_",
+)
+ALIGNMENT = 16
+
+
+class KernelRecorder(TorchDispatchMode):
+    """The rows of kernels in order; ``["phase", name]`` ends a phase."""
+
+    def __init__(self, by_token=False):
+        super().__init__()
+        self.rows, self.by_token, self.ends, self.forget = [], by_token, [], lambda: None
+
+    def follow_phases(self, recorder):
+        """End a phase where the recorder of allocations ends one."""
+        mark = recorder.mark
+
+        def mark_both(*words):
+            self.rows += [["phase", word] for word in words if word[0].isalpha()]
+            mark(*words)
+
+        recorder.mark = mark_both
+
+    def follow_attention(self, kernel_class):
+        """Record the fused attention kernels, which the emulation plays without an operation of torch; until the mode ends."""
+        forward, backward = kernel_class.forward, kernel_class.backward
+
+        def forward_too(ctx, q, k, v, bias, kernel, *rest):
+            self._attend("attention", kernel, q, k, bias is not None)
+            ctx.attended = kernel, bias is not None
+            return forward(ctx, q, k, v, bias, kernel, *rest)
+
+        def backward_too(ctx, grad):
+            self._attend("attention backward", ctx.attended[0], *ctx.saved_tensors[:2], ctx.attended[1])
+            return backward(ctx, grad)
+
+        def forget():
+            kernel_class.forward, kernel_class.backward = staticmethod(forward), staticmethod(backward)
+
+        kernel_class.forward, kernel_class.backward, self.forget = (
+            staticmethod(forward_too),
+            staticmethod(backward_too),
+            forget,
+        )
+
+    def __exit__(self, *error):
+        self.forget()
+        return super().__exit__(*error)
+
+    def _attend(self, kind, name, q, k, masked):
+        sizes = [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), int(masked), k.numel() * k.element_size()]
+        self.rows.append([kind, name, *sizes])
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        self.record(name, args, out)
+        if name == "argmax" and self.by_token:
+            self.end_token()
+        return out
+
+    def end_token(self):
+        """End the pass of a token, which is the choice of the next one; of the later tokens only the first and the last are kept."""
+        self.rows.append(["phase", "first token" if not self.ends else f"token {len(self.ends)}"])
+        if len(self.ends) > 2:
+            del self.rows[self.ends[-2] : self.ends[-1]]
+            self.ends[-1] = self.ends[-2]
+        self.ends.append(len(self.rows))
+
+    def record(self, name, args, out):
+        """Record the kernel of an operation; a view has none."""
+        inputs = [one for one in tree_leaves(list(args)) if isinstance(one, torch.Tensor)]
+        outputs = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        if name in SILENT or not outputs or _is_view(name, inputs, outputs):
+            return
+        if name in PRODUCTS:
+            self.rows.append(describe_product(args[PRODUCTS[name][0]], args[PRODUCTS[name][1]], outputs[0]))
+        elif name.startswith("convolution") or name == "_convolution":
+            self.rows += describe_convolution(args, outputs[0], name)
+        else:
+            self.rows.append(describe_rows(name, inputs, outputs) or describe_elementwise(name, inputs, outputs))
+
+
+def _is_view(name, inputs, outputs):
+    if name.endswith(("_", "_out")):
+        return False
+    known = {one.untyped_storage()._cdata for one in inputs}
+    return all(one.untyped_storage()._cdata in known for one in outputs)
+
+
+def count_bytes(tensors):
+    """Return the bytes of tensors; an expanded one counts what it holds."""
+    return sum(min(one.numel() * one.element_size(), one.untyped_storage().nbytes()) for one in tensors)
+
+
+def describe_product(a, b, out):
+    """Return the row of ``a @ b``; a grouped product is one batch per expert."""
+    width, batch = a.element_size(), 1
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    if b.dim() == 3 and a.dim() == 2:
+        batch = b.shape[0]
+        m = max(1, -(-m // batch))
+    elif a.dim() == 3:
+        batch = a.shape[0]
+    aligned = ALIGNMENT
+    for length in (n, k):
+        while length * width % aligned:
+            aligned //= 2
+    return ["matmul", m, n, k, width, batch, aligned]
+
+
+def describe_convolution(args, out, name):
+    """Return a convolution as the product that it is, or as the two products of its backward pass."""
+    back = "backward" in name
+    weight = args[2] if back else args[1]
+    result = args[0] if back else out
+    m = result.numel() // max(1, result.shape[1])
+    n, k = weight.shape[0], math.prod(weight.shape[1:])
+    width = weight.element_size()
+    rows = [["matmul", m, n, k, width, 1, ALIGNMENT]]
+    return [["matmul", m, k, n, width, 1, ALIGNMENT], ["matmul", n, k, m, width, 1, ALIGNMENT]] if back else rows
+
+
+def describe_rows(name, inputs, outputs):
+    """Return the row of a kernel that goes over whole rows; None for another one."""
+    first, out = inputs[0] if inputs else outputs[0], outputs[0]
+    width = first.element_size()
+    if name in SOFTMAXES:
+        return ["softmax", first.numel(), first.shape[-1], width + out.element_size()]
+    if name in ("_softmax_backward_data", "_log_softmax_backward_data"):
+        return ["softmax backward", first.numel(), first.shape[-1], width]
+    if name == "embedding_dense_backward":
+        return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
+    if name in ("topk", "sort", "argsort"):
+        return ["topk", first.numel(), width]
+    if name in NORMS:
+        return ["spread", first.numel(), 2 * first.numel() * width]
+    reduces = inputs and len(outputs) == 1 and out.numel() * 2 <= max(one.numel() for one in inputs) == first.numel()
+    if reduces and name not in GATHERS:  # a sum, a mean, a maximum
+        kept = bool(out.dim()) and out.shape[-1] == first.shape[-1] and out.numel() > 1
+        return ["columns" if kept else "rows", count_bytes([first])]
+    return None
+
+
+def describe_elementwise(name, inputs, outputs):
+    """Return the row of a kernel over values: by its bytes, or value by value where operands differ in form or type."""
+    whole = max((one.numel() for one in outputs), default=0)
+    moved = count_bytes(inputs) + count_bytes(outputs)
+    if name in GATHERS or not inputs:
+        moved = 2 * count_bytes(outputs) if inputs else count_bytes(outputs)
+        return ["spread", whole, moved] if inputs else ["move", moved]
+    large = [one for one in inputs if one.numel() > 1 and one.dtype.is_floating_point]
+    widths = {one.element_size() for one in large}
+    if len(widths) > 1:
+        return ["mixed", whole, moved]
+    wider = bool(widths) and outputs[0].dtype.is_floating_point and outputs[0].element_size() > min(widths)
+    same = len({(one.shape, one.stride()) for one in large}) <= 1 and all(one.is_contiguous() for one in large)
+    return ["move", moved] if same and not wider else ["spread", whole, moved]
