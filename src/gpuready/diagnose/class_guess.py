@@ -7,7 +7,15 @@ Resolved 35 packages in 334ms ... error: found distribution ...           the pa
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import BUILD_FOLDER, INPUT_REFUSED, REMOTE_CODE, USER, calling_frames, find_origin
+from gpuready.diagnose.origin import (
+    BUILD_FOLDER,
+    INPUT_REFUSED,
+    REMOTE_CODE,
+    USER,
+    calling_frames,
+    find_origin,
+    package_of_frame,
+)
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT
@@ -51,6 +59,14 @@ _PLACES = (
 )  # fmt: skip
 """Classes by the file and the function of the innermost frame."""
 
+_CUT_PLACES = (
+    (NETWORK, LazyRegex(r"/huggingface_hub/|/transformers/utils/hub\.py|/requests/|/urllib3/|/httpx/|/httpcore/|/aiohttp/|modelscope/hub/")),
+    ("dataset-error", LazyRegex(r"datasets_modules/|-packages/datasets/(?:builder|load|packaged|arrow|data_files)|_generate_(?:examples|tables)")),
+    ("transformers-too-old", LazyRegex(r"tokenization_|/tokenizers/|_init_tokenizer|get_tokenizer|configuration_auto|configuration_utils")),
+    (VERSION_CONFLICT, LazyRegex(r"import_utils\.py|importlib|<frozen |\bimport \w|^\S{1,300} <module>")),
+)  # fmt: skip
+"""Further classes by the frames of a traceback without its end."""
+
 _OF_VALUES = (
     "keyerror",
     "indexerror",
@@ -75,8 +91,9 @@ _TOOLS = (
 )  # fmt: skip
 """Classes by the program that writes the log."""
 
-MAX_TOOL_LINES, MAX_AFTER = 400, 12
-"""Lines by which the program is recognised, and those at the end among which its complaint is."""
+MAX_TOOL_LINES, MAX_END, MAX_AFTER = 400, 12, 6
+"""Lines by which the program is recognised, those at the end among which its complaint is, and those after the innermost frame of a
+traceback without its end."""
 
 
 def guess_class(summary: LogSummary, order: EventOrder, final: int | None) -> tuple[str, int | None, int | None] | None:
@@ -86,9 +103,20 @@ def guess_class(summary: LogSummary, order: EventOrder, final: int | None) -> tu
     if final is None or not order.has_failed:
         return None
     failure = summary.failures[final]
+    if not failure.type and _is_followed(summary, failure):
+        return None
     if slug := _guess_by_failure(failure):
         return slug, final, None
     return None if failure.frames else _guess_by_tool(summary)
+
+
+def _is_followed(summary: LogSummary, failure: LoggedException) -> bool:
+    """Whether the log goes on after a traceback without its end: then it was not what ended the run."""
+    beyond = (line for line in summary.lines if line.source == failure.source and line.number > failure.last)
+    mark = (failure.frames[-1].code or failure.frames[-1].file) if failure.frames else ""
+    inside = failure.text.rpartition(mark)[2].strip() if mark else ""
+    after = sum(bool(line.text.strip()) for line in beyond if line.place != "derived")
+    return inside.count("\n") + bool(inside) + after > MAX_AFTER
 
 
 def _guess_by_failure(failure: LoggedException) -> str:
@@ -112,7 +140,18 @@ def _guess_by_failure(failure: LoggedException) -> str:
         return NOT_ENVIRONMENT
     if name in (*_OF_VALUES, *_OF_INTERFACES):
         return _guess_by_callers(failure, name)
-    return _guess_by_place(failure) if failure.type else ""
+    return _guess_by_place(failure) if failure.type else _guess_by_path(failure)
+
+
+def _guess_by_path(failure: LoggedException) -> str:
+    """The class of the innermost frame that has one, of a traceback without its end; below a file of the user's there is none."""
+    for frame in reversed(failure.frames):
+        if package_of_frame(frame) == USER:
+            return ""
+        place = f"{frame.file} {frame.function} {frame.code}".replace("\\", "/")
+        if found := next((slug for slug, form in (*_CUT_PLACES, *_PLACES) if form.search(place)), ""):
+            return found
+    return ""
 
 
 def _is_installed(failure: LoggedException) -> bool:
@@ -144,7 +183,7 @@ def _guess_by_callers(failure: LoggedException, name: str) -> str:
 def _guess_by_tool(summary: LogSummary) -> tuple[str, int | None, int | None] | None:
     """The class of the program that writes the log, where it complains at the end."""
     own = [i for i, line in enumerate(summary.lines) if line.text.strip() and line.place != "derived"]
-    last = next((i for i in reversed(own[-MAX_AFTER:]) if is_complaint_line(summary.lines[i])), None)
+    last = next((i for i in reversed(own[-MAX_END:]) if is_complaint_line(summary.lines[i])), None)
     texts = [summary.lines[i].text[:300] for i in own[-MAX_TOOL_LINES:]]
     slug = next((slug for slug, form in _TOOLS if any(form.search(text) for text in texts)), "")
     return (slug, None, last) if slug and last is not None else None
