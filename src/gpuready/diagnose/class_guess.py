@@ -53,7 +53,7 @@ _TYPES = {
 _PLACES = (
     (BUILD, LazyRegex(r"/cpp_extension\.py|/op_builder/|/setuptools/|/distutils/|/skbuild|/scikit_build|/maturin/|setup\.py$")),
     (KERNEL, LazyRegex(r"/triton/(?:compiler|runtime|backends)/|/torch/_inductor/")),
-    ("checkpoint-mismatch", LazyRegex(r"load_state_dict|load_checkpoint|load_weights|load_ckpt|resume_from|/checkpoint/")),
+    ("checkpoint-mismatch", LazyRegex(r"load_state_dict|load_checkpoint|load_weights|load_ckpt|resume_from|resume_start|/checkpoint/|checkpoint_connector|migrate_checkpoint|load_from_checkpoint|restore_model")),
     ("corrupt-or-lfs-weights", LazyRegex(r"/safetensors/|/torch/serialization\.py|/gguf/|/pickle\.py|/zipfile\.py|/sentencepiece/")),
     ("dataset-error", LazyRegex(r"-packages/(?:datasets|pyarrow)/|/torch/utils/data/")),
 )  # fmt: skip
@@ -173,6 +173,8 @@ def _guess_by_callers(failure: LoggedException, name: str) -> str:
     is_foreign = "::" in failure.message[:80] or (name in _NAMES and packages[:1] != [USER])
     if USER in packages[:2] and not is_foreign:
         return NOT_ENVIRONMENT
+    if name in _OF_VALUES and (slug := _guess_by_path(failure)) not in ("", VERSION_CONFLICT, NETWORK):
+        return slug
     if name in _OF_VALUES:
         is_data = any(_DATA.search(frame.file.replace("\\", "/")) for frame in failure.frames)
         return "dataset-error" if is_data else ""

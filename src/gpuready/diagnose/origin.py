@@ -167,7 +167,7 @@ def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str
 INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
                   "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
                   "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue",
-                  "templateerror", "templatesyntaxerror")  # fmt: skip
+                  "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
 _DATA_ERRORS = (
