@@ -232,6 +232,16 @@ def test_the_rule_to_start_from_is_a_rule_as_it_is():
     assert f"```python\n{rule}```" in (ROOT / "docs/how-to/add-a-rule.md").read_text()
 
 
+def test_the_format_of_a_contract_names_every_gate():
+    from gpuready import catalog
+
+    page = (ROOT / "docs/reference/contract-format.md").read_text()
+    gates = re.findall(r"`(\w+)`", page.partition("## gate\n")[2].partition("\n## ")[0].partition("features.toml`")[2])
+    assert [name for name in gates if name not in ("gate", "needs")] == [
+        row["id"] for row in catalog.load_catalog("features")["feature"]
+    ]
+
+
 def test_the_glossary_is_short_and_linked():
     rows = re.findall(r"^\| (?!term|-)([^|]+) \|", (ROOT / "docs/reference/glossary.md").read_text(), flags=re.M)
     assert 0 < len(rows) <= 15 and len(set(rows)) == len(rows)
