@@ -115,6 +115,26 @@ def add_uncounted_keys(reader: ConfigReader, rows: tuple[UncountedKey, ...]) -> 
     for key, side, what in rows:
         if not is_off(reader.get_dotted(key)):
             reader.add_uncounted(f"{key} {what}: that is not counted", side)
+    named = {key for key, _, _ in rows}
+    for key in find_parallel_keys(reader.config):
+        if key not in named:
+            reader.add_uncounted(f"{key} shares experts or layers among GPUs: that is not counted", "less")
+
+
+PARALLEL_SUBJECTS = {"expert", "pipeline", "ep", "pp", "autoep"}
+PARALLEL_ENDS = {"size", "degree", "stages", "parallel", "parallelism"}
+
+
+def find_parallel_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Return the keys that turn on expert or pipeline parallelism, whatever a framework calls them (``ep_size: 4``)."""
+    found = []
+    for name, value in config.items():
+        words = str(name).lower().split("_")
+        if isinstance(value, dict) and prefix.count(".") < 4:
+            found += find_parallel_keys(value, f"{prefix}{name}.")
+        elif PARALLEL_SUBJECTS & set(words) and words[-1] in PARALLEL_ENDS and not is_off(value) and str(value) != "1":
+            found.append(f"{prefix}{name}")
+    return found
 
 
 def read_fsdp(reader: ConfigReader, sharding: str, prefix: str) -> None:

@@ -17,7 +17,7 @@ PRODUCT_MARKS = {
     "_grouped_mm": "!product",
 }
 
-STEP_WORD = re.compile(r"^(fwd|bwd|ref|step|zero)0")
+STEP_WORD = re.compile(r"^(fwd|bwd|ref|step|zero)\d+")
 
 
 class AllocationRecorder(TorchDispatchMode):
@@ -90,13 +90,15 @@ class AllocationRecorder(TorchDispatchMode):
         self.sum = None
         self.events.extend(several)
 
-    def repeat_step(self, start, births, step):
-        """Append the events since a place once more, as another step, with other numbers."""
-        count = len(self.by) - births
-        for event in self.events[start:]:
-            if isinstance(event, str):
-                self.events.append(STEP_WORD.sub(rf"\g<1>{step}", event))
-            else:
-                self.events.append(event if event >= 0 or ~event < births else event - count)
-        self.by += self.by[births:]
-        return count
+    def repeat_step(self, start, births, steps):
+        """Append the events since a place once more for each of these steps; return how far their numbers lie ahead."""
+        events, by, offsets = self.events[start:], self.by[births:], []
+        for step in steps:
+            offsets.append(len(self.by) - births)
+            for event in events:
+                if isinstance(event, str):
+                    self.events.append(STEP_WORD.sub(rf"\g<1>{step}", event))
+                else:
+                    self.events.append(event if event >= 0 or ~event < births else event - offsets[-1])
+            self.by += by
+        return offsets

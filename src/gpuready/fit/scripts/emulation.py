@@ -137,18 +137,28 @@ def empty_in_layout(q, size):
     return made.permute([order.index(n) for n in range(q.dim())])
 
 
-AUTOCAST_NARROW = {
-    functional.linear, torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.mm,
-    torch.Tensor.mm, torch.bmm, torch.Tensor.bmm, torch.addmm, torch.Tensor.addmm, torch.baddbmm, torch.Tensor.baddbmm,
-    torch.einsum, functional.conv1d, functional.conv2d,
-}  # fmt: skip
-AUTOCAST_WIDE = {
-    functional.layer_norm, functional.group_norm, functional.softmax, torch.softmax, torch.Tensor.softmax, functional.log_softmax,
-    torch.log_softmax, torch.Tensor.log_softmax, functional.cross_entropy, functional.nll_loss, torch.pow, torch.Tensor.pow,
-    torch.Tensor.__pow__, torch.rsqrt, torch.Tensor.rsqrt, torch.exp, torch.Tensor.exp, torch.log, torch.Tensor.log,
-    torch.sum, torch.Tensor.sum, torch.cumsum, torch.Tensor.cumsum, torch.norm, torch.Tensor.norm, torch.reciprocal,
-    torch.Tensor.reciprocal, functional.softplus, functional.normalize, functional.mse_loss,
-}  # fmt: skip
+NARROW_NAMES = (
+    "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "addr", "baddbmm", "einsum", "chain_matmul",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
+)  # fmt: skip
+WIDE_NAMES = (
+    "pow", "__pow__", "__rpow__", "square", "__rdiv__", "__rtruediv__", "acos", "asin", "cosh", "sinh", "tan", "exp", "expm1", "log",
+    "log10", "log1p", "log2", "rsqrt", "reciprocal", "erfinv", "cumsum", "cumprod", "sum", "prod", "norm", "dist", "cdist", "renorm",
+    "softmax", "log_softmax", "softmin", "softplus", "layer_norm", "group_norm", "normalize", "cosine_similarity", "cross_entropy",
+    "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "poisson_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
+    "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "cosine_embedding_loss",
+    "binary_cross_entropy_with_logits",
+)  # fmt: skip
+"""CUDA's lists of what autocast runs in 16 bits and in fp32; ``square`` is a power inside."""
+
+
+def find_functions(names):
+    """Return the functions of these names, as every place of torch that has them calls them."""
+    places = (torch, torch.Tensor, functional)
+    return {getattr(place, name) for place in places for name in names if hasattr(place, name)}
+
+
+AUTOCAST_NARROW, AUTOCAST_WIDE = find_functions(NARROW_NAMES), find_functions(WIDE_NAMES)
 
 
 class Autocast(TorchFunctionMode):

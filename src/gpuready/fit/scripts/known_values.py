@@ -40,6 +40,8 @@ class KnownValues(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]
+        if name == "embedding":
+            self.check_rows(*args[:2])
         known = self.is_known(func, name, args, kwargs)
         if known and reads_host(name, kwargs):
             return self.compute(func, args, kwargs)
@@ -74,6 +76,15 @@ class KnownValues(TorchDispatchMode):
         if not tensors:
             return name in FACTORIES
         return all(x.device.type == "cpu" or x.untyped_storage()._cdata in self.values for x in tensors)
+
+    def check_rows(self, table, rows):
+        """Refuse a row that a table does not have: on a GPU the step would die there."""
+        if rows.device.type == "meta" and rows.untyped_storage()._cdata in self.values and rows.numel():
+            last = int(self.value_of(rows).max())
+            if last >= table.shape[0]:
+                raise NeedsValues(
+                    f"{find_place()} takes row {last} of a table that has {table.shape[0]}: the batch is too long"
+                )
 
     def value_of(self, tensor):
         """Return the host's copy of a tensor, as the same view of its storage."""

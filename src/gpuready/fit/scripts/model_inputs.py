@@ -158,6 +158,16 @@ class ModelInputs:
         value = torch.tensor(plain)[torch.arange(shape[0] * shape[1]) % len(plain)].view(shape)
         return self.known.send(value)
 
+    def follow_tokens(self, ids, length):
+        """What transformers' generate() gives beside the tokens: a mask of all so far, and the positions of each row."""
+        made = {}
+        if "attention_mask" in self.parameters:
+            made["attention_mask"] = self.known.send(torch.ones((len(ids), length), dtype=torch.long))
+        if "position_ids" in self.parameters:
+            row = torch.arange(length - ids.shape[1], length)
+            made["position_ids"] = self.known.send(row.expand(len(ids), -1).contiguous())
+        return made
+
     def padding_mask(self):
         """Ones, but for the last eighth of the first row."""
         mask = torch.ones((self.rows, self.seq), dtype=torch.long)

@@ -17,6 +17,7 @@ from checkpoint_header import explain_difference
 from emulation import Attention, AttentionKernel, Autocast
 from kernel_recorder import KernelRecorder
 from known_values import KnownValues, NeedsValues
+from losses import ctc_loss
 from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._pytree import tree_leaves
@@ -142,10 +143,8 @@ def train_steps(job, model, inputs, recorder, autocast, reference=None):
     if "use_cache" in inputs.parameters:
         batch["use_cache"] = False
     several = job["accumulation"] > 1
-    start, births, live = len(recorder.events), len(recorder.by), len(recorder.numbers)
     for step in range(job["steps"]):
-        if step and len(recorder.numbers) == live:  # nothing of the first step is left: the second is the same
-            return recorder.repeat_step(start, births, step)
+        start, births, live = len(recorder.events), len(recorder.by), len(recorder.numbers)
         for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
@@ -162,7 +161,9 @@ def train_steps(job, model, inputs, recorder, autocast, reference=None):
         recorder.mark(f"step{step}")
         model.zero_grad(set_to_none=True)
         recorder.mark(f"zero{step}")
-    return 0
+        if len(recorder.numbers) == live:  # nothing of this step is left: those that follow are the same
+            return births, recorder.repeat_step(start, births, range(step + 1, job["steps"]))
+    return 0, []
 
 
 def generate_tokens(job, model, inputs, recorder):
@@ -184,7 +185,8 @@ def generate_tokens(job, model, inputs, recorder):
         ids = batch["input_ids"]
         more = torch.empty_like(ids), torch.empty_like(ids)
         cache = None
-        for _ in range(job["new_tokens"]):
+        for count in range(job["new_tokens"]):
+            batch |= inputs.follow_tokens(batch["input_ids"], job["seq"] + count)
             outputs = model(**batch, use_cache=True, **{kept: cache}, **last)
             cache, logits = outputs[kept], outputs["logits"][:, -1:].float()
             del outputs
@@ -231,7 +233,7 @@ def main():
     attention = Attention(job["capability"], autocast)
     if job["attention"] == "sdpa":
         torch.nn.functional.scaled_dot_product_attention = attention
-    torch.nn.functional.dropout = native_dropout
+    torch.nn.functional.dropout, torch.nn.functional.ctc_loss = native_dropout, ctc_loss
     config = read_config(job["config"])
     known = KnownValues()
     with known:
@@ -294,8 +296,8 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
         if job["task"] == "generate":
             generate_tokens(job, model, inputs, recorder)
         else:
-            again = train_steps(job, model, inputs, recorder, autocast, reference)
-            gradients += [number + again for number in gradients if number >= 0 and again]
+            births, offsets = train_steps(job, model, inputs, recorder, autocast, reference)
+            gradients += [number + more for more in offsets for number in gradients if number >= births]
         events = list(recorder.events)
     notes += inputs.notes
     if job["task"] == "train" and not any(name in inputs.parameters for name in LOSS_INPUTS):

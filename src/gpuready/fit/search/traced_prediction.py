@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 
-TRACED_STEPS = 2
+TRACED_STEPS = 3  # in the third, freed memory lies otherwise than in the second
 MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
 MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
 TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
