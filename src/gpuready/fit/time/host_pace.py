@@ -57,8 +57,14 @@ class HostPace(Record):
         """Return the host's time of an optimizer's step for one tensor: Python, as a forward pass is."""
         return TENSOR_LAUNCHES.get(optimizer, 2.0) * self.forward / FORWARD_LAUNCHES
 
+    def start_seconds(self, name: str) -> float:
+        """Return the host's time before a pass (fwd, bwd, ref, decode) launches the kernels of its layers: masks, positions, what generate() does."""
+        if name == "decode":
+            return self.token
+        return self.call * {"fwd": 1.0, "bwd": BACKWARD_CALL, "ref": NO_GRADIENT_SHARE}.get(name, 0.0)
+
     def pass_seconds(self, name: str, kernels: int, counts: LayerCounts, recomputed: int = 0) -> float:
-        """Return the host's time of a pass (fwd, bwd, ref, decode) with so many kernels.
+        """Return the host's time of a pass with so many kernels, after its start.
 
         ``recomputed`` of them are a forward pass again, inside of the backward pass.
         """
@@ -66,10 +72,10 @@ class HostPace(Record):
             again = self._layer_seconds("fwd", self.forward, recomputed, counts)
             return again + self.pass_seconds(name, max(0, kernels - recomputed), counts)
         if name == "decode":
-            return self.token + self._layer_seconds("decode", self.decode, kernels, counts)
+            return self._layer_seconds("decode", self.decode, kernels, counts)
         if name == "bwd":
-            return BACKWARD_CALL * self.call + self._layer_seconds("bwd", self.backward, kernels, counts)
-        spent = self.call + self._layer_seconds("fwd", self.forward, kernels, counts)
+            return self._layer_seconds("bwd", self.backward, kernels, counts)
+        spent = self._layer_seconds("fwd", self.forward, kernels, counts)
         return spent * NO_GRADIENT_SHARE if name == "ref" else spent
 
     def _layer_seconds(self, name: str, layer: float, kernels: int, counts: LayerCounts) -> float:

@@ -58,6 +58,7 @@ def time_phases(
     for name, kernels in phases:
         begun, launched = max(host, device), host
         again = forward if name == "bwd" else 0
+        host += speed.pace.start_seconds(name)
         pace = speed.pace.pass_seconds(name, len(kernels), counts, again) / len(kernels)
         if id(kernels) not in timed_kernels:
             timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
