@@ -49,7 +49,7 @@ def test_the_frameworks_and_the_names_they_are_installed_under():
     ]
     assert contracts.list_frameworks() == names
     others = {n: contracts.distribution_name(n) for n in names if contracts.distribution_name(n) != n}
-    assert others == {"llama-factory": "llamafactory"}
+    assert others["llama-factory"] == "llamafactory"
     assert all(contracts.has_contract(name) for name in names) and not contracts.has_contract("llamafactory")
 
 
