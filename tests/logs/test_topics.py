@@ -93,3 +93,46 @@ def test_the_folders_of_a_path_are_no_words_of_the_complaint():
 def test_what_is_waited_for_in_two_lines_that_alternate():
     text = "not ready endpoints: ['10.1.2.3:57487']\nserver not ready, wait 3 sec to retry\n" * 2
     assert diagnose_logs([[text.encode()]], look=False).cause == "rendezvous-unreachable"
+
+
+ENGINE = 'Traceback (most recent call last):\n  File "/v/lib/python3.12/site-packages/engine/config.py", line 7, in check\n    raise X(\n{}\n'
+OPTIONS = (
+    "AssertionError: MXFP8 requires hidden size to be divisible by 32",
+    "AssertionError: fused FP8 output not supported with alibi",
+    "ValueError: the draft requires markov_rank > 0, got markov_rank=0",
+    "ValueError: atomic_ does not support bf16 operands here",
+    "ValueError: --enable-a is incompatible with --backend=b, please drop one of them",
+    "RuntimeError: please check the counters [4] at step=4; the path is not executing",
+)
+
+
+@pytest.mark.parametrize("message", OPTIONS)
+def test_options_that_exclude_each_other_are_no_fault_of_the_gpu_or_of_a_release(message):
+    found = diagnose_logs([[ENGINE.format(message).encode()]], look=False)
+    assert found.cause in ("", "not-environment") or found.confidence < 0.61, (found.cause, found.confidence)
+    assert found.cause not in ("fp8-unsupported", "version-conflict")
+
+
+PLATFORMS = {
+    "ext-arch-missing": "ValueError: the CuteDSL MLA backend is only supported on SM100 GPUs, use another backend",
+    "fp8-unsupported": "RuntimeError: MXFP8 requires SM100",
+    "shm-too-small": "RuntimeError: insufficient space: 64 MiB required, 8 MiB free. Increase it with --shm-size",
+    "no-gpu-visible": "RuntimeError: hl-smi not found. Ensure that the drivers are installed",
+}
+
+
+@pytest.mark.parametrize("cause", PLATFORMS)
+def test_what_an_engine_says_of_the_platform(cause):
+    assert diagnose_logs([[ENGINE.format(PLATFORMS[cause]).encode()]], look=False).cause == cause
+
+
+WARNINGS = {
+    "nccl-ib-link": "transport/net_ib.cc:77 NCCL WARN something new went wrong with the queue",
+    "shm-too-small": "misc/shmutils.cc:12 NCCL WARN something new went wrong with the segment",
+    "node-network-broken": "bootstrap.cc:12 NCCL WARN something new went wrong with the peer",
+}
+
+
+@pytest.mark.parametrize("cause", WARNINGS)
+def test_the_module_of_nccl_that_warns_tells_the_class(cause):
+    assert diagnose_logs([[f"node1:11:12 [0] {WARNINGS[cause]}\n".encode()]], look=False).cause == cause
