@@ -198,7 +198,7 @@ _CONSTRAINT_WORDS = LazyRegex(
 )
 """How a package says that values of a configuration do not go together."""
 _FOREIGN_INTERFACE = LazyRegex(
-    r"module ['`\"]?\w|(?:type object )?'_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
+    r"module ['`\"]?\w|(?:type object )?'(?!NoneType)_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
 )
 """A module or a class that is no built-in one: whose it is, its name alone does not tell."""
 _DATA_OBJECT = LazyRegex(

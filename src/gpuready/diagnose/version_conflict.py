@@ -122,7 +122,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
-    if not failure.frames or (complaint.kind == "attribute" and not caller):
+    if not failure.frames or (complaint.kind == "attribute" and (not caller or _is_frame_missing(complaint, failure))):
         return _conflict_by_words(complaint, find_spans)
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
@@ -218,7 +218,7 @@ def _conflict_by_words(complaint: Complaint, find_spans: SymbolTable) -> Version
     """What the words of an error without a stack tell: a class that no user's script makes, or a name that one package had."""
     if package := package_of_class(complaint.owner.partition(".")[0]):
         return VersionConflict(package, USER, complaint.symbol)
-    if _is_of_transformers(complaint):
+    if _is_of_transformers(complaint) or (complaint.kind == "attribute" and is_part_of_model(complaint.owner)):
         return VersionConflict("transformers", USER, complaint.symbol)
     if complaint.kind == "attribute" and len(complaint.name) > MIN_SPECIAL:
         packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
@@ -226,6 +226,14 @@ def _conflict_by_words(complaint: Complaint, find_spans: SymbolTable) -> Version
     is_class = "." not in complaint.owner and complaint.owner[:1].isupper()
     is_call = complaint.kind in ("parameter", "required") and (is_class or bool(_CLASS.match(complaint.owner)))
     return VersionConflict("", USER, complaint.symbol) if is_call else None
+
+
+def _is_frame_missing(complaint: Complaint, failure: LoggedException) -> bool:
+    """Whether the innermost frame of a part of a model is left out: the code that is shown does not name the attribute."""
+    frame, package = next(calling_frames(failure))
+    return (
+        is_part_of_model(complaint.owner) and package == USER and complaint.name not in (frame.code or complaint.name)
+    )
 
 
 def _conflict_of_constructor(complaint: Complaint | None, failure: LoggedException) -> VersionConflict | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.native_errors import continues_native_error, parse_native_error
 from gpuready.logs.run_activity import says_handled
-from gpuready.logs.typeless_errors import parse_typeless_error
+from gpuready.logs.typeless_errors import find_told_type, parse_typeless_error
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -100,10 +100,6 @@ _CHAIN = {
     "The above exception was the direct cause of": "cause", "During handling of the above exception": "context",
     "the direct cause of the following exception": "cause",
 }  # fmt: skip
-_TOLD = LazyRegex(
-    r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)|: (\w{1,60}(?:Error|Exception))$"
-)
-"""``KeyError      Traceback (most recent call last)``; ``Caught KeyError in DataLoader worker process 0.`` or ``loading: KeyError`` before one."""
 _TORN = LazyRegex(r"([A-Z]\w{0,60}(?:Error|Exception))$")
 """A type whose message is on the next line: several processes wrote at once."""
 _HEAD = "Traceback (most recent call last)"
@@ -131,8 +127,8 @@ class _OpenTraceback:
         self.level = line.level or (before.level if before is not None and introduces else "")
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
-        told = _TOLD.search(line.text[:300]) or (_TOLD.search(before.text[:300]) if before is not None else None)
-        self.told_type = (told[1] or told[2] or told[3]) if told else ""
+        self.told_type = find_told_type(line) or (find_told_type(before) if before is not None else "")
+        self.logged_error = parse_typeless_error(before, True) if before is not None and before.level == "E" else None
 
 
 class TracebackReader:
@@ -281,6 +277,8 @@ class TracebackReader:
         if block is None or not (block.type or block.frames):
             return
         first = block.first
+        if not block.type and block.logged_error is not None:  # a logger wrote the message before the traceback
+            block.type, block.message = block.logged_error[0], [block.logged_error[1]]
         self.failures.append(
             LoggedException(
                 first.number, block.last, block.at, block.type, "\n".join(block.message).strip(), first.source,

@@ -41,3 +41,15 @@ def parse_typeless_error(line: LogLine, is_quoted: bool) -> tuple[str, str] | No
     is_shown = "Error(" in text or "Exception(" in text
     shown = (_REPR.search(text) if is_quoted else _REPR.match(text)) if is_shown else None
     return (shown[1], shown[3]) if shown else None
+
+
+_TOLD = LazyRegex(
+    r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)|: (\w{1,60}(?:Error|Exception))$"
+)
+"""``KeyError      Traceback (most recent call last)``; ``Caught KeyError in DataLoader worker process 0.`` or ``loading: KeyError`` before one."""
+
+
+def find_told_type(line: LogLine) -> str:
+    """The type that the first line of a traceback names, or the line before it; empty where it names none."""
+    found = _TOLD.search(line.text[:300])
+    return str(found[1] or found[2] or found[3]) if found else ""
