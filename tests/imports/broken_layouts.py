@@ -151,3 +151,133 @@ def stripped_extension(env: EnvironmentCopy) -> None:
     path.unlink()
     path.write_bytes(data)
     subprocess.run(["strip", "--strip-unneeded", str(path)], check=False, capture_output=True)
+
+
+# -- what an editable install imports, and nobody recorded
+
+
+def _edit(env: EnvironmentCopy, name: str, text: str) -> None:
+    path = env.root / "src" / "demo" / name
+    before = path.read_text()
+    path.unlink()  # a hard link
+    path.write_text(before + text)
+
+
+@way
+def editable_with_an_import_that_nobody_requires(env: EnvironmentCopy) -> None:
+    _make_editable(env, "pth")
+    _edit(env, "plain.py", "import none_such_module\n")
+
+
+@way
+def editable_by_finder_with_an_import_that_nobody_requires(env: EnvironmentCopy) -> None:
+    _make_editable(env, "finder")
+    _edit(env, "plain.py", "from none_such_module import x\n")
+
+
+@way
+def editable_without_one_of_its_parts(env: EnvironmentCopy) -> None:
+    _make_editable(env, "pth")
+    _edit(env, "guarded.py", "from demo.renamed import x\n")
+
+
+@way
+def editable_whose_part_lost_a_name(env: EnvironmentCopy) -> None:
+    _make_editable(env, "pth")
+    _edit(env, "guarded.py", "from .plain import renamed\n")
+
+
+@way
+def editable_with_a_guarded_part(env: EnvironmentCopy) -> None:
+    _make_editable(env, "pth")
+    _edit(env, "guarded.py", "try:\n    from ._version import version\nexcept ImportError:\n    version = '0'\n")
+
+
+# -- folders that were left behind
+
+
+@way
+def folder_of_a_removed_package(env: EnvironmentCopy) -> None:
+    """Byte-code stays after an uninstall: the folder is a package without names."""
+    for path in (env.site / "yaml").glob("*.py"):
+        path.unlink()
+    env.delete("[pP]y[yY][aA][mM][lL]-*")
+
+
+@way
+def folder_of_a_removed_namespace_package(env: EnvironmentCopy) -> None:
+    _use_namespace(env)
+    env.rewrite("demo-1.0.dist-info/METADATA", lambda data: data.replace(b"Requires-Dist: space-part\n", b""))
+    env.delete("space/part.py")
+    env.delete("space_part-*")
+    env.delete("space-part-*")
+
+
+@way
+def empty_folder_of_a_package_that_is_only_imported(env: EnvironmentCopy) -> None:
+    env.rewrite("demo/guarded.py", lambda data: data + b"import space\n")
+    env.rewrite("demo-1.0.dist-info/RECORD", lambda data: data.replace(b"demo/guarded.py", b"demo/extra.py"))
+    (env.site / "space").mkdir()
+
+
+# -- code lines of .pth files
+
+
+@way
+def folder_of_a_code_line(env: EnvironmentCopy) -> None:
+    _move_yaml(env)
+    (env.site / "more.pth").write_text(f"import sys; sys.path.insert(0, '{env.root}/more')\n")
+
+
+@way
+def folder_of_a_code_line_with_a_site(env: EnvironmentCopy) -> None:
+    _move_yaml(env)
+    (env.site / "more.pth").write_text(f'import site; site.addsitedir("{env.root}/more")\n')
+
+
+@way
+def code_line_that_does_nothing(env: EnvironmentCopy) -> None:
+    _move_yaml(env)
+    (env.site / "more.pth").write_text("import os; os.environ.setdefault('DEMO', '1')\n")
+
+
+def _move_yaml(env: EnvironmentCopy) -> None:
+    more = env.root / "more"
+    more.mkdir()
+    for name in ("yaml", "_yaml"):
+        (env.site / name).rename(more / name)
+    env.path("[pP]y[yY][aA][mM][lL]-*").rename(more / env.path("[pP]y[yY][aA][mM][lL]-*").name)
+
+
+# -- metadata
+
+
+@way
+def metadata_that_an_import_asks_for(env: EnvironmentCopy) -> None:
+    env.use("import importlib.metadata\nVERSION = importlib.metadata.version('safetensors')")
+    env.delete("safetensors-*")
+
+
+@way
+def record_with_dots(env: EnvironmentCopy) -> None:
+    env.rewrite("demo-1.0.dist-info/RECORD", lambda data: data.replace(b"demo/", b"./demo/"))
+    env.delete("demo/plain.py")
+
+
+@way
+def extension_for_a_free_threaded_python(env: EnvironmentCopy) -> None:
+    _rename_extension(env, f"cpython-{MINOR.replace('.', '')}", f"cpython-{MINOR.replace('.', '')}t")
+
+
+@way
+def extension_for_another_machine_by_its_name(env: EnvironmentCopy) -> None:
+    _rename_extension(env, "x86_64-linux", "s390x-linux")
+
+
+def _rename_extension(env: EnvironmentCopy, old: str, new: str) -> None:
+    env.use(USES["numpy"])
+    path = env.path("numpy/_core/_multiarray_umath*.so")
+    path.rename(path.with_name(path.name.replace(old, new)))
+    env.rewrite(
+        "numpy-*.dist-info/RECORD", lambda data: data.replace(path.name.encode(), path.name.replace(old, new).encode())
+    )

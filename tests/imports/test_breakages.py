@@ -44,6 +44,16 @@ def test_what_a_command_imports_after_its_start_counts(
     assert set(copy.judge().values()) == {severity}
 
 
+def test_code_of_a_pth_file_that_may_provide_a_module_leaves_it_open(whole: EnvironmentCopy, tmp_path: Path) -> None:
+    copy = whole.clone(tmp_path / "copy")
+    broken_layouts._move_yaml(copy)
+    (copy.site / "more.pth").write_text("import sys, os; sys.path.append(os.path.join(sys.prefix, 'more'))\n")
+    assert copy.really_imports()
+    found = copy.judge()
+    assert found.get("PKG042") == "undecided", found
+    assert "error" not in found.values()
+
+
 def test_there_are_more_than_forty_ways() -> None:
     assert len(WAYS) >= 60
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.system.imports.distributions import find_distributions
+from gpuready.system.imports.extension_names import ExtensionTag
 from gpuready.system.imports.on_demand import is_on_demand
 from gpuready.system.imports.search_path import SearchPath
 
@@ -53,7 +54,7 @@ def lay_out(folder: Path, source: str, extension: str = EXTENSION, size: int = 9
 
 def judge(folder: Path, path: Path) -> bool:
     copy = find_distributions(SearchPath((), [str(folder)]))["kite"][0]
-    return is_on_demand(copy, "library", str(path), "3.12")
+    return is_on_demand(copy, "library", str(path), ExtensionTag("3.12"))
 
 
 @pytest.mark.parametrize("name", [*NOT_MET, *MET])

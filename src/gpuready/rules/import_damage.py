@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 READS = ("import.damage", "import.hidden", *fix_steps.READS)
-FILE_KINDS = ("missing", "resized", "short", "changed", "library", "python", "source")
+FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "library", "python", "source")
 NEED_KINDS = ("absent", "version")
 NUMPY_KINDS = ("numpy",)
 """Extension modules that were compiled for another numpy: PKG046."""
-REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "python", "library")
+REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "unreadable", "python", "library")
 NUMPY_ERRORS = (
     "numpy.core.multiarray failed to import",
     "numpy.dtype size changed",

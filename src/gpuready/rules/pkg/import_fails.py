@@ -102,6 +102,13 @@ def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
     return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
 
 
+def _provide_module(row: dict[str, Any]) -> str:
+    module = import_damage.absent_module(row)
+    if str(row["detail"]).endswith("not in its source"):
+        return f"restore {module}, which {row['path']} imports, or install {row['distribution']} again"
+    return f"install the package that has the module {module}"
+
+
 def _short_error(error: str) -> str:
     """``No module named 'yaml'`` of ``ModuleNotFoundError: No module named 'yaml'``."""
     kind, _, text = error.partition(": ")
@@ -129,10 +136,6 @@ def _fix_steps(
             for row in rows
             if row["kind"] == "source"
         ),
-        *(
-            FixStep(f"install the package that has the module {import_damage.absent_module(row)}")
-            for row in rows
-            if row["kind"] == "start"
-        ),
+        *(FixStep(_provide_module(row)) for row in rows if row["kind"] == "start"),
     )
     return steps or (FixStep("if several packages are affected, create a new environment"),)

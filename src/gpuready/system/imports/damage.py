@@ -10,14 +10,15 @@ import os
 
 from gpuready.system.files import open_regular
 from gpuready.system.imports import distributions as listing
-from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
+from gpuready.system.imports.hidden_modules import HiddenModules
 from gpuready.system.imports.libraries import Loader
 from gpuready.system.imports.requirements import is_satisfied, marker_applies, marker_environment, parse_requirement
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     from gpuready.system.imports.distributions import Distribution
@@ -39,6 +40,8 @@ class Survey:
     def __init__(self, request: dict[str, Any]):
         self.request = request
         self.minor = ".".join(str(request["python"]).split(".")[:2])
+        is_free_threaded = any(f"/python{self.minor}t/" in f"{site}/" for site in request["sites"])
+        self.tag = ExtensionTag(self.minor, is_free_threaded, str(request.get("machine") or ""))
         self.path = SearchPath(request.get("first") or (), request["sites"])
         self.loader = Loader(
             self.path, request.get("machine") or "", request.get("library_path") or "", request.get("interpreter") or ""
@@ -49,11 +52,13 @@ class Survey:
         self.unchecked: dict[str, str] = {}
         self.files = self.skipped = self.extensions = 0
         self.closure: dict[str, list[str]] = {}
+        self.looked_at: list[str] = []
         self._needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]] = {}
         self.environment = marker_environment(
             str(request["python"]), str(request.get("machine") or ""), str(request.get("release") or "")
         )
         self.stdlib_names = list_stdlib_names(self.path, request.get("stdlib") or "")
+        self.shadows = HiddenModules(self)
 
     def run(self) -> dict[str, Any]:
         roots = [name for name in self.request["roots"] if name in self.copies]
@@ -61,10 +66,11 @@ class Survey:
         for root in (*roots, *beside):
             self.closure[root] = self._follow_requirements(root)
         names = list(dict.fromkeys([*self.closure, *(name for found in self.closure.values() for name in found)]))
+        self.looked_at = names
         self._load_torch(names)
         for name in names:
             self._look_at(name)
-        self.hidden = self._find_hidden(names)
+        self.hidden = self.shadows.find_hidden(names)
         self._look_at_starts(roots)
         answer: dict[str, Any] = {}
         if self.request.get("simulate"):
@@ -72,7 +78,7 @@ class Survey:
 
             answer["outcome"] = simulation.simulate_roots(self, roots)
         on_demand = self._find_on_demand({row["cause"] for row in answer.get("outcome", {}).values()})
-        whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"]]
+        whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]
         rows = [
             row
             for row in self.rows
@@ -98,7 +104,7 @@ class Survey:
         from gpuready.system.imports.on_demand import is_on_demand
 
         copies = {row["path"]: self.copies[row["distribution"]][0] for row in rows}
-        return [row for row in rows if is_on_demand(copies[row["path"]], row["kind"], row["path"], self.minor)]
+        return [row for row in rows if is_on_demand(copies[row["path"]], row["kind"], row["path"], self.tag)]
 
     def _roots_of(self, row: dict[str, Any]) -> list[str]:
         """The roots that need what a row is about."""
@@ -176,7 +182,7 @@ class Survey:
         top = self.choose_module(copy.name)
         if copy.name not in self.request["roots"] or top in self.path.modules:
             return
-        if not any(self._find_module_file(folder, top) for folder in self.path.folders):
+        if not any(self.shadows.find_module_file(folder, top) for folder in self.path.folders):
             self._report(copy.name, "source", source, f"it has no module {top}")
 
     def _compare_copy(self, copy: Distribution) -> tuple[list[tuple[str, str, str]], Distribution]:
@@ -228,14 +234,28 @@ class Survey:
             from gpuready.system.imports.installed_modules import find_absent_imports
 
             starts = [self.choose_module(root), *(self.request.get("starts") or {}).get(root, ())]
-            for module, path in find_absent_imports(self.copies[root][0], starts, self._is_importable):
-                self._report(root, "start", path, f"it imports {module}: not installed")
+            for module, path in find_absent_imports(self.copies[root][0], self.path, starts, self._is_importable):
+                is_own = module.partition(".")[0] == starts[0].partition(".")[0]
+                self._report(
+                    root, "start", path, f"it imports {module}: not {'in its source' if is_own else 'installed'}"
+                )
 
-    def _is_importable(self, top: str) -> bool:
-        folders = [folder for folder in (self.request.get("cwd") or "", *self.path.folders) if folder]
-        if top == "__main__" or top in self.stdlib_names or self.is_editable_name(top):
+    def _is_importable(self, name: str) -> bool:
+        """Whether a module of another package is there; of a package without ``__init__``, its parts are looked for."""
+        top, _, rest = name.partition(".")
+        if top == "__main__" or top in self.stdlib_names or self.is_editable_name(top) or top in self.path.modules:
             return True
-        return any(self._is_module(folder, top) for folder in folders)
+        folders = [folder for folder in (self.request.get("cwd") or "", *self.path.folders) if folder]
+        while True:
+            if any(self.shadows.find_module_file(folder, top) for folder in folders):
+                return True
+            portions = [f"{folder}/{top}" for folder in folders if top in self.path.list_folder(folder)]
+            if any(_has_start(self.path.list_folder(portion)) for portion in portions):
+                return True
+            portions = [portion for portion in portions if self.path.is_folder(portion)]
+            if not portions or not rest:
+                return bool(portions) or any(self._is_module(folder, top) for folder in folders)
+            folders, (top, _, rest) = portions, rest.partition(".")
 
     def is_editable_name(self, top: str) -> bool:
         """Whether the hook of an editable install, of a kind that is not read here, may provide a module."""
@@ -259,7 +279,7 @@ class Survey:
         files = [f"{copy.site}/{name}" for name, _, _ in copy.rows if name.endswith(".so") or ".so." in name]
         others, loadable = [], []
         for path in files:
-            kind = extension_kind(path, self.minor)
+            kind = extension_kind(path, self.tag)
             if kind == "other":
                 others.append(path)
             if kind != "own" or not os.path.exists(path) or "/tests/" in path:
@@ -289,61 +309,12 @@ class Survey:
         folder, _, file = path.rpartition("/")
         stem = file.partition(".")[0]
         beside = [name for name in self.path.list_folder(folder) if name.startswith(f"{stem}.")]
-        return any(name == f"{stem}.py" or extension_kind(name, self.minor) == "own" for name in beside)
+        return any(name == f"{stem}.py" or extension_kind(name, self.tag) == "own" for name in beside)
 
-    # -- modules that hide others
 
-    def _find_hidden(self, names: list[str]) -> list[dict[str, str]]:
-        """Files of the current folder, and of folders before the right one, with the name of a module that is imported."""
-        owners = {top: copy for name in names for copy in [self.copies[name][0]] for top in copy.list_top_modules()}
-        rows = self._find_hidden_stdlib()
-        for folder in dict.fromkeys([self.request.get("cwd") or "", *self.path.folders]):
-            if not folder:
-                continue
-            for top, copy in owners.items():
-                at = self._find_module_file(folder, top)
-                if at and not self._belongs(copy, folder, top):
-                    rows.append({"module": top, "path": at, "distribution": copy.name})
-        return rows
-
-    def _find_hidden_stdlib(self) -> list[dict[str, str]]:
-        folders = [self.request.get("cwd") or "", *(self.request.get("first") or ())]
-        names = {
-            (folder, name.partition(".")[0]) for folder in folders if folder for name in self.path.list_folder(folder)
-        }
-        rows = []
-        for folder, name in sorted(names):
-            at = self._find_module_file(folder, name) if name in self.stdlib_names else None
-            if at and folder != self.request.get("stdlib"):
-                rows.append({"module": name, "path": at, "distribution": "python"})
-        return rows
-
-    def _belongs(self, copy: Distribution, folder: str, top: str) -> bool:
-        """Whether a folder is where a distribution has this module, or comes after it and so hides nothing."""
-        source = self.path.modules.get(top)
-        if source:
-            return os.path.dirname(source.removesuffix("/__init__.py")) == folder
-        if os.path.realpath(folder) == os.path.realpath(copy.site):
-            return True
-        if folder == self.request.get("cwd") and folder not in self.path.folders:
-            return False
-        home = self.path.folders.index(copy.site)
-        editable = copy.find_editable_source()
-        if editable and (folder == editable or folder.startswith(f"{editable}/")):
-            return True
-        if self._find_module_file(copy.site, top) is None:  # a namespace package, which a plain one hides from anywhere
-            return folder not in self.path.folders or top not in self.path.list_folder(copy.site)
-        return self.path.folders.index(folder) > home
-
-    def _find_module_file(self, folder: str, top: str) -> str | None:
-        """The file that an import of a top-level name takes from a folder; a folder without __init__ hides nothing."""
-        names = self.path.list_folder(folder)
-        if top in names and "__init__.py" in self.path.list_folder(f"{folder}/{top}"):
-            return f"{folder}/{top}/__init__.py"
-        for name in names:
-            if name == f"{top}.py" or (name.startswith(f"{top}.") and extension_kind(name, self.minor) == "own"):
-                return f"{folder}/{name}"
-        return None
+def _has_start(names: Iterable[str]) -> bool:
+    """Whether a folder has an ``__init__``, of source or compiled."""
+    return any(name.startswith("__init__.") for name in names)
 
 
 def _is_for_elsewhere(row: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
+READABLE = 0o444
 UNUSED_FOLDERS = ("/tests/", "/test/")
 """Folders whose files no import needs; images are often made without them."""
 
@@ -128,10 +129,15 @@ def read_record(path: str) -> Iterator[RecordRow]:
         if ".py," not in line and ".so" not in line and '.py"' not in line and "shm_manager" not in line:
             continue
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
-        name = name.strip('"')
+        name = _plain_path(name.strip('"'))
         is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
         if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
             yield name, digest, int(size) if size.isascii() and size.isdigit() and len(size) < 16 else None
+
+
+def _plain_path(name: str) -> str:
+    """``./demo/__init__.py`` -> ``demo/__init__.py``, as some build tools write it."""
+    return os.path.normpath(name) if name.startswith("./") or "//" in name or "/." in name else name
 
 
 def _egg_files(info: str) -> list[RecordRow]:
@@ -163,18 +169,20 @@ def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
 
 
 def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, path and detail of each file that is missing or has another size."""
+    """Yield kind, path and detail of each file that is missing, has another size or cannot be read."""
     stat = os.stat
     for name, _, size in rows:
         path = f"{site}/{name}"
         try:
-            found = stat(path).st_size
+            status = stat(path)
         except OSError:
             if not (name.endswith(".py") and os.path.exists(f"{path}c")):  # byte-code without its source
                 yield "missing", path, "recorded when it was installed, and not there"
             continue
-        if size is not None and found != size:
-            yield "resized", path, f"{found} bytes instead of {size}"
+        if size is not None and status.st_size != size:
+            yield "resized", path, f"{status.st_size} bytes instead of {size}"
+        elif status.st_mode & READABLE != READABLE and not os.access(path, os.R_OK):
+            yield "unreadable", path, "this user may not read it"
 
 
 def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:

@@ -10,12 +10,14 @@ import re
 
 from gpuready.system.files import open_regular
 from gpuready.system.imports.package_source import module_name
+from gpuready.system.imports.source_names import DYNAMIC_SIGNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from gpuready.system.imports.distributions import Distribution
+    from gpuready.system.imports.search_path import SearchPath
 
 STATEMENT = re.compile(
     r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]{0,4000}\)|[^\n#]{0,500})|import[ \t]+([\w. \t,]{1,500}))", re.M
@@ -29,27 +31,101 @@ MAX_MODULES = 3000
 
 
 def find_absent_imports(
-    copy: Distribution, starts: Sequence[str], is_importable: Callable[[str], bool]
+    copy: Distribution, path: SearchPath, starts: Sequence[str], is_importable: Callable[[str], bool]
 ) -> list[tuple[str, str]]:
-    """Return the modules of other packages that some modules import and nothing provides, each with the file that does."""
-    files = [name for name, _, _ in copy.rows if name.endswith(".py") and not name.startswith(("..", "/"))]
-    paths = {module_name(name): f"{copy.site}/{name}" for name in files}
+    """Return the modules that some modules import and nothing provides, each with the file that does.
+
+    Of an editable install the parts of the package itself count, too: no RECORD tells which of its files are gone.
+    """
+    sources = SourceFiles(copy, path)
     own = {name.partition(".")[0] for name in starts}
     waiting = [name for start in starts for name in _with_parents(start)]
     seen: set[str] = set()
     others: dict[str, str] = {}
+    absent: dict[str, str] = {}
     while waiting and len(seen) < MAX_MODULES:
         name = waiting.pop()
-        if name in seen or name not in paths:
+        if name in seen or (file := sources.find(name)) is None:
             continue
         seen.add(name)
-        for wanted in _list_imports(name, paths[name]):
-            top = wanted.partition(".")[0]
-            if top in own:
-                waiting += _with_parents(wanted)
+        for wanted, is_module in _list_imports(name, file):
+            if wanted.partition(".")[0] not in own:
+                others.setdefault(wanted, file)
             else:
-                others.setdefault(top, paths[name])
-    return [(top, path) for top, path in others.items() if not is_importable(top)]
+                waiting += _with_parents(wanted)
+                if sources.lacks(wanted) if is_module else sources.lacks_name(wanted):
+                    absent.setdefault(wanted, file)
+    lacking = {name: file for name, file in others.items() if not is_importable(name)}
+    short = {_shortest(name, lacking): file for name, file in lacking.items()}
+    return [*short.items(), *absent.items()]
+
+
+def _shortest(name: str, names: Mapping[str, str]) -> str:
+    """The first package of a module that is absent itself: of ``a.b`` and ``a``, ``a``."""
+    return next(one for one in _with_parents(name) if one in names)
+
+
+class SourceFiles:
+    """The sources of a distribution by module: of its RECORD, or of the folders that an editable install is taken from."""
+
+    def __init__(self, copy: Distribution, path: SearchPath):
+        files = [name for name, _, _ in copy.rows if name.endswith(".py") and not name.startswith(("..", "/"))]
+        self.recorded = {module_name(name): f"{copy.site}/{name}" for name in files}
+        self.is_editable = copy.find_editable_source() is not None
+        self.path = path
+
+    def find(self, name: str) -> str | None:
+        """The source of a module; None where there is none."""
+        if name in self.recorded or not self.is_editable:
+            return self.recorded.get(name)
+        base = self._find_base(name)
+        if base is None:
+            return None
+        folder, _, tail = base.rpartition("/")
+        if "__init__.py" in self.path.list_folder(base):
+            return f"{base}/__init__.py"
+        return f"{base}.py" if f"{tail}.py" in self.path.list_folder(folder) else None
+
+    def lacks(self, name: str) -> bool:
+        """Whether an editable package has nothing of the name of one of its parts, and no code that makes it up."""
+        head, _, tail = name.rpartition(".")
+        package = self.find(head) if self.is_editable and head else None
+        if package is None or not package.endswith("/__init__.py"):
+            return False
+        names = self.path.list_folder(package.removesuffix("/__init__.py"))
+        return tail not in names and not any(one.startswith(f"{tail}.") for one in names)
+
+    def lacks_name(self, name: str) -> bool:
+        """Whether the text of an editable module has no such word, and nothing that makes names up."""
+        head, _, tail = name.rpartition(".")
+        file = self.find(head) if self.is_editable else None
+        if file is None or self.find(name) is not None or not tail.isidentifier():
+            return False
+        if file.endswith("/__init__.py") and not self.lacks(name):
+            return False
+        text = read_source(file)
+        return not re.search(rf"\b{tail}\b", text) and not any(sign in text for sign in (*DYNAMIC_SIGNS, "import *"))
+
+    def _find_base(self, name: str) -> str | None:
+        """The path that a module has without ``.py`` or ``/__init__.py``."""
+        top, _, rest = name.partition(".")
+        source = self.path.modules.get(top, "").removesuffix("/__init__.py").removesuffix(".py")
+        homes = [folder for folder in self.path.folders if self._has(folder, top)]
+        base = source or (f"{homes[0]}/{top}" if homes else "")
+        return f"{base}/{rest.replace('.', '/')}".rstrip("/") if base else None
+
+    def _has(self, folder: str, top: str) -> bool:
+        names = self.path.list_folder(folder)
+        return f"{top}.py" in names or (top in names and "__init__.py" in self.path.list_folder(f"{folder}/{top}"))
+
+
+def read_source(path: str) -> str:
+    """The text of a source; empty where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", opener=open_regular) as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 def _with_parents(name: str) -> list[str]:
@@ -57,23 +133,19 @@ def _with_parents(name: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
-def _list_imports(name: str, path: str) -> Iterator[str]:
-    """Yield what a module imports; of ``from a import b``, both ``a`` and ``a.b``."""
-    try:
-        with open(path, encoding="utf-8-sig", errors="replace", opener=open_regular) as file:
-            text = file.read()
-    except OSError:
-        return
+def _list_imports(name: str, path: str) -> Iterator[tuple[str, bool]]:
+    """Yield what a module imports, and whether it must be a module; of ``from a import b``, both ``a`` and ``a.b``."""
+    text = read_source(path)
     package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
     raised = "\n".join(line.strip() for block in RAISED.findall(text) for line in block.splitlines())
     for module, names, plain in STATEMENT.findall(f"{text}\n{raised}"):
         if plain:
-            yield from (words[0] for part in plain.split(",") if (words := part.split()))
+            yield from ((words[0], True) for part in plain.split(",") if (words := part.split()))
             continue
         start = _absolute_name(module, package)
-        yield start
+        yield start, True
         parts = COMMENT.sub("", names).strip("()").split(",")
-        yield from (f"{start}.{words[0]}" for part in parts if (words := part.split()))
+        yield from ((f"{start}.{words[0]}", False) for part in parts if (words := part.split()) and words[0] != "*")
 
 
 def _absolute_name(module: str, package: str) -> str:

@@ -6,7 +6,9 @@ import re
 import sys
 
 from gpuready.system.files import open_regular
+from gpuready.system.imports.distributions import split_metadata_name
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.requirements import parse_requirement
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,6 +52,50 @@ LOAD_KINDS = ("library", "numpy")
 """Kinds of rows of extension modules that cannot be loaded."""
 
 
+USUAL_MODULES = {
+    "pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "opencv-python": "cv2", "protobuf": "google",
+    "python-dateutil": "dateutil", "beautifulsoup4": "bs4", "attrs": "attr", "gitpython": "git", "antlr4-python3-runtime": "antlr4",
+    "opencv-python-headless": "cv2", "hydra-core": "hydra", "pytorch-lightning": "pytorch_lightning", "python-dotenv": "dotenv",
+}  # fmt: skip
+"""Modules of distributions that have another name. What is not installed has no files that tell."""
+
+
+ALSO_IMPORTED = {"torch": {"numpy"}}
+"""What a distribution imports if it is there, and does not require."""
+
+
+def list_usual_modules(name: str) -> tuple[str, ...]:
+    """The modules that a distribution most likely has."""
+    plain = name.replace("-", "_")
+    return (USUAL_MODULES.get(name, plain), plain, plain.removeprefix("python_").removesuffix("_python"))
+
+
+def list_unaffected_modules(survey: Survey) -> frozenset[str]:
+    """Return the top-level modules of distributions that are whole, as is all that they require: they import as ever."""
+    if any(row["distribution"] == "python" for row in survey.hidden):
+        return frozenset()
+    affected = {
+        str(row[key]) for row in (*survey.rows, *survey.hidden) for key in ("distribution", "by") if row.get(key)
+    }
+    affected |= {name for name in survey.request["roots"] if name != "torch"}
+    needs = {name: _list_wanted_names(survey, name) for name in survey.looked_at}
+    while more := {name for name, wanted in needs.items() if not affected.isdisjoint(wanted)} - affected:
+        affected |= more
+    tops = {name: survey.copies[name][0].list_top_modules() for name in survey.looked_at}
+    kept = {top for name in affected & tops.keys() for top in tops[name]}
+    return frozenset(top for name in tops.keys() - affected for top in tops[name]) - kept
+
+
+def _list_wanted_names(survey: Survey, name: str) -> set[str]:
+    """What a distribution may import: all that it requires, with every extra."""
+    wanted = {parse_requirement(text)[0] for text in survey.copies[name][0].list_requirements()}
+    return wanted | ALSO_IMPORTED.get(name, set())
+
+
+def _is_metadata(entry: str) -> bool:
+    return entry.endswith((".dist-info", ".egg-info"))
+
+
 class FoundModule:
     """Where a module is. ``fault`` says why importing it raises ``error``; only a ``source`` can be followed."""
 
@@ -62,13 +108,13 @@ class ModuleFinder:
     """Finds modules in the environment of a survey, and knows which of its files differ."""
 
     def __init__(self, survey: Survey):
-        self.survey, self.path, self.minor = survey, survey.path, survey.minor
+        self.survey, self.path, self.minor, self.tag = survey, survey.path, survey.minor, survey.tag
         rows = survey.rows
         self.missing = {row["path"] for row in rows if row["kind"] == "missing"}
-        self.changed = {row["path"] for row in rows if row["kind"] in ("resized", "changed", "short")}
-        self.short = {row["path"]: row["detail"] for row in rows if row["kind"] == "short"}
+        self.changed = {row["path"] for row in rows if row["kind"] in ("resized", "changed", "short", "unreadable")}
         self.other = {row["path"] for row in rows if row["kind"] == "python"}
         self.absent = {row["distribution"] for row in rows if row["kind"] in ("absent", "source")}
+        self.absent_tops = {module for name in self.absent for module in list_usual_modules(name)}
         odd = {row["distribution"] for row in rows if row["kind"] == "version"}
         self.odd_tops = {
             top for name in odd for top in survey.copies[name][0].list_top_modules() if name in survey.copies
@@ -79,6 +125,12 @@ class ModuleFinder:
         self.stdlib = survey.request.get("stdlib") or ""
         here = survey.request.get("cwd") or ""
         self.before = [folder for folder in (here, *(survey.request.get("first") or ())) if folder]
+        self.names_here = {
+            split_metadata_name(entry)[0] for entry in self.path.list_folder(here) if _is_metadata(entry)
+        }
+        sources = [survey.copies[name][0].find_editable_source() for name in survey.looked_at]
+        self.editable = tuple(f"{source}/" for source in sources if source)
+        self.unaffected = list_unaffected_modules(survey)
         self.follows_stdlib = any(row["distribution"] == "python" for row in survey.hidden)
 
     def find(self, name: str, folders: Sequence[str] | None) -> FoundModule | None:
@@ -116,7 +168,7 @@ class ModuleFinder:
         """Search the folders too that a module adds to sys.path: its own, and those beside it or in its package that it names."""
         if "sys.modules[" in text:
             self.made.update(MADE_MODULE.findall(text))
-        if not CHANGES_PATH.search(text):
+        if ("sys.path" not in text and "addsitedir" not in text) or not CHANGES_PATH.search(text):
             return
         parts = path[len(self._site_of(path)) + 1 :].split("/")
         homes = dict.fromkeys([path.rpartition("/")[0], f"{self._site_of(path)}/{parts[0]}"])
@@ -128,8 +180,8 @@ class ModuleFinder:
         portions = []
         for folder in folders:
             names = self.path.list_folder(folder)
-            if name in names and (inside := self.path.list_folder(f"{folder}/{name}")):
-                found = self._find_package(f"{folder}/{name}", inside)
+            if name in names and self.path.is_folder(f"{folder}/{name}"):
+                found = self._find_package(f"{folder}/{name}", self.path.list_folder(f"{folder}/{name}"))
                 if found:
                     return found
                 portions.append(f"{folder}/{name}")
@@ -145,7 +197,7 @@ class ModuleFinder:
                 start, [folder], fault=f"{start} is missing, so the package is empty", error="AttributeError"
             )
         if "__init__.py" in inside:
-            return self._find_start_fault(folder) or self._source(start, [folder])
+            return self._find_start_fault(folder) or FoundModule(start, [folder], source=True)
         compiled = self._find_file(folder, inside, "__init__")
         return FoundModule(compiled.path, [folder], fault=compiled.fault) if compiled else None
 
@@ -165,26 +217,56 @@ class ModuleFinder:
             names = names - {f"{name}.py"}
         files = [file for file in names if file.startswith(prefix)] if f"{name}.py" not in names else [f"{name}.py"]
         for file in sorted(files, key=lambda file: not file.endswith(".so")):
-            if extension_kind(file, self.minor) == "own":
+            if extension_kind(file, self.tag) == "own":
                 path = f"{folder}/{file}"
                 return FoundModule(path, fault=self._library_fault(path))
         if f"{name}.py" in names:
-            beside = [f for f in names if f.startswith(prefix) and extension_kind(f, self.minor) == "own"]
+            beside = [f for f in names if f.startswith(prefix) and extension_kind(f, self.tag) == "own"]
             if beside:
                 return FoundModule(f"{folder}/{beside[0]}", fault=self._library_fault(f"{folder}/{beside[0]}"))
-            return self._source(f"{folder}/{name}.py", ())
+            return FoundModule(f"{folder}/{name}.py", (), source=True)
         return FoundModule(f"{folder}/{name}.pyc") if f"{name}.pyc" in names else None
-
-    def _source(self, path: str, folders: Sequence[str]) -> FoundModule:
-        if path in self.short:
-            return FoundModule(path, folders, fault=f"{path} is cut off: {self.short[path]}", error="AttributeError")
-        return FoundModule(path, folders, source=True)
 
     def _library_fault(self, path: str) -> str:
         row = next((row for row in self.survey.rows if row["path"] == path and row["kind"] in LOAD_KINDS), None)
         return f"{path}: {row['detail']}" if row else ""
 
+    # -- what is installed
+
+    def is_installed(self, name: str) -> bool | None:
+        """Whether a top-level module is there; None where code that was not run may provide it."""
+        found = self.find(name, None)
+        return True if found is not None else None if self.path.unread_hooks else False
+
+    def is_leftover(self, name: str, folders: Sequence[str]) -> bool:
+        """Whether folders without ``__init__`` are below a site folder, and belong to no installed distribution."""
+        if "." in name or not all(folder.rpartition("/")[0] in self.path.folders for folder in folders):
+            return False
+        return not any(name in copies[0].list_top_modules() for copies in self.survey.copies.values())
+
+    def is_required(self, name: str) -> bool:
+        return name in self.absent_tops
+
+    def has_metadata(self, name: str) -> bool:
+        """Whether a distribution can be found by its name, as importlib.metadata does."""
+        return bool(self.path.unread_hooks) or name in self.survey.copies or name in self.names_here
+
+    def find_version(self, name: str) -> str:
+        """The installed version; empty where there is none, ``unknown`` where it cannot be read."""
+        copies = self.survey.copies.get(name)
+        if copies:
+            return copies[0].get_version() or "unknown"
+        return "unknown" if self.has_metadata(name) else ""
+
     # -- what differs
+
+    def is_unrecorded(self, path: str) -> bool:
+        """Whether a source is of an editable install: no RECORD tells how it was."""
+        return path.startswith(self.editable) if self.editable else False
+
+    def may_fail(self, cause: str) -> bool:
+        """Whether damage, or a requirement that is not met, speaks for a failure of a statement that may not run."""
+        return bool(cause) and (self.is_suspect(cause) or cause.partition(".")[0] in self.absent_tops | self.absent)
 
     def is_suspect(self, cause: str) -> bool:
         """Whether a file or a name is one that differs from what was installed."""
@@ -235,7 +317,7 @@ class ModuleFinder:
         """Return the path or name at fault for a module that is not found; empty where nothing speaks for damage."""
         tail = name.rpartition(".")[2]
         if folders is None:
-            return name if certain or name in self.absent else ""
+            return name if certain or name in self.absent_tops else ""
         for path in sorted((*self.missing, *self.other)):
             if any(path.startswith((f"{folder}/{tail}.", f"{folder}/{tail}/")) for folder in folders):
                 return str(path)

@@ -18,22 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from gpuready.system.imports.distributions import Distribution
+    from gpuready.system.imports.extension_names import ExtensionTag
 
 ERRORS = {"library": "ImportError", "python": "ModuleNotFoundError"}
 """What importing a module raises: one whose library is missing, and one for another Python."""
 LOADERS = ("import_module", "__import__", "load_library", "load_dynamic", "LoadLibrary", "CDLL")
 
 
-def is_on_demand(copy: Distribution, kind: str, path: str, minor: str) -> bool:
+def is_on_demand(copy: Distribution, kind: str, path: str, tag: ExtensionTag) -> bool:
     """Whether no source of its distribution imports an extension module unless it is asked to, or minds the failure."""
     relative = path.removeprefix(f"{copy.site}/")
     folder, _, file = relative.rpartition("/")
-    if not folder or extension_kind(path, minor) == "none" or not _is_as_recorded(copy, relative):
+    if not folder or extension_kind(path, tag) == "none" or not _is_as_recorded(copy, relative):
         return False
     stem = file.partition(".")[0]
     name = f"{folder.replace('/', '.')}.{stem}"
     sources = [source for source, _, _ in copy.rows if source.endswith(".py")]
-    return not any(_imports(copy.site, source, name, stem, ERRORS[kind], minor) for source in sources)
+    return not any(_imports(copy.site, source, name, stem, ERRORS[kind], tag.minor) for source in sources)
 
 
 def _is_as_recorded(copy: Distribution, relative: str) -> bool:
@@ -87,7 +88,7 @@ def _goes_on(handler: ast.ExceptHandler, error: str) -> bool:
     ends = any(
         isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _function_name(node) == "exit") for node in inner
     )
-    return catches(handler.type, error) and not ends
+    return bool(catches(handler.type, error)) and not ends
 
 
 def _names_module(node: ast.stmt, package: str, name: str) -> bool:

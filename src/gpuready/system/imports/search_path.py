@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from gpuready.system.files import open_regular
@@ -12,6 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 MAX_HOOK_BYTES = 65536
+OPTIONAL_MODULES = frozenset((
+    "_bz2", "_ctypes", "_curses", "_dbm", "_gdbm", "_hashlib", "_lzma", "_sqlite3", "_ssl", "_tkinter", "_uuid", "readline",
+))  # fmt: skip
+"""Extension modules that a build of Python leaves out where the library behind them is missing."""
+KNOWN_HOOKS = ("distutils-precedence.pth", "_virtualenv.pth", "_0_gpuready.pth", "~gpuready.pth")
+"""Hooks that provide no modules of packages."""
+HOOK_SIGNS = ("sys.path", "meta_path", "path_hooks", "sys.modules", "addsitedir", "__import__", "exec(")
+"""What code has that may change where modules come from."""
+ADDED_FOLDERS = (
+    re.compile(r"sys\.path\.(?:insert\(\s*\d+\s*,|append\()\s*(r?[\"'][^\"'\\]+[\"'])\s*\)"),
+    re.compile(r"sys\.path(?:\[[\w: ]*\]\s*=|\s*\+=|\.extend\()\s*(\[[^\]\\()]*\])\)?"),
+    re.compile(r"site\.addsitedir\(\s*(r?[\"'][^\"'\\]+[\"'])\s*\)"),
+)
+"""Code that adds folders whose names are written out."""
 
 
 class SearchPath:
@@ -26,6 +41,7 @@ class SearchPath:
         self.modules: dict[str, str] = {}
         self.gone: list[tuple[str, str]] = []
         self.hooks: list[str] = []
+        self.unread_hooks: list[str] = []
         self.listings: dict[str, frozenset[str]] = {}
         for folder in first:
             self._add_folder(folder)
@@ -44,6 +60,10 @@ class SearchPath:
             self.listings[folder] = names
         return names
 
+    def is_folder(self, path: str) -> bool:
+        """Whether a path that its folder lists is a folder itself; an empty one counts."""
+        return bool(self.list_folder(path)) or os.path.isdir(path)
+
     def _add_folder(self, folder: str) -> None:
         if folder not in self.folders:
             self.folders.append(folder)
@@ -60,7 +80,7 @@ class SearchPath:
         if not line or line.startswith("#"):
             return
         if line.startswith(("import ", "import\t")):
-            self.hooks.append(f"{site}/{name}")
+            self._read_hook(site, name, line)
             return
         folder = os.path.normpath(os.path.join(site, line))
         if os.path.exists(folder):
@@ -68,15 +88,58 @@ class SearchPath:
         else:
             self.gone.append((f"{site}/{name}", folder))
 
+    # -- lines that are code
+
+    def _read_hook(self, site: str, name: str, line: str) -> None:
+        """Follow a code line that adds folders by their names; note any other that may change where modules come from."""
+        self.hooks.append(f"{site}/{name}")
+        if (
+            name in KNOWN_HOOKS
+            or name.endswith("-nspkg.pth")
+            or name.startswith("__editable__")
+            or "sys.__plen" in line
+        ):
+            return
+        if not any(sign in self._hook_text(site, line) for sign in HOOK_SIGNS):
+            return
+        added = [match for pattern in ADDED_FOLDERS for match in pattern.findall(line)]
+        rest = line
+        for pattern in ADDED_FOLDERS:
+            rest = pattern.sub("", rest)
+        if not added or any(sign in rest for sign in HOOK_SIGNS):
+            self.unread_hooks.append(f"{site}/{name}")
+        for text in added:
+            for folder in _quoted_words(text):
+                self._add_hooked(os.path.normpath(os.path.join(site, folder)), "insert" in line, "addsitedir" in line)
+
+    def _add_hooked(self, folder: str, is_first: bool, is_site: bool) -> None:
+        if not os.path.isdir(folder) or folder in self.folders:
+            return
+        self.folders.insert(0 if is_first else len(self.folders), folder)
+        if is_site:
+            self._read_site(folder)
+
+    def _hook_text(self, site: str, line: str) -> str:
+        """The code of a line, with that of the modules of its site folder that it imports."""
+        names = [word.strip(" ;,") for part in line.split("import ")[1:] for word in part.partition(";")[0].split(",")]
+        tries = [f"{site}/{name}{end}" for name in names if name.isidentifier() for end in (".py", "/__init__.py")]
+        return "\n".join([line, *(text for path in tries for text in read_lines(path))])
+
 
 def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:
-    """Return the modules of the target's own standard library; of this Python's, where its folder cannot be listed."""
+    """Return the modules of the target's own standard library; of this Python's, where its folder cannot be listed.
+
+    An extension module of this Python without a file there is taken for built in: Debian's Python has math inside, uv's has all of them. One that a
+    build leaves out where a library was missing is so only where none of these has a file.
+    """
     names = path.list_folder(stdlib) if stdlib else frozenset()
     if "os.py" not in names:
         return sys.stdlib_module_names
     shims = ["distutils"] if any("_distutils_hack" in path.list_folder(site) for site in path.folders) else []
-    files = [*names, *path.list_folder(f"{stdlib}/lib-dynload"), *sys.builtin_module_names, *shims]
-    return frozenset(name.partition(".")[0] for name in files)
+    files = frozenset(name.partition(".")[0] for name in (*names, *path.list_folder(f"{stdlib}/lib-dynload"), *shims))
+    own = [*path.list_folder(f"{os.path.dirname(os.__file__)}/lib-dynload"), *sys.builtin_module_names]
+    built_in = frozenset(name.partition(".")[0] for name in own)
+    return files | (built_in - OPTIONAL_MODULES if files & OPTIONAL_MODULES else built_in)
 
 
 def read_lines(path: str) -> list[str]:

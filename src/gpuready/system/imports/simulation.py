@@ -1,56 +1,35 @@
 """Would ``import torch`` fail? The import statements of modules followed on paper, where files of an environment differ.
 
 Sources are parsed, never run. Statements at the level of a module count, with their ``try``, and with the conditions that can
-be known (TYPE_CHECKING, the system, the version of Python); what other conditions guard counts only for damaged files.
+be known (TYPE_CHECKING, the system, the version of Python, what is installed). Damage that other conditions guard is a gap.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import gc
 import sys
 
 from gpuready.system.files import open_regular
+from gpuready.system.imports.module_body import Body
+from gpuready.system.imports.module_calls import CALL_SIGNS
 from gpuready.system.imports.module_finder import ModuleFinder
-from gpuready.system.imports.source_names import (
-    catches,
-    collect_names,
-    drop_function_bodies,
-    evaluate_condition,
-    find_lazy_attributes,
-    is_dynamic,
-    suppresses,
-)
+from gpuready.system.imports.module_records import ImportFailure, Module
+from gpuready.system.imports.plain_body import PlainBody, PlainSources
+from gpuready.system.imports.scope_values import ScopeValues
+from gpuready.system.imports.source_names import collect_names, find_lazy_attributes, is_dynamic, list_exported_names
+from gpuready.system.imports.source_parts import LAZY_SIGNS, parse_short, read_function, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from gpuready.system.imports.damage import Survey
+    from gpuready.system.imports.module_finder import FoundModule
 
 MAX_MODULES = 6000
-MAX_CALLS = 3
-"""How deep calls of a module's own functions are followed."""
-
-
-class ImportFailure(Exception):
-    """An import that fails. ``kind`` is the error that Python would raise; ``cause`` the path or name at fault."""
-
-    def __init__(self, kind: str, text: str, cause: str):
-        super().__init__(text)
-        self.kind, self.text, self.cause = kind, text, cause
-        self.chain: list[str] = []
-
-
-class Module:
-    """A module that was followed: the names that it binds, and the folders of its submodules."""
-
-    def __init__(self, name: str, file: str, folders: Sequence[str], names: Iterable[str] = (), dynamic: bool = True):
-        self.name, self.file, self.folders = name, file, list(folders)
-        self.names, self.dynamic = set(names), dynamic
-        self.functions: dict[str, ast.FunctionDef] = {}
-        self.attributes: dict[str, str] = {}
 
 
 def simulate_roots(survey: Survey, roots: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -79,6 +58,8 @@ def _simulate_modules(simulation: Simulation, names: Sequence[str]) -> dict[str,
         later = _simulate_module(simulation, start)
         if later["error"] and not _is_of_another_release(simulation, later):
             return later
+        if later.get("gap") and not outcome.get("gap"):
+            outcome = later
     return outcome
 
 
@@ -97,82 +78,262 @@ def _simulate_module(simulation: Simulation, name: str) -> dict[str, Any]:
     try:
         simulation.import_name(name, certain=True)
     except ImportFailure as failure:
-        outcome |= {
-            "error": f"{failure.kind}: {failure.text}",
-            "cause": failure.cause,
-            "chain": failure.chain[::-1][:12],
-        }
+        outcome |= _describe_failure(simulation, failure)
     except RecursionError:
         return outcome | {"gap": "its imports are nested too deeply to follow"}
     if simulation.modules_followed > MAX_MODULES:
         return outcome | {"gap": f"it imports more than {MAX_MODULES} modules"}
+    if simulation.possible and not outcome["error"]:
+        first, why = simulation.possible[0]
+        text = f"{first.kind}: {first.text}"
+        return outcome | {"gap": f"it may fail, which only running tells{why and f' ({why})'}: {text}"[:300]}
     return outcome | {"modules": simulation.modules_followed}
 
 
+def _describe_failure(simulation: Simulation, failure: ImportFailure) -> dict[str, Any]:
+    """Describe a failure; a gap where the code of a .pth file may provide the module that is not found."""
+    text = f"{failure.kind}: {failure.text}"
+    hooks = simulation.finder.path.unread_hooks
+    if hooks and failure.kind == "ModuleNotFoundError" and failure.cause == failure.text.split("'")[1::2][-1]:
+        return {"gap": f"{text}, unless {hooks[0]} provides it: it runs code when Python starts"}
+    return {"error": text, "cause": failure.cause, "chain": failure.chain[::-1][:12]}
+
+
 class Simulation:
-    """Follows imports as the interpreter would, each module once."""
+    """Follows imports as the interpreter would, each module once.
+
+    ``closed`` are modules whose names are known and that differ from what was installed; ``guards`` tell whether what surrounds
+    the statement that runs catches a failure; ``possible`` are failures of statements that may not run.
+    """
 
     def __init__(self, finder: ModuleFinder):
-        self.finder = finder
+        self.finder, self.plain = finder, PlainSources(finder)
         self.modules: dict[str, Module | ImportFailure] = {}
         self.modules_followed = 0
-        self.calls = 0
+        self.depth = 0
+        self.called: set[tuple[str, str, str]] = set()
+        self.closed: set[str] = set()
+        self.guards: list[Callable[[ImportFailure], bool]] = []
+        self.possible: list[tuple[ImportFailure, str]] = []
+        self._own_names: dict[str, set[str]] = {}
+
+    def note_possible(self, failure: ImportFailure, why: str = "") -> None:
+        """Keep a failure that may happen, unless something catches it or nothing speaks for it."""
+        if self.finder.may_fail(failure.cause) and not any(is_caught(failure) for is_caught in self.guards):
+            self.possible.append((failure, why))
 
     def import_name(self, name: str, certain: bool) -> Module:
         """Import ``a.b.c`` with its parents; ImportFailure where that fails."""
         parent: Module | None = None
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
-            parent = self._import_one(".".join(parts[:end]), parent, certain)
+            parent = self.import_part(".".join(parts[:end]), parent, certain)
         assert parent is not None
         return parent
 
-    def _import_one(self, name: str, parent: Module | None, certain: bool) -> Module:
+    def import_part(self, name: str, parent: Module | None, certain: bool) -> Module:
+        """Import one module whose package is imported."""
         known = self.modules.get(name)
-        if isinstance(known, ImportFailure):
+        if isinstance(known, ImportFailure) and known.folders_added == len(self.finder.added):
             raise known
-        if known is not None:
+        if isinstance(known, Module):
             return known
         try:
-            return self._load(name, parent, certain)
+            return self.load(name, parent, certain)
         except ImportFailure as failure:
             failure.chain.append(name)
             if failure.cause:
+                failure.folders_added = len(self.finder.added)
                 self.modules[name] = failure
             raise
 
-    def _load(self, name: str, parent: Module | None, certain: bool) -> Module:
+    def load(self, name: str, parent: Module | None, certain: bool) -> Module:
         found = self.finder.find(name, parent.folders if parent else None)
         if found is None:
             if parent is not None and parent.dynamic and not self.finder.is_damaged_module(name, parent.folders):
                 return self._keep(Module(name, "", ()))  # made by code, or an attribute of an extension
             cause = self.finder.explain_absence(name, parent.folders if parent else None, certain)
+            if parent is not None and not cause and not parent.dynamic:
+                cause = name
             raise ImportFailure("ModuleNotFoundError", f"No module named {name!r}", cause)
         if found.fault:
             raise ImportFailure(found.error, found.fault, found.path)
-        if not found.source:
-            module = self._keep(Module(name, found.path, found.folders))
-            for inner in self.finder.list_damaged_names_in(found.path):
-                self.import_name(inner, certain=False)
-            return module
-        return self._follow(name, found.path, found.folders)
+        if found.source:
+            return self._follow(name, found.path, found.folders)
+        return self._load_other(name, found)
+
+    def _load_other(self, name: str, found: FoundModule) -> Module:
+        """Keep what has no source: an extension module, byte-code, or a folder without ``__init__``, which has no names."""
+        is_folder = bool(found.folders) and not found.path
+        module = self._keep(Module(name, found.path, found.folders, dynamic=not is_folder))
+        if is_folder and self.finder.is_leftover(name, found.folders):
+            self._close(name)
+        for inner in self.finder.list_damaged_names_in(found.path):
+            self.import_name(inner, certain=False)
+        return module
 
     def _keep(self, module: Module) -> Module:
         self.modules[module.name] = module
         return module
 
     def _follow(self, name: str, path: str, folders: Sequence[str]) -> Module:
-        self.modules_followed += 1
-        tree, text = self._parse(path)
-        if tree is None or self.modules_followed > MAX_MODULES:
+        if name.partition(".")[0] in self.finder.unaffected:
             return self._keep(Module(name, path, folders))
-        is_open = not self.finder.is_suspect(path) or is_dynamic(text)  # names are only asked of what differs
-        module = self._keep(Module(name, path, folders, () if is_open else collect_names(tree, name), is_open))
+        self.modules_followed += 1
+        if self.modules_followed > MAX_MODULES:
+            return self._keep(Module(name, path, folders))
+        text = read_text(path)
+        if text is not None and self.plain.is_plain(path, text):
+            self.finder.add_folders(path, text)
+            if (module := self._follow_text(name, path, folders, text)) is not None:
+                return module
+        tree, text = self._parse(path)
+        if tree is None:
+            return self._keep(Module(name, path, folders))
+        module = self._keep(self._describe(name, path, folders, tree, text))
+        self.finder.add_folders(path, text)
+        PlainBody(self, module, get_values(module), text).note_harm()
+        Body(self, module, get_values(module)).run(tree.body, certain=True)
+        return module
+
+    def _follow_text(self, name: str, path: str, folders: Sequence[str], text: str) -> Module | None:
+        """Follow a module by its text; None where that does not do."""
+        module = self._keep(self._open_values(Module(name, path, folders)))
+        module.is_plain = True
+        try:
+            PlainBody(self, module, get_values(module), text).run_text()
+        except ImportFailure:
+            return None
+        return None if self.plain.mentions_harm(text) else module
+
+    def _open_values(self, module: Module) -> Module:
+        module.values = ScopeValues(self.finder, lambda local: self._find_values(module, local))
+        module.values.bind_value("__name__", module.name)
+        module.values.bind_value("__package__", module.package)
+        return module
+
+    def _describe(self, name: str, path: str, folders: Sequence[str], tree: ast.Module, text: str) -> Module:
+        is_suspect = self.finder.is_suspect(path)  # names are only asked of what differs, or of what nobody recorded
+        is_open = not (is_suspect or self.finder.is_unrecorded(path)) or is_dynamic(text)
+        module = self._open_values(Module(name, path, folders, () if is_open else collect_names(tree, name), is_open))
         module.attributes = find_lazy_attributes(tree, text)
         module.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        self.finder.add_folders(path, text)
-        Body(self, module).run(tree.body, certain=True)
+        module.has_calls = any(sign in text for sign in CALL_SIGNS)
+        if not is_open:
+            module.listed = list_exported_names(tree)
+        if is_suspect and not is_open:
+            self._close(name)
         return module
+
+    def _close(self, name: str) -> None:
+        """Note a module whose names are known, and that may lack some."""
+        self.closed.add(name)
+        self.plain.add_harm(name)
+
+    def list_lazy_attributes(self, module: Module) -> dict[str, str]:
+        """Return the submodule of each attribute that a package imports on demand."""
+        if module.attributes is None:
+            text = (read_text(module.file) if module.file.endswith(".py") else "") or ""
+            tree = parse_short(text) if LAZY_SIGNS.search(text) else None
+            module.attributes = find_lazy_attributes(tree, text) if tree is not None else {}
+        return module.attributes
+
+    def is_damaged(self, name: str) -> bool:
+        """Whether a module that was not imported yet is damaged."""
+        known = self.modules.get(name)
+        head = name.rpartition(".")[0]
+        parent = self.modules.get(head)
+        if known is not None or not isinstance(parent, Module):
+            return isinstance(known, ImportFailure) and self.finder.may_fail(known.cause)
+        found = self.finder.find(name, parent.folders)
+        if found is None:
+            return self.finder.is_damaged_module(name, parent.folders)
+        return bool(found.fault) or (bool(found.path) and self.finder.is_suspect(found.path))
+
+    def _find_values(self, module: Module, local: str) -> tuple[ScopeValues, str] | None:
+        """The values of the module that a name is imported from, and its name there."""
+        source, name = module.taken.get(local, ("", ""))
+        found = self.modules.get(source)
+        if not isinstance(found, Module) or found.values is None:
+            return None
+        if found.is_plain:
+            self._read_values(found)
+        return found.values, name
+
+    def _read_values(self, module: Module) -> None:
+        """Bind what a module that was followed by its text assigns at its margin."""
+        module.is_plain = False
+        tree, _ = self._parse(module.file)
+        for node in tree.body if tree is not None else ():
+            if isinstance(node, ast.Assign):
+                names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+                for name in names:
+                    get_values(module).bind(name, node.value)
+
+    def find_function(self, module: Module, name: str, hops: int = 0) -> tuple[Module, ast.FunctionDef] | None:
+        """Return a function by a name of a module, and the module that defines it."""
+        if name in module.taken and hops < 5:
+            source, inner = module.taken[name]
+            found = self.modules.get(source)
+            return self.find_function(found, inner, hops + 1) if isinstance(found, Module) else None
+        if module.values is None:
+            return None
+        if hops and name not in module.read:
+            module.read.add(name)
+            if (function := read_function(module.file, name)) is not None:
+                module.functions[name] = function
+            else:
+                module.functions.pop(name, None)
+        return (module, module.functions[name]) if name in module.functions else None
+
+    # -- names
+
+    def has_name(self, module: Module, name: str, hops: int = 0) -> bool | None:
+        """Whether a module has a name; None where its source does not tell."""
+        if name in module.names or name in module.bound or name in module.taken:
+            return True
+        if module.dynamic or hops > 9:
+            return None
+        answers = [self._star_has_name(star, name, hops) for star in module.stars]
+        return True if True in answers else None if None in answers else False
+
+    def _star_has_name(self, star: str, name: str, hops: int) -> bool | None:
+        module = self.modules.get(star)
+        if not isinstance(module, Module) or not module.file.endswith(".py"):
+            return None
+        if module.dynamic:
+            names = self._read_names(module)
+            return None if names is None else name in names
+        return self.has_name(module, name, hops + 1)
+
+    def _read_names(self, module: Module) -> set[str] | None:
+        """The names of a module that is as it was installed; None where it has others than its statements show."""
+        tree, text = self._parse(module.file)
+        if tree is None or is_dynamic(text) or "import *" in text:
+            return None
+        return collect_names(tree, module.name)
+
+    def lacks_attribute(self, module: Module, name: str) -> bool:
+        """Whether a module that differs has neither an attribute nor a part of this name."""
+        if module.dynamic or name.startswith("__") or self.has_name(module, name) is not False:
+            return False
+        return self.finder.find(f"{module.name}.{name}", module.folders) is None
+
+    def lacks_name(self, module: Module, name: str) -> bool:
+        """Whether nothing binds a name of a module that takes all names of one that differs."""
+        if not any(star in self.closed for star in module.stars) or hasattr(builtins, name):
+            return False
+        own = self._own_names.get(module.name)
+        if own is None:
+            tree, text = self._parse(module.file)
+            own = None if tree is None or is_dynamic(text) else collect_names(tree, module.name)
+            self._own_names[module.name] = own = own if own is not None else {name}
+        return name not in own and all(self._star_has_name(star, name, 0) is False for star in module.stars)
+
+    def _parses_as_well(self) -> bool:
+        """Whether this Python knows all that the environment's may have in its sources."""
+        major, minor = (int(part) for part in self.finder.minor.split(".")[:2])
+        return sys.version_info[:2] >= (major, minor)
 
     def _parse(self, path: str) -> tuple[ast.Module | None, str]:
         """Parse a source. One that is whole and that this Python cannot parse is for a newer Python: taken as it is."""
@@ -180,136 +341,20 @@ class Simulation:
             with open(path, "rb", opener=open_regular) as file:
                 data = file.read()
             text = data.decode("utf-8", "replace")
-            short = None if self.finder.is_suspect(path) else _parse_short(text)
+            is_asked = self.finder.is_suspect(path) or self.finder.is_unrecorded(path)
+            short = None if is_asked else parse_short(text)
             return short or ast.parse(data), text
         except (SyntaxError, ValueError) as error:
-            if self.finder.is_suspect(path):
+            if self.finder.is_suspect(path) or (self.finder.is_unrecorded(path) and self._parses_as_well()):
                 raise ImportFailure("SyntaxError", f"{path}: {error}"[:200], path) from None
+        except PermissionError as error:
+            raise ImportFailure("PermissionError", f"{error}", path) from None
         except (OSError, RecursionError, MemoryError):
             pass
         return None, ""
 
 
-def _parse_short(text: str) -> ast.Module | None:
-    """Parse a source without the bodies of its functions, several times faster; None where that does not parse."""
-    try:
-        return ast.parse(drop_function_bodies(text))
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-
-
-class Body:
-    """The statements of one module."""
-
-    def __init__(self, simulation: Simulation, module: Module):
-        self.simulation, self.module = simulation, module
-        self.finder = simulation.finder
-        self.handled: ImportFailure | None = None
-
-    def run(self, statements: Iterable[ast.stmt], certain: bool) -> None:
-        for statement in statements:
-            self._run_statement(statement, certain)
-
-    def _run_statement(self, node: ast.stmt, certain: bool) -> None:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                self._guard(certain, lambda alias=alias: self.simulation.import_name(alias.name, certain))
-        elif isinstance(node, ast.ImportFrom):
-            self._guard(certain, lambda: self._import_from(node, certain))
-        elif isinstance(node, ast.If):
-            self._run_condition(node, certain)
-        elif isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
-            self._run_try(node, certain)  # type: ignore[arg-type]
-        elif isinstance(node, ast.With):
-            self._run_with(node, certain)
-        elif isinstance(node, (ast.For, ast.While)):
-            self.run(node.body, False)
-        elif isinstance(node, ast.ClassDef):
-            self.run(node.body, certain)
-        elif isinstance(node, ast.Raise) and self.handled is not None and certain:
-            raise self.handled
-        elif isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
-            self._run_call(node.value, certain)
-
-    def _guard(self, certain: bool, step: Any) -> None:
-        """Run an import; what is neither certain nor due to damage does not count."""
-        try:
-            step()
-        except ImportFailure as failure:
-            if failure.cause and (certain or self.finder.is_suspect(failure.cause)):
-                raise
-
-    def _import_from(self, node: ast.ImportFrom, certain: bool) -> None:
-        name = self._absolute_name(node)
-        if name is None:
-            return
-        module = self.simulation.import_name(name, certain)
-        for alias in node.names:
-            if alias.name == "*" or alias.name in module.names:
-                continue
-            self._import_attribute(module, alias.name, certain)
-
-    def _import_attribute(self, module: Module, name: str, certain: bool) -> None:
-        """Import a submodule, or take an attribute: only a module that differs may lack one."""
-        full = f"{module.name}.{name}"
-        if name in module.attributes:
-            self.simulation.import_name(f"{module.name}.{module.attributes[name]}", certain)
-        elif full in self.simulation.modules or self.finder.find(full, module.folders) is not None:
-            self.simulation._import_one(full, module, certain)
-        elif self.finder.is_damaged_module(full, module.folders):
-            self.simulation._load(full, module, certain)
-        elif not module.dynamic:
-            text = f"cannot import name {name!r} from {module.name!r} ({module.file})"
-            raise ImportFailure("ImportError", text, module.file)
-
-    def _absolute_name(self, node: ast.ImportFrom) -> str | None:
-        if not node.level:
-            return node.module
-        package = self.module.name if self.module.folders else self.module.name.rpartition(".")[0]
-        parts = package.split(".")
-        kept = parts[: len(parts) - node.level + 1]
-        return ".".join([*kept, *([node.module] if node.module else [])]) or None
-
-    def _run_condition(self, node: ast.If, certain: bool) -> None:
-        answer = evaluate_condition(node.test, self.finder.minor)
-        if answer is not False:
-            self.run(node.body, certain and answer is True)
-        if answer is not True:
-            self.run(node.orelse, certain and answer is False)
-
-    def _run_try(self, node: ast.Try, certain: bool) -> None:
-        try:
-            self.run(node.body, certain)
-        except ImportFailure as failure:
-            handler = next((one for one in node.handlers if catches(one.type, failure.kind)), None)
-            if handler is None:
-                raise
-            before, self.handled = self.handled, failure
-            try:
-                self.run(handler.body, certain)
-            finally:
-                self.handled = before
-        else:
-            self.run(node.orelse, certain)
-        self.run(node.finalbody, certain)
-
-    def _run_with(self, node: ast.With, certain: bool) -> None:
-        try:
-            self.run(node.body, certain)
-        except ImportFailure as failure:
-            if not any(suppresses(item.context_expr, failure.kind) for item in node.items):
-                raise
-
-    def _run_call(self, call: ast.Call, certain: bool) -> None:
-        """Follow ``importlib.import_module("x")`` and calls of the module's own functions."""
-        function = call.func
-        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        first = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else None
-        if name in ("import_module", "__import__") and isinstance(first, str) and not first.startswith("."):
-            self._guard(certain, lambda: self.simulation.import_name(first, certain))
-        elif isinstance(function, ast.Name) and name in self.module.functions and self.simulation.calls < MAX_CALLS:
-            self.simulation.calls += 1
-            try:
-                self.run(self.module.functions[name].body, False)
-            finally:
-                self.simulation.calls -= 1
+def get_values(module: Module) -> ScopeValues:
+    """The values of a module whose source is followed."""
+    assert module.values is not None
+    return module.values

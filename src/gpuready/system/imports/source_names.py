@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-IMPORT_ERRORS = {"ImportError": ("ModuleNotFoundError", "ImportError"), "ModuleNotFoundError": ("ModuleNotFoundError",)}
-ALL_ERRORS = ("Exception", "BaseException")
-CALLS = re.compile(r"(?:\n|= )(\w+)\(")
+DERIVED_ERRORS: dict[str, type] = {"PackageNotFoundError": ModuleNotFoundError}
+CALLS = re.compile(r"(?:\n[ \t]*|= )(\w+)\(")
 """A function that a statement calls at the start of a line, or for its value."""
 DYNAMIC_SIGNS = (
     "extend_path",
@@ -19,7 +19,6 @@ DYNAMIC_SIGNS = (
     "globals()",
     "sys.modules[",
     "def __getattr__",
-    "import *",
     "locals()",
     "exec(",
     "setattr(",
@@ -49,6 +48,16 @@ def collect_names(tree: ast.Module, own_name: str) -> set[str]:
         elif type(node).__name__ == "TypeAlias":
             names.add(node.name.id)  # type: ignore[attr-defined]
     return names
+
+
+def list_exported_names(tree: ast.Module) -> tuple[str, ...]:
+    """Return the names of a literal ``__all__``."""
+    for node in tree.body:
+        targets = [getattr(target, "id", "") for target in getattr(node, "targets", ())]
+        value = getattr(node, "value", None)
+        if "__all__" in targets and isinstance(value, (ast.List, ast.Tuple)):
+            return tuple(str(one.value) for one in value.elts if isinstance(one, ast.Constant))
+    return ()
 
 
 def drop_function_bodies(text: str) -> str:
@@ -208,14 +217,32 @@ def _apply(operator: ast.cmpop, left: object, right: object) -> bool | None:
     return None if name is None else bool(getattr(comparisons, name)(left, right))
 
 
-def catches(handler: ast.expr | None, kind: str) -> bool:
-    """Whether an ``except`` clause catches an error of this kind."""
+def catches(
+    handler: ast.expr | None, kind: str, find_expression: Callable[[str], ast.expr | None] | None = None, depth: int = 0
+) -> bool | None:
+    """Whether an ``except`` clause catches an error of this kind; None where it names a variable that is not known."""
     if handler is None:
         return True
     if isinstance(handler, ast.Tuple):
-        return any(catches(one, kind) for one in handler.elts)
+        answers = [catches(one, kind, find_expression, depth) for one in handler.elts]
+        return True if True in answers else None if None in answers else False
     name = ast.unparse(handler).rpartition(".")[2]
-    return name in ALL_ERRORS or name == kind or kind in IMPORT_ERRORS.get(name, ())
+    known = getattr(builtins, name, None)
+    if isinstance(known, type):
+        return issubclass(_error_class(kind), known)
+    if name == kind:
+        return True
+    bound = find_expression(name) if find_expression and isinstance(handler, ast.Name) and depth < 9 else None
+    if bound is not None:
+        return catches(bound, kind, find_expression, depth + 1)
+    is_class = name.isidentifier() and name[0].isupper() and not name.isupper()
+    return False if is_class else None
+
+
+def _error_class(kind: str) -> type:
+    """The class of an error; of one that only a package has, what it is derived from."""
+    found = getattr(builtins, kind, None)
+    return found if isinstance(found, type) else DERIVED_ERRORS.get(kind, Exception)
 
 
 def suppresses(context: ast.expr, kind: str) -> bool:

@@ -1,0 +1,383 @@
+"""The statements of a module, followed as they would run when it is imported.
+
+Each runs for certain or perhaps: below a condition that only running tells, in a loop that may be empty. A failure of a statement
+that may not run is noted as possible, and the rest is followed.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import partial
+
+from gpuready.system.imports.module_calls import CallFollower
+from gpuready.system.imports.module_records import ImportFailure, Module
+from gpuready.system.imports.scope_values import UNKNOWN
+from gpuready.system.imports.source_names import catches, suppresses
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
+
+    from gpuready.system.imports.scope_values import ScopeValues
+    from gpuready.system.imports.simulation import Simulation
+
+MAX_ROUNDS = 200
+"""How many rounds of a loop over known values are followed."""
+NOT_NOW = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.GeneratorExp)
+
+
+class Body:
+    """Follows the statements of one module, or of one of its functions. ``run`` tells whether what comes next runs, too."""
+
+    def __init__(self, simulation: Simulation, module: Module, values: ScopeValues):
+        self.simulation, self.module, self.values = simulation, module, values
+        self.finder = simulation.finder
+        self.handled: ImportFailure | None = None
+        self.calls = CallFollower(self)
+
+    def run(self, statements: Iterable[ast.stmt], certain: bool) -> bool | None:
+        """Follow statements. False: they end what they are in (``return``, ``continue``); None: they may."""
+        whole: bool | None = True
+        for statement in statements:
+            goes_on = self._run_statement(statement, certain)
+            if goes_on is False:
+                return False
+            if goes_on is None:
+                certain, whole = False, None
+        return whole
+
+    def _run_statement(self, node: ast.stmt, certain: bool) -> bool | None:
+        runner = RUNNERS.get(type(node).__name__)
+        if runner is not None:
+            return runner(self, node, certain)
+        for expression in ast.iter_child_nodes(node):
+            self.run_expression(expression, certain)
+        return not isinstance(node, (ast.Return, ast.Break, ast.Continue))
+
+    # -- failures
+
+    def guard(self, certain: bool, step: Callable[[], object]) -> None:
+        """Run an import; a failure of one that is not certain is noted."""
+        try:
+            step()
+        except ImportFailure as failure:
+            self.fail(certain, failure)
+
+    def fail(self, certain: bool, failure: ImportFailure) -> None:
+        if certain and failure.cause:
+            raise failure
+        self.simulation.note_possible(failure)
+
+    # -- imports
+
+    def _run_import(self, node: ast.Import, certain: bool) -> bool:
+        for alias in node.names:
+            self.guard(certain, partial(self.simulation.import_name, alias.name, certain))
+            top = alias.name.partition(".")[0]
+            self.module.bound[alias.asname or top] = alias.name if alias.asname else top
+        return True
+
+    def _run_import_from(self, node: ast.ImportFrom, certain: bool) -> bool:
+        name = self._absolute_name(node)
+        if name is not None:
+            names = [(alias.name, alias.asname or alias.name) for alias in node.names]
+            self.guard(certain, lambda: self.import_names(name, names, certain))
+            self.bind_names(name, names)
+        return True
+
+    def import_names(self, name: str, names: list[tuple[str, str]], certain: bool) -> None:
+        """Import a module and take names of it."""
+        module = self.simulation.import_name(name, certain)
+        for one, _ in names:
+            if one == "*":
+                self._import_all(module)
+            elif one not in module.names:
+                self._import_attribute(module, one, certain)
+
+    def bind_names(self, name: str, names: list[tuple[str, str]]) -> None:
+        for one, local in names:
+            full = f"{name}.{one}"
+            self.values.expressions.pop(local, None)
+            if isinstance(self.simulation.modules.get(full), Module):
+                self.module.bound[local] = full
+            else:
+                self.module.taken[local] = (name, one)
+
+    def _import_all(self, module: Module) -> None:
+        """``from x import *``: each name of a literal ``__all__`` must be there."""
+        self.module.stars.append(module.name)
+        for name in module.listed if not module.dynamic else ():
+            full = f"{module.name}.{name}"
+            if self.simulation.has_name(module, name) is False and self.finder.find(full, module.folders) is None:
+                raise ImportFailure("AttributeError", f"module {module.name!r} has no attribute {name!r}", module.file)
+
+    def _import_attribute(self, module: Module, name: str, certain: bool) -> None:
+        """Import a submodule, or take an attribute: only a module that differs may lack one."""
+        full = f"{module.name}.{name}"
+        attributes = self.simulation.list_lazy_attributes(module)
+        if name in attributes:
+            self.simulation.import_name(f"{module.name}.{attributes[name]}", certain)
+        elif full in self.simulation.modules or self.finder.find(full, module.folders) is not None:
+            self.simulation.import_part(full, module, certain)
+        elif self.finder.is_damaged_module(full, module.folders):
+            self.simulation.load(full, module, certain)
+        elif not module.dynamic and self.simulation.has_name(module, name) is False:
+            text = f"cannot import name {name!r} from {module.name!r} ({module.file or 'unknown location'})"
+            raise ImportFailure("ImportError", text, module.file or module.name)
+
+    def _absolute_name(self, node: ast.ImportFrom) -> str | None:
+        if not node.level:
+            return node.module
+        parts = self.module.package.split(".")
+        kept = parts[: len(parts) - node.level + 1]
+        return ".".join([*kept, *([node.module] if node.module else [])]) or None
+
+    # -- branches
+
+    def _run_if(self, node: ast.If, certain: bool) -> bool | None:
+        self.run_expression(node.test, certain)
+        answer = self.values.find_truth(node.test)
+        if answer is not None:
+            return self.run(node.body if answer else node.orelse, certain)
+        return _merge([self.run(node.body, False), self.run(node.orelse, False)])
+
+    def _run_match(self, node: ast.Match, certain: bool) -> bool | None:
+        self.run_expression(node.subject, certain)
+        subject = self.values.evaluate(node.subject)
+        ends: list[bool | None] = []
+        for case in node.cases:
+            answer = self._matches(case.pattern, subject) if case.guard is None else None
+            if answer is False:
+                continue
+            ends.append(self.run(case.body, certain and answer is True and not ends))
+            if answer is True:
+                return _merge(ends)
+        return _merge([*ends, True])
+
+    def _matches(self, pattern: ast.pattern, subject: object) -> bool | None:
+        if isinstance(pattern, ast.MatchAs) and pattern.pattern is None:
+            return True
+        if isinstance(pattern, ast.MatchOr):
+            answers = [self._matches(one, subject) for one in pattern.patterns]
+            return True if True in answers else None if None in answers else False
+        value = self.values.evaluate(pattern.value) if isinstance(pattern, ast.MatchValue) else UNKNOWN
+        return None if value is UNKNOWN or subject is UNKNOWN else value == subject
+
+    def _run_try(self, node: ast.Try, certain: bool) -> bool | None:
+        self.simulation.guards.append(lambda failure: self._is_handled(node, failure))
+        try:
+            ends = self._run_guarded(node, certain)
+        finally:
+            self.simulation.guards.pop()
+        if isinstance(ends, ImportFailure):
+            ends = self._run_handler(node, ends, certain)
+        elif ends is not False:
+            ends = _merge([ends, self.run(node.orelse, certain)])
+        last = self.run(node.finalbody, certain)
+        return False if last is False else ends
+
+    def _run_guarded(self, node: ast.Try, certain: bool) -> bool | ImportFailure | None:
+        try:
+            return self.run(node.body, certain)
+        except ImportFailure as failure:
+            return failure
+
+    def _run_handler(self, node: ast.Try, failure: ImportFailure, certain: bool) -> bool | None:
+        handler, answer = self._find_handler(node, failure)
+        if handler is None:
+            self.run(node.finalbody, certain)
+            raise failure
+        if answer is None:
+            self.simulation.note_possible(
+                failure, f"{ast.unparse(handler.type) if handler.type else ''} may not catch it"
+            )
+        before, self.handled = self.handled, failure
+        try:
+            return self.run(handler.body, certain)
+        finally:
+            self.handled = before
+
+    def _find_handler(self, node: ast.Try, failure: ImportFailure) -> tuple[ast.ExceptHandler | None, bool | None]:
+        for one in node.handlers:
+            answer = catches(one.type, failure.kind, self.values.find_expression)
+            if answer is not False:
+                return one, answer
+        return None, False
+
+    def _is_handled(self, node: ast.Try, failure: ImportFailure) -> bool:
+        handler, _ = self._find_handler(node, failure)
+        return handler is not None and not any(isinstance(one, ast.Raise) for one in handler.body)
+
+    def _run_with(self, node: ast.With, certain: bool) -> bool | None:
+        for item in node.items:
+            self.run_expression(item.context_expr, certain)
+
+        def is_caught(failure: ImportFailure) -> bool:
+            return any(suppresses(item.context_expr, failure.kind) for item in node.items)
+
+        self.simulation.guards.append(is_caught)
+        try:
+            return self.run(node.body, certain)
+        except ImportFailure as failure:
+            if not is_caught(failure):
+                raise
+            return True
+        finally:
+            self.simulation.guards.pop()
+
+    def _run_for(self, node: ast.For, certain: bool) -> bool | None:
+        self.run_expression(node.iter, certain)
+        values = self.values.evaluate(node.iter)
+        rounds = list(values)[:MAX_ROUNDS] if isinstance(values, (tuple, list, dict, str)) else None
+        for value in rounds or ():
+            self._bind_target(node.target, value)
+            self.run(node.body, certain)
+        if rounds is None:
+            self._bind_target(node.target, UNKNOWN)
+            self.run(node.body, False)
+        self.run(node.orelse, False)
+        return None if any(isinstance(inner, ast.Return) for inner in ast.walk(node)) else True
+
+    def _bind_target(self, target: ast.expr, value: object) -> None:
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        fits = isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names)
+        parts = list(value) if fits else [UNKNOWN if isinstance(target, ast.Tuple) else value] * len(names)  # type: ignore[call-overload]
+        for name, part in zip(names, parts, strict=True):
+            if isinstance(name, ast.Name):
+                self.values.bind_value(name.id, part)
+
+    def _run_while(self, node: ast.While, certain: bool) -> bool | None:
+        answer = self.values.find_truth(node.test)
+        if answer is not False:
+            self.run(node.body, certain and answer is True)
+        return None if any(isinstance(inner, ast.Return) for inner in ast.walk(node)) else True
+
+    def _run_raise(self, node: ast.Raise, certain: bool) -> bool | None:
+        """An error that is raised for certain; one below an unknown condition is not expected."""
+        if not certain:
+            return True
+        if self.handled is not None:
+            raise self.handled
+        kind, text = _describe_error(node.exc)
+        raise ImportFailure(kind, text, self.module.file)
+
+    # -- definitions and expressions
+
+    def _run_class(self, node: ast.ClassDef, certain: bool) -> bool:
+        for expression in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
+            self.run_expression(expression, certain)
+        outer, self.values = self.values, self.values.open_scope()
+        self.run(node.body, certain)
+        self.values = outer
+        return True
+
+    def _run_definition(self, node: ast.FunctionDef, certain: bool) -> bool:
+        defaults = [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
+        for expression in (*node.decorator_list, *defaults):
+            self.run_expression(expression, certain)
+        return True
+
+    def _run_assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, certain: bool) -> bool:
+        if node.value is not None:
+            self.run_expression(node.value, certain)
+        is_plain = certain and not isinstance(node, ast.AugAssign)
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name):
+                self.values.bind(target.id, node.value if is_plain else None)
+            elif not isinstance(target, ast.Attribute):
+                self._bind_target(target, UNKNOWN)
+        return True
+
+    def run_expression(self, node: ast.AST, certain: bool) -> None:
+        """Follow the calls of an expression, and the attributes that it takes of modules that differ."""
+        if not self.module.has_calls and not self.simulation.closed and not isinstance(node, ast.Call):
+            return
+        for inner in walk_executed(node, self.values):
+            if isinstance(inner, ast.Call):
+                self.calls.follow(inner, certain)
+            elif self.simulation.closed:
+                self._check_reference(inner, certain)
+
+    def _check_reference(self, node: ast.AST, certain: bool) -> None:
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+            self._check_attribute(node, certain)
+            return
+        is_name = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self.values.parent is None
+        name = node.id if isinstance(node, ast.Name) and is_name and self.module.stars else ""
+        if name and self.simulation.lacks_name(self.module, name):
+            self.fail(certain, ImportFailure("NameError", f"name {name!r} is not defined", self.module.file))
+
+    def _check_attribute(self, node: ast.Attribute, certain: bool) -> None:
+        """``yaml.nodes.Node`` where yaml or yaml.nodes differs from what was installed, and has no such name."""
+        base, *parts = _dotted_parts(node) or [""]
+        name = self.module.bound.get(base, "")
+        for part in parts:
+            known, full = self.simulation.modules.get(name), f"{name}.{part}"
+            if full in self.simulation.modules:
+                name = full
+                continue
+            if isinstance(known, Module) and self.simulation.lacks_attribute(known, part):
+                text = f"module {name!r} has no attribute {part!r}"
+                self.fail(certain, ImportFailure("AttributeError", text, known.file or known.name))
+            return
+
+
+RUNNERS: dict[str, Callable[[Body, Any, bool], bool | None]] = {
+    "Import": Body._run_import,
+    "ImportFrom": Body._run_import_from,
+    "If": Body._run_if,
+    "Match": Body._run_match,
+    "Try": Body._run_try,
+    "TryStar": Body._run_try,
+    "With": Body._run_with,
+    "For": Body._run_for,
+    "While": Body._run_while,
+    "Raise": Body._run_raise,
+    "ClassDef": Body._run_class,
+    "FunctionDef": Body._run_definition,
+    "AsyncFunctionDef": Body._run_definition,
+    "Assign": Body._run_assign,
+    "AnnAssign": Body._run_assign,
+    "AugAssign": Body._run_assign,
+}
+
+
+def _merge(ends: list[bool | None]) -> bool | None:
+    """What several branches together do, of which one runs."""
+    return ends[0] if ends and all(end is ends[0] for end in ends) else None
+
+
+def walk_executed(node: ast.AST, values: ScopeValues) -> Iterator[ast.AST]:
+    """Yield the parts of an expression that are evaluated for certain: not what ``or``, ``and``, ``if`` may leave out."""
+    queue: list[ast.AST] = [node]
+    while queue:
+        one = queue.pop()
+        if isinstance(one, NOT_NOW):
+            continue
+        yield one
+        if isinstance(one, ast.BoolOp):
+            queue.append(one.values[0])
+        elif isinstance(one, ast.IfExp):
+            answer = values.find_truth(one.test)
+            queue += [one.test, *([] if answer is None else [one.body if answer else one.orelse])]
+        elif isinstance(one, (ast.ListComp, ast.SetComp, ast.DictComp)):
+            queue.append(one.generators[0].iter)
+        else:
+            queue.extend(ast.iter_child_nodes(one))
+
+
+def _dotted_parts(node: ast.expr) -> list[str] | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else None
+
+
+def _describe_error(node: ast.expr | None) -> tuple[str, str]:
+    """``ImportError("pip install it")`` -> its kind and text."""
+    call = node if isinstance(node, ast.Call) else None
+    name = ast.unparse(call.func if call else node).rpartition(".")[2] if node is not None else "RuntimeError"
+    texts = [one.value for one in (call.args if call else ()) if isinstance(one, ast.Constant)]
+    return name, str(texts[0])[:160] if texts else "raised by its source"

@@ -1,0 +1,115 @@
+"""Calls that matter when a module is imported: what imports by name, what asks for versions, functions that do either."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from gpuready.system.imports.module_records import ImportFailure, Module
+from gpuready.system.imports.requirements import canonical_name, is_satisfied, parse_requirement
+from gpuready.system.imports.scope_values import UNKNOWN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuready.system.imports.module_body import Body
+    from gpuready.system.imports.scope_values import ScopeValues
+
+CALL_SIGNS = ("import_module", "__import__", "metadata", "require_version", "get_distribution", "version_check")
+"""What the text of a module has that may import by name or ask for a version."""
+METADATA_CALL = re.compile(r"(?:\w+\.)*_?(?:importlib_)?metadata\.(?:version|distribution|metadata|requires|files)")
+METADATA_MODULES = ("importlib.metadata", "importlib_metadata")
+METADATA_NAMES = ("version", "distribution", "metadata", "requires", "files")
+REQUIRE_NAMES = ("require_version", "require_version_core")
+"""Functions of transformers and of those that copied them: they raise where a requirement is not met."""
+MAX_CALLS = 4
+"""How deep calls of functions are followed."""
+
+
+class CallFollower:
+    """Follows the calls of one module."""
+
+    def __init__(self, body: Body):
+        self.body, self.module, self.simulation = body, body.module, body.simulation
+
+    @property
+    def values(self) -> ScopeValues:
+        return self.body.values
+
+    def follow(self, call: ast.Call, certain: bool) -> None:
+        function = call.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name in ("import_module", "__import__"):
+            self._import_by_name(call, certain)
+        elif name in METADATA_NAMES and self._asks_metadata(function, name):
+            self._ask_version(call, certain)
+        elif name == "get_distribution" and call.args:
+            self._ask_version(call, certain, "DistributionNotFound")
+        elif name in REQUIRE_NAMES and call.args:
+            self._require(self.values.evaluate(call.args[0]), certain)
+        elif isinstance(function, ast.Name):
+            self._follow_function(call, name, certain)
+
+    def _import_by_name(self, call: ast.Call, certain: bool) -> None:
+        """``importlib.import_module("x")``, ``import_module(".y", __name__)``."""
+        name = self.values.evaluate(call.args[0]) if call.args else UNKNOWN
+        if not isinstance(name, str):
+            return
+        rest = name.lstrip(".")
+        if rest != name:
+            package = self.values.evaluate(call.args[1]) if len(call.args) > 1 else self.module.package
+            parts = str(package).split(".") if isinstance(package, str) else []
+            kept = parts[: len(parts) - (len(name) - len(rest)) + 1]
+            name = ".".join([*kept, rest]) if kept else ""
+        if name and all(part.isidentifier() for part in name.split(".")):
+            self.body.guard(certain, lambda: self.simulation.import_name(str(name), certain))
+
+    def _asks_metadata(self, function: ast.expr, name: str) -> bool:
+        if isinstance(function, ast.Name):
+            return self.module.taken.get(name, ("", ""))[0] in METADATA_MODULES
+        return bool(METADATA_CALL.fullmatch(ast.unparse(function)))
+
+    def _ask_version(self, call: ast.Call, certain: bool, kind: str = "PackageNotFoundError") -> None:
+        name = self.values.evaluate(call.args[0]) if call.args else UNKNOWN
+        if isinstance(name, str) and name and not self.simulation.finder.has_metadata(canonical_name(name)):
+            text = f"No package metadata was found for {name}"
+            self.body.fail(certain, ImportFailure(kind, text, canonical_name(name)))
+
+    def _require(self, requirement: object, certain: bool) -> None:
+        if not isinstance(requirement, str):
+            return
+        name, _, specifier, _ = parse_requirement(requirement)
+        version = self.simulation.finder.find_version(name)
+        if name == "python" or version == "unknown":
+            return
+        if not version:
+            text = f"No package metadata was found for {name}"
+            self.body.fail(certain, ImportFailure("PackageNotFoundError", text, name))
+        elif is_satisfied(version, specifier) is False:
+            text = f"{requirement} is required for a normal functioning of this module, but found {name}=={version}."
+            self.body.fail(certain, ImportFailure("ImportError", text, name))
+
+    def _follow_function(self, call: ast.Call, name: str, certain: bool) -> None:
+        """Follow a function of this module, or of the one that it is imported from, with the arguments that are known."""
+        found = self.simulation.find_function(self.module, name)
+        if found is None or self.simulation.depth >= MAX_CALLS:
+            return
+        module, function = found
+        assert module.values is not None
+        scope = module.values.open_scope()
+        names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        arguments = dict(zip(names, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg}
+        known = {one: self.values.evaluate(node) for one, node in arguments.items()}
+        key = (module.name, function.name, repr(sorted((one, repr(value)) for one, value in known.items())))
+        if key in self.simulation.called:
+            return
+        self.simulation.called.add(key)
+        for one in names:
+            scope.bind_value(one, known.get(one, UNKNOWN))
+        self._run_function(module, function, scope, certain)
+
+    def _run_function(self, module: Module, function: ast.FunctionDef, scope: ScopeValues, certain: bool) -> None:
+        self.simulation.depth += 1
+        try:
+            type(self.body)(self.simulation, module, scope).run(function.body, certain)
+        finally:
+            self.simulation.depth -= 1

@@ -1,0 +1,46 @@
+"""Modules that were followed on paper, and imports that fail."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterable, Sequence
+
+    from gpuready.system.imports.scope_values import ScopeValues
+
+
+class ImportFailure(Exception):
+    """An import that fails. ``kind`` is the error that Python would raise; ``cause`` the path or name at fault."""
+
+    def __init__(self, kind: str, text: str, cause: str):
+        super().__init__(text)
+        self.kind, self.text, self.cause = kind, text, cause
+        self.chain: list[str] = []
+        self.folders_added = 0  # to sys.path, when it failed
+
+
+class Module:
+    """A module that was followed: the names that it binds, and the folders of its submodules.
+
+    ``dynamic``: it may have names that nobody knows. ``bound`` maps its names to modules, ``taken`` to attributes of modules;
+    ``is_plain``: it was followed by its text, and its values are not known yet. ``stars`` are the modules of ``from x import *``, ``listed`` the names of a literal ``__all__``.
+    """
+
+    def __init__(self, name: str, file: str, folders: Sequence[str], names: Iterable[str] = (), dynamic: bool = True):
+        self.name, self.file, self.folders = name, file, list(folders)
+        self.names, self.dynamic = set(names), dynamic
+        self.functions: dict[str, ast.FunctionDef] = {}
+        self.read: set[str] = set()
+        self.attributes: dict[str, str] | None = None
+        self.is_plain = False
+        self.bound: dict[str, str] = {}
+        self.taken: dict[str, tuple[str, str]] = {}
+        self.stars: list[str] = []
+        self.listed: tuple[str, ...] = ()
+        self.has_calls = False
+        self.values: ScopeValues | None = None
+
+    @property
+    def package(self) -> str:
+        return self.name if self.folders else self.name.rpartition(".")[0]

@@ -1,0 +1,48 @@
+"""Parts of a source: its text, a short tree of it, one of its functions."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from gpuready.system.files import open_regular
+from gpuready.system.imports.module_calls import CALL_SIGNS
+from gpuready.system.imports.source_names import drop_function_bodies
+
+LAZY_SIGNS = re.compile(
+    r"^(?:def )?__getattr__\b|_LazyModule\b|\blazy\w*\.attach|^\s*sys\.modules\[__name__\] = \w*Lazy", re.M
+)
+"""What the text of a package has that imports its attributes on demand."""
+FUNCTION_SIGNS = ("import", *CALL_SIGNS)
+"""What a function of another module has if it is worth following."""
+
+
+def read_text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", opener=open_regular) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def parse_short(text: str) -> ast.Module | None:
+    """Parse a source without the bodies of its functions, several times faster; None where that does not parse."""
+    try:
+        return ast.parse(drop_function_bodies(text))
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def read_function(path: str, name: str) -> ast.FunctionDef | None:
+    """Parse one function of a source, if it imports anything or asks for a version."""
+    text = read_text(path) or ""
+    start = re.search(rf"^def {name}\(", text, re.M)
+    end = re.compile(r"^[^\s)#\]}]", re.M).search(text, start.end()) if start else None
+    block = text[start.start() : end.start() if end else len(text)] if start else ""
+    if not any(sign in block for sign in FUNCTION_SIGNS):
+        return None
+    try:
+        (node,) = ast.parse(block).body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return node if isinstance(node, ast.FunctionDef) else None
