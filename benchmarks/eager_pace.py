@@ -34,6 +34,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", {"num_local_experts": 8, **EXPERTS}),
     "qwen3_moe": ("qwen3_moe", {"moe_intermediate_size": 128, "num_experts": 16, "mlp_only_layers": [], **EXPERTS}),
     "lora": ("llama", {}),
+    "checkpointing": ("llama", {}),
 }
 PASSES = ("forward", "backward", "decode")
 WARM_TURNS, FEWEST_TURNS = 2, 8
@@ -56,8 +57,11 @@ def _measure(name: str, device: str, seconds: float) -> dict[str, Any]:
     benches = {"llama": EagerBench(torch, place), name: EagerBench(torch, place, kind, **changes)}
     if name == "lora":
         _add_adapters(benches[name])
+    if name == "checkpointing":
+        for model in benches[name].models.values():
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     row: dict[str, Any] = {"kind": name, "launch": [_time_launch(torch, place)]}
-    for what in PASSES:
+    for what in PASSES if name not in ("lora", "checkpointing") else PASSES[:2]:
         row[what] = _time_side_by_side(benches, what, seconds)
     row["launch"].append(_time_launch(torch, place))
     return row
@@ -96,19 +100,26 @@ def _time_launch(torch: Any, place: Any) -> float:
 
 
 def learn_shares(path: str) -> dict[str, dict[str, float]]:
-    """Return what experts and adapters take beside their kernels, as a share of a layer: EXPERT_LAYERS and ADAPTER_LAYERS.
+    """Return what experts, adapters and checkpointing take beside their kernels, as a share of a layer: EXPERT_LAYERS, ADAPTER_LAYERS, CHECKPOINT_LAYERS.
 
     A layer's ratio to that of the Llama, by the lower quartiles, less what the number of its kernels on the tape explains.
     """
     from gpuready.fit.time.host_pace import FIXED_SHARES, LAYER_KERNELS
 
-    beside: dict[str, dict[str, list[float]]] = {"experts": {}, "adapters": {}}
+    beside: dict[str, dict[str, list[float]]] = {"experts": {}, "adapters": {}, "checkpoints": {}}
     for row in json.loads(Path(path).read_text())["rows"]:
+        if row["kind"] == "checkpointing" and "error" not in row:
+            forward, backward = (row[what][row["kind"]] for what in PASSES[:2])
+            plain, back = (_layer_seconds(row[what]["llama"]) for what in PASSES[:2])
+            again = (_layer_seconds(backward) - back) / plain - 1
+            beside["checkpoints"] = {"fwd": [_layer_seconds(forward) / plain - 1], "again": [again]}
         group = {"mixtral": "experts", "qwen3_moe": "experts", "lora": "adapters"}.get(row["kind"])
         if group is None or "error" in row:
             continue
         kernels = _tape_kernels(row["kind"])
-        for what, mark in (("forward", "fwd"), ("backward", "bwd"), ("decode", "decode")):
+        for what, mark in zip(PASSES, ("fwd", "bwd", "decode"), strict=True):
+            if what not in row:
+                continue
             ratio = _layer_seconds(row[what][row["kind"]]) / _layer_seconds(row[what]["llama"])
             explained = FIXED_SHARES[mark] + (1 - FIXED_SHARES[mark]) * kernels[mark] / LAYER_KERNELS[mark]
             each = 7 if group == "adapters" else 1  # linear layers

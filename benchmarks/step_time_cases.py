@@ -40,6 +40,14 @@ MODELS: dict[str, Any] = {
     "olmo2_1b": _config("olmo2", 2048, 8192, 16, 16, 100352, num_key_value_heads=16, tie_word_embeddings=False),
     "granite_2b": _config("granite", 2048, 8192, 40, 32, 49152, num_key_value_heads=8, tie_word_embeddings=True),
     "starcoder2_3b": _config("starcoder2", 3072, 12288, 30, 24, 49152, num_key_value_heads=2, tie_word_embeddings=True, sliding_window=None),
+    "llama_110m": _config("llama", 768, 2048, 12, 12, 32000, num_key_value_heads=12, tie_word_embeddings=False),
+    "qwen2_15b": _config("qwen2", 1536, 8960, 28, 12, 151936, num_key_value_heads=2, tie_word_embeddings=True),
+    "qwen3_06b": _config("qwen3", 1024, 3072, 28, 16, 151936, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True),
+    "phi_15": _config("phi", 2048, 8192, 24, 32, 51200, num_key_value_heads=32, tie_word_embeddings=False),
+    "pythia_28b": _config("gpt_neox", 2560, 10240, 32, 32, 50304, use_parallel_residual=True, tie_word_embeddings=False),
+    "gpt2_large": ["gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20, "vocab_size": 50257, "n_positions": 1024}],
+    "mixtral_s": _config("mixtral", 1024, 3584, 8, 16, 32000, num_key_value_heads=4, num_local_experts=8, num_experts_per_tok=2, sliding_window=None, tie_word_embeddings=False),
+    "qwen3moe_s": _config("qwen3_moe", 2048, 6144, 8, 32, 151936, num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=32, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
 }  # fmt: skip
 STEPS: tuple[tuple[Any, ...], ...] = (
     ("P01", "llama_600m", 4, 2048, {}),
@@ -70,6 +78,19 @@ STEPS: tuple[tuple[Any, ...], ...] = (
     ("P26", "qwen2_05b", 1, 256, {"opt": "fused"}),
     ("P27", "pythia_160m", 1, 64, {}),
     ("P28", "llama_3b", 1, 1024, {"lora": 16}),
+    # Predicted after the first 38 of these were measured, before these were.
+    ("R01", "qwen3_06b", 1, 1024, {"opt": "fused", "gc": 1}),
+    ("R02", "gemma2_2b", 1, 1024, {"opt": "fused", "gc": 1}),
+    ("R03", "llama_110m", 2, 256, {"gc": 1}),
+    ("R04", "phi_15", 1, 256, {}),
+    ("R05", "gpt2_large", 1, 512, {}),
+    ("R06", "qwen3moe_s", 1, 512, {}),
+    ("R07", "mixtral_s", 1, 1024, {"opt": "fused"}),
+    ("R08", "qwen3_06b", 1, 512, {"lora": 8}),
+    ("R09", "granite_2b", 1, 256, {"opt": "sgd"}),
+    ("R10", "llama_1b", 2, 1024, {"gc": 1}),
+    ("R11", "qwen2_15b", 1, 2048, {"lora": 16, "gc": 1}),
+    ("R12", "olmo2_1b", 1, 512, {"prec": "amp"}),
 )
 ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q01", "llama_3b", 1, 256),
@@ -85,6 +106,15 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q11", "mistral_12b", 1, 2048),
     ("Q12", "olmo2_1b", 1, 512),
     ("Q13", "llama_8b", 64, 2048),
+    ("T01", "mistral_7b", 1, 512),
+    ("T02", "qwen2_15b", 4, 256),
+    ("T03", "qwen3_06b", 1, 1024),
+    ("T04", "llama_600m", 2, 128),
+    ("T05", "pythia_28b", 1, 256),
+    ("T06", "gemma2_9b", 1, 256),
+    ("T07", "mixtral_l", 8, 128),
+    ("T08", "phi_2", 1, 256),
+    ("T09", "granite_2b", 1, 512),
 )
 NEW_TOKENS = 32
 

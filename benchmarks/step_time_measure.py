@@ -42,6 +42,7 @@ def take_shares(pace: str) -> dict[str, Any]:
     found = learn_shares(pace)
     host_pace.EXPERT_LAYERS.update(found["experts"])
     host_pace.ADAPTER_LAYERS.update(found["adapters"])
+    host_pace.CHECKPOINT_LAYERS.update(found["checkpoints"])
     return found
 
 

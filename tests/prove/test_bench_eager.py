@@ -41,6 +41,8 @@ def test_two_depths_tell_a_layer_from_the_rest(eager):
 
     one.time_forward = time_forward
     assert eager.eager_measure(one, "eager-forward")[0](0.0) == (pytest.approx(0.5e-3), pytest.approx(0.5e-3))
+    count = len(turns)
+    assert eager.eager_measure(one, "eager-forward")[0](0.0) and len(turns) > count, "every pass is measured anew"
     count, rest = len(turns), eager.eager_measure(one, "eager-call")[0]
     assert rest(0.0) == (pytest.approx(3e-3), pytest.approx(3e-3)) and len(turns) == count, "of the same turns"
     assert rest(0.0) == (pytest.approx(3e-3), pytest.approx(3e-3)) and len(turns) > count, (

@@ -25,9 +25,12 @@ BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and it
 LAYER_KERNELS = {"fwd": 38, "bwd": 74, "decode": 40}
 REST_KERNELS = {"fwd": 12, "bwd": 22, "decode": 30}
 FIXED_SHARES = {"fwd": 0.32, "bwd": 0.22, "decode": 0.34}
-EXPERT_LAYERS = {"fwd": 0.0, "bwd": 0.0, "decode": 0.0}
-ADAPTER_LAYERS = {"fwd": 0.0, "bwd": 0.0, "decode": 0.0}
+EXPERT_LAYERS = {"fwd": 0.47, "bwd": 0.32, "decode": 0.39}
+ADAPTER_LAYERS = {"fwd": 0.07, "bwd": 0.074, "decode": 0.0}
 """What the experts of a layer, and one LoRA adapter, take beside their kernels: Python of their modules, as a share of a layer."""
+CHECKPOINT_LAYERS = {"fwd": 0.0, "again": 0.0}
+"""What non-reentrant checkpointing takes in a layer beside its kernels, as a share of a layer forward: hooks of every saved tensor, the states
+of the random generators; in the forward pass, and where it is run again."""
 TENSOR_LAUNCHES = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
 """Host time of an optimizer for one tensor, as a multiple of a launch."""
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -40,6 +43,7 @@ class LayerCounts(Record):
     layers: int
     experts: int = 0
     adapters: int = 0
+    checkpointed: bool = False
 
 
 class HostPace(Record):
@@ -70,12 +74,15 @@ class HostPace(Record):
         """
         if recomputed:
             again = self._layer_seconds("fwd", self.forward, recomputed, counts)
+            again += CHECKPOINT_LAYERS["again"] * self.forward * counts.layers
             return again + self.pass_seconds(name, max(0, kernels - recomputed), counts)
         if name == "decode":
             return self._layer_seconds("decode", self.decode, kernels, counts)
         if name == "bwd":
             return self._layer_seconds("bwd", self.backward, kernels, counts)
         spent = self._layer_seconds("fwd", self.forward, kernels, counts)
+        if counts.checkpointed and name == "fwd":
+            spent += CHECKPOINT_LAYERS["fwd"] * self.forward * counts.layers
         return spent * NO_GRADIENT_SHARE if name == "ref" else spent
 
     def _layer_seconds(self, name: str, layer: float, kernels: int, counts: LayerCounts) -> float:
@@ -104,12 +111,12 @@ def calibrate_pace(measures: Mapping[str, float], launch: float) -> HostPace:
     return HostPace(launch=launch, **found, measured=True) if all(found.values()) else default_pace(launch)
 
 
-def count_layers_of_job(model: Mapping[str, Any], adapters: int = 0) -> LayerCounts:
+def count_layers_of_job(model: Mapping[str, Any], adapters: int = 0, checkpointed: bool = False) -> LayerCounts:
     """Count the layers of a model's config, those of the configs inside of it included."""
     layers = max(1, _sum_layers(model))
     inner = model.get("text_config") if isinstance(model.get("text_config"), dict) else model
     has_experts = any(isinstance(inner.get(key), int) and inner[key] > 1 for key in EXPERT_KEYS)
-    return LayerCounts(layers, layers if has_experts else 0, adapters)
+    return LayerCounts(layers, layers if has_experts else 0, adapters, checkpointed)
 
 
 def _sum_layers(model: Mapping[str, Any]) -> int:

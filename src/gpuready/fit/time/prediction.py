@@ -33,8 +33,8 @@ def predict_time(job: FitJob, card: GpuCard, speed: DeviceSpeed, tape: Tape | No
 
 def _predict_training(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePrediction:
     phases = training_phases(tape, job)
-    counts = count_layers_of_job(job.model, _count_adapters(job, phases))
-    timed = time_phases(phases, speed, counts, job.checkpointing != "none")
+    counts = count_layers_of_job(job.model, _count_adapters(job, phases), job.checkpointing != "none")
+    timed = time_phases(phases, speed, counts)
     spent: dict[str, float] = {}
     for (name, _), phase in zip(phases, timed, strict=True):
         spent[name] = spent.get(name, 0.0) + phase.seconds

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from gpuready.fit.time.kernel_time import Kernel
 
 GAP = 2.0e-6  # seconds between two kernels of one stream
+OPTIMIZER_START = (
+    0.5  # share of the host's time of an optimizer that comes before its first kernel: it sorts the tensors
+)
 POWER_SHARE = 0.5  # up to this share of products in the step the clock stays at its highest
 PART_NAMES = {
     "matmul": "matmul", "attention": "attention", "attention backward": "attention", "optimizer": "optimizer",
@@ -45,12 +48,10 @@ def split_phases(tape: Tape) -> dict[str, list[Kernel]]:
     return phases
 
 
-def time_phases(
-    phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, counts: LayerCounts, checkpointing: bool = False
-) -> list[PhaseTime]:
+def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, counts: LayerCounts) -> list[PhaseTime]:
     """Run phases one after the other through two queues: the host launches, the GPU computes."""
     phases = list(phases)
-    forward = next((len(kernels) for name, kernels in phases if name == "fwd"), 0) if checkpointing else 0
+    forward = next((len(kernels) for name, kernels in phases if name == "fwd"), 0) if counts.checkpointed else 0
     slowdown = _power_slowdown([kernels for _, kernels in phases], speed)
     timed_kernels: dict[int, _KernelTimes] = {}  # by the list of kernels: micro-steps share one
     host = device = 0.0
@@ -68,8 +69,9 @@ def time_phases(
                 host += pace
                 device = (host if host > device else device) + spent + GAP
             else:
+                device = max(device, host + OPTIMIZER_START * optimizer) + spent + GAP
                 host += optimizer
-                device = max(max(device, launched) + spent + GAP, host)
+                device = max(device, host)
         timed.append(PhaseTime(max(host, device) - begun, found.total, host - launched, dict(found.parts)))
     return timed
 
