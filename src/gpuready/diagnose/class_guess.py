@@ -87,7 +87,7 @@ _TOOLS = (
     (RESOLUTION, LazyRegex(
         r"\buv (?:sync|pip|add|lock|run|tool|venv)\b|Resolved \d{1,5} packages? in|(?:Using|Creating) (?:C?Python |virtual ?env)|`uv "
         r"|\bpip3? (?:install|download|wheel)\b|^\s{0,8}Collecting [\w.-]|Requirement already satisfied|Looking in indexes|\bconda (?:install|create|env|update)\b"
-        r"|\b(?:micro)?mamba (?:install|create|env|update)\b|Collecting package metadata|Solving environment|\bpoetry (?:install|add|lock|update)\b|Resolving dependencies\.\.\.|\bpixi (?:install|add|run)\b")),
+        r"|\b(?:micro)?mamba (?:install|create|env|update)\b|Collecting package metadata|Solving environment|\bpoetry (?:install|add|lock|update)\b|Resolving dependencies\.\.\.|\bpixi (?:install|add|run)\b|pypoetry|[•-] (?:Installing|Updating|Downgrading) [\w.-]{2,60} \(|\bpipenv (?:install|lock|sync)\b|\bpdm (?:install|add|lock|sync)\b")),
 )  # fmt: skip
 """Classes by the program that writes the log."""
 
@@ -129,6 +129,12 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if origin.kind in _KINDS:
         return _KINDS[origin.kind]
     name = (failure.short_type or failure.told_type).lower()
+    if (
+        "partially initialized module" in failure.message
+        and failure.frames
+        and package_of_frame(failure.frames[-1]) == USER
+    ):
+        return NOT_ENVIRONMENT  # a file that has the name of what it imports
     if name == "syntaxerror" and not _is_installed(failure):
         return NOT_ENVIRONMENT
     if name in _TYPES:
