@@ -7,6 +7,7 @@ is run smaller here and which is not run, each with its reason.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -29,6 +30,23 @@ PROGRAMS = (
     "gpuready", "make", "uvx", "uv", "pip", "pipx", "python", "source", "eval", "git", "cd", "kubectl", "torchrun", "salloc", "curl", "mkdir",
 )  # fmt: skip
 COMMAND = re.compile(rf"(?:[A-Z_]+=(?:\$\([^)]*\)|\S+) )*(?:{'|'.join(PROGRAMS)})(?: |$)")
+ROLL_JOB = {
+    "pretrain": "Qwen/Qwen2.5-7B-Instruct", "prompt_length": 512, "response_length": 512, "rollout_batch_size": 8,
+    "actor_train": {
+        "model_args": {"dtype": "bf16"}, "training_args": {"per_device_train_batch_size": 1}, "device_mapping": "list(range(0,8))",
+        "strategy_args": {"strategy_name": "fsdp2_train", "strategy_config": {"param_dtype": "bf16"}}, "infer_batch_size": 4,
+    },
+    "actor_infer": {
+        "model_args": {"dtype": "bf16"}, "device_mapping": "${actor_train.device_mapping}",
+        "strategy_args": {"strategy_name": "vllm", "strategy_config": {"gpu_memory_utilization": 0.6, "max_model_len": 1024}},
+    },
+}  # fmt: skip
+VERL_WORDS = (
+    "algorithm.adv_estimator=grpo", "data.max_prompt_length=512", "data.max_response_length=512", "actor_rollout_ref.model.path=Qwen/Qwen3-8B",
+    "actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "actor_rollout_ref.rollout.name=vllm",
+    "trainer.n_gpus_per_node=8", "trainer.nnodes=1",
+)  # fmt: skip
+"""Jobs of ROLL and verl as the guide of fit names them, as small as they can be."""
 ANSWERS = (0, 1, 3)
 """Exit codes that answer a question: no problems, not ready, can't tell."""
 ASKS = re.compile(
@@ -76,6 +94,8 @@ def prepare_folder(folder: Path, page: Path) -> None:
         "axolotl.yml": "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nsequence_len: 512\nadapter: lora\n",
         "args.json": '{"per_device_train_batch_size": 1, "bf16": true}',
         "ds_config.json": '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1}',
+        "rlvr_config.yaml": json.dumps(ROLL_JOB),
+        "run_qwen3-8b.sh": f"python3 -m verl.trainer.main_ppo {' '.join(VERL_WORDS)}\n",
         "Dockerfile": (ROOT / "docs/how-to/containers/Dockerfile").read_text(),
     }
     if contract := re.search(r"^```toml\n(.*?)^```", page.read_text(), re.S | re.M):
