@@ -91,12 +91,11 @@ class RealInstall:
 
 
 def try_kills(real: RealInstall, kills: int, choose: random.Random) -> list[dict[str, object]]:
-    """SIGKILL to gpuready alone, at times drawn over the length of a whole install."""
+    """SIGKILL to gpuready alone, at times drawn over the length of the install before it."""
     home, rows = real.work / "killed", []
-    _, usual, _ = time_whole(real, home)
     for _ in range(kills):
         shutil.rmtree(home, ignore_errors=True)
-        real.install(real.before, home)
+        _, usual, _ = real.install(real.before, home)
         after = round(choose.uniform(0.05, 0.95) * usual, 1)
         process = real.start(real.spec, home)
         time.sleep(after)
@@ -107,14 +106,6 @@ def try_kills(real: RealInstall, kills: int, choose: random.Random) -> list[dict
         print(json.dumps(rows[-1]), flush=True)
     shutil.rmtree(home, ignore_errors=True)
     return rows
-
-
-def time_whole(real: RealInstall, home: Path) -> tuple[int, float, str]:
-    shutil.rmtree(home, ignore_errors=True)
-    real.install(real.before, home)
-    told = real.install(real.spec, home)
-    assert told[0] == 0, told
-    return told
 
 
 def try_full_disk(real: RealInstall, size: int) -> dict[str, object]:

@@ -31,10 +31,12 @@ _INSTALLER_FILES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_c
 def find_overreach(root: str) -> list[InstallFault]:
     """Return the files of wheels that replace a file of the environment itself: its Python, its settings, or ours."""
     inventory = DistributionInventory(root)
-    faults = []
+    faults, real_root = [], file_contents.resolve_real_path(root)
+    folders = {path.rpartition("/")[0] for path in inventory.rows}
+    real_folders = {folder: file_contents.resolve_real_path(f"{root}/{folder}") for folder in folders}
     for path, claims in inventory.rows.items():
-        real = file_contents.resolve_real_path(f"{root}/{path.rpartition('/')[0]}") + "/" + path.rpartition("/")[2]
-        below = real.removeprefix(file_contents.resolve_real_path(root) + "/")
+        folder, _, name = path.rpartition("/")
+        below = f"{real_folders[folder]}/{name}".removeprefix(f"{real_root}/")
         if _is_environment_file(below):
             says = f"{claims[0].package} brings it, and it belongs to the environment itself"
             faults.append(InstallFault("overreach", below, claims[0].package, says))
