@@ -175,6 +175,7 @@ def test_an_older_macos_takes_an_older_torch(system, newest, note):
     told = [text for text in found.notes if "macOS" in text]
     assert len(told) == bool(note) and note in " ".join(told)
     assert found.options.get("macos", "") == system.removeprefix("macos")
+    assert "+" not in found.torch  # PyPI's wheels for macOS have no suffix
 
 
 def test_a_torch_that_needs_a_newer_macos_is_a_conflict():

@@ -190,10 +190,16 @@ def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
         verdict="plan",
         machine=space.platform.facts.host,
         python=python,
-        torch=f"{build.version}+{build.variant}",
+        torch=_name_torch(space, build),
         cuda=build.cuda,
         packages=reasons.list_decided_versions(space.platform, contract, build, python),
     )
+
+
+def _name_torch(space: SearchSpace, build: TorchBuild) -> str:
+    """``2.13.0+cu130``; a wheel for macOS has no such suffix: there is one build, and it has MPS in it."""
+    is_mac = space.platform.facts.value_if_known("os.system") == "darwin"
+    return build.version if is_mac else f"{build.version}+{build.variant}"
 
 
 def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedChoice]) -> Plan:

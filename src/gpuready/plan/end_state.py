@@ -25,6 +25,8 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     """Return the machine's facts with the environment of a plan; what the plan does not decide is left out."""
     machine = machine_facts_only(facts)
     version, _, variant = plan.torch.partition("+")
+    is_mac = machine.value_if_known("os.system") == "darwin"
+    variant = variant or ("cpu" if is_mac else "")
     arch = str(machine.value_if_known("os.arch"))
     build = torches.find_torch_build(version, variant, arch)
     libraries = {"cudnn.version": build.cudnn, "nccl.version": build.nccl} if build else {}
@@ -38,7 +40,10 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     ):  # an environment that is made for the CPU is checked for it
         stated["job.wants"] = tuple(dict.fromkeys([*(machine.value_if_known("job.wants") or ()), "cpu"]))
     environment = [Fact(key, value, SOURCE, "stated") for key, value in stated.items() if value]
-    return machine.with_facts(*make_torch_facts(version, variant, arch), *environment)
+    torch = make_torch_facts(version, variant, arch)
+    if is_mac:  # its wheels have no suffix
+        torch = [fact.replace(value=version) if fact.value == f"{version}+{variant}" else fact for fact in torch]
+    return machine.with_facts(*torch, *environment)
 
 
 def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:

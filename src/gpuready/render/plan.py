@@ -149,7 +149,7 @@ def _format_chosen_versions(plan: Plan, screen: Screen, verbose: bool) -> list[s
 
 def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
     """Name, version and source of Python, torch and the framework."""
-    unused = "CUDA is not used" if "+cu" in plan.torch else "no CUDA"
+    unused = "CUDA is not used" if "+cu" in plan.torch else "with MPS" if "apple" in plan.platform else "no CUDA"
     source = f"{f'CUDA {plan.cuda}' if plan.cuda else unused}, from {describe_torch_source(plan)}"
     own = plan.packages.get(plan.framework, plan.version)
     return [("Python", plan.python, ""), ("torch", plan.torch, source), (plan.framework, own, "")]
