@@ -13,7 +13,13 @@ from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
 from gpuready.system.imports.hidden_modules import HiddenModules
 from gpuready.system.imports.libraries import Loader
-from gpuready.system.imports.requirements import is_satisfied, marker_applies, marker_environment, parse_requirement
+from gpuready.system.imports.requirements import (
+    is_for_other_extra,
+    is_satisfied,
+    marker_applies,
+    marker_environment,
+    parse_requirement,
+)
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 
 TYPE_CHECKING = False
@@ -142,9 +148,12 @@ class Survey:
 
     def _list_needs(self, name: str, extra: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield what one distribution needs and is installed."""
+        asked = frozenset([extra])
         for text in self.copies[name][0].list_requirements():
+            if is_for_other_extra(text, asked):
+                continue
             wanted, extras, specifier, marker = parse_requirement(text)
-            if not marker_applies(marker, self.environment, frozenset([extra])):
+            if not marker_applies(marker, self.environment, asked):
                 continue
             if wanted not in self.copies:
                 self._report_need(name, "absent", wanted, specifier, "not installed")

@@ -129,15 +129,12 @@ def read_record(path: str) -> Iterator[RecordRow]:
         if ".py," not in line and ".so" not in line and '.py"' not in line and "shm_manager" not in line:
             continue
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
-        name = _plain_path(name.strip('"'))
+        name = name.strip('"')
+        if "./" in name or "//" in name:
+            name = os.path.normpath(name)  # ``./demo/__init__.py``, as some build tools write it
         is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
         if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
             yield name, digest, int(size) if size.isascii() and size.isdigit() and len(size) < 16 else None
-
-
-def _plain_path(name: str) -> str:
-    """``./demo/__init__.py`` -> ``demo/__init__.py``, as some build tools write it."""
-    return os.path.normpath(name) if name.startswith("./") or "//" in name or "/." in name else name
 
 
 def _egg_files(info: str) -> list[RecordRow]:

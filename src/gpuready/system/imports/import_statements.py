@@ -10,7 +10,7 @@ from gpuready.system.imports.source_names import catches, suppresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 STATEMENT = re.compile(
     r"(?:from[ \t]+([\w.]+)[ \t]+)?import[ \t]+(?:\(([^)]{0,8000})\)|((?:[^\n#;\\]|\\\r?\n){1,2000}))"
@@ -32,14 +32,21 @@ class ImportStatement:
         self.module, self.names, self.column, self.at, self.alias = module, names, column, at, alias
 
 
-def list_statements(text: str, package: str) -> Iterator[ImportStatement]:
-    """Yield the import statements of a module in a package, and imports by a name that is written out."""
+def list_statements(
+    text: str, package: str, is_wanted: Callable[[int], bool] | None = None
+) -> Iterator[ImportStatement]:
+    """Yield the import statements of a module in a package, and imports by a name that is written out.
+
+    ``is_wanted`` tells of the place of an indented one whether it counts.
+    """
     at = text.find("import")
     while at >= 0:
         start = text.rfind("\n", 0, at) + 1
         before = text[start:at].lstrip(" \t")
         column = at - start - len(before)
-        if not before or before.startswith(("from ", "from\t")):
+        if column and is_wanted is not None and not is_wanted(start):
+            pass
+        elif not before or before.startswith(("from ", "from\t")):
             match = STATEMENT.match(text, start + column)
             yield from _read_statement(match, package, column, start) if match else ()
         elif match := BY_NAME.search(text, at, at + 200):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from gpuready.system.files import open_regular
+from gpuready.system.imports.import_statements import list_statements
 from gpuready.system.imports.package_source import module_name
 from gpuready.system.imports.source_names import DYNAMIC_SIGNS
 
@@ -19,14 +20,10 @@ if TYPE_CHECKING:
     from gpuready.system.imports.distributions import Distribution
     from gpuready.system.imports.search_path import SearchPath
 
-STATEMENT = re.compile(
-    r"^(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(\([^)]{0,4000}\)|[^\n#]{0,500})|import[ \t]+([\w. \t,]{1,500}))", re.M
-)
 RAISED = re.compile(
     r"^try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n(?:[ \t][^\n]{0,300}\n){0,4}[ \t]+raise\b", re.M
 )
 """Imports whose failure is only worded anew: ``try: import torchao``, ``except ImportError as e: raise ImportError(...)``."""
-COMMENT = re.compile(r"#[^\n]*")
 MAX_MODULES = 3000
 
 
@@ -137,22 +134,7 @@ def _list_imports(name: str, path: str) -> Iterator[tuple[str, bool]]:
     """Yield what a module imports, and whether it must be a module; of ``from a import b``, both ``a`` and ``a.b``."""
     text = read_source(path)
     package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
-    raised = "\n".join(line.strip() for block in RAISED.findall(text) for line in block.splitlines())
-    for module, names, plain in STATEMENT.findall(f"{text}\n{raised}"):
-        if plain:
-            yield from ((words[0], True) for part in plain.split(",") if (words := part.split()))
-            continue
-        start = _absolute_name(module, package)
-        yield start, True
-        parts = COMMENT.sub("", names).strip("()").split(",")
-        yield from ((f"{start}.{words[0]}", False) for part in parts if (words := part.split()) and words[0] != "*")
-
-
-def _absolute_name(module: str, package: str) -> str:
-    """``.wing`` in the package ``kite.deep`` -> ``kite.deep.wing``."""
-    rest = module.lstrip(".")
-    level = len(module) - len(rest)
-    if not level:
-        return module
-    parts = package.split(".")
-    return ".".join(part for part in (*parts[: len(parts) - level + 1], rest) if part)
+    raised = [match.span(1) for match in RAISED.finditer(text)] if "try:" in text and "raise" in text else []
+    for statement in list_statements(text, package, lambda at: any(start <= at < end for start, end in raised)):
+        yield statement.module, True
+        yield from ((f"{statement.module}.{one}", False) for one, _ in statement.names if one != "*")

@@ -36,6 +36,11 @@ def parse_requirement(text: str) -> Parsed:
     return canonical_name(name), names, specifier, marker.strip()
 
 
+def is_for_other_extra(text: str, extras: frozenset[str]) -> bool:
+    """Whether a requirement is one of an extra that nobody asked for, as most are: told without parsing all of it."""
+    return "extra" in text and _is_for_other_extra(text.partition(";")[2].strip(), extras)
+
+
 def is_satisfied(version: str, specifier: str) -> bool | None:
     """Whether a version satisfies a specifier; None where either cannot be understood."""
     try:
