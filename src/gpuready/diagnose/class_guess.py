@@ -37,6 +37,7 @@ _NATIVE = {
     "uv": RESOLUTION,
     "installer": RESOLUTION,
 }
+_BUILDERS = ("setuptools", "pkg_resources", "pyproject_hooks", "build", "wheel")
 """Classes of causes by the kind of an exception's origin, and by that of an error which is no exception."""
 
 _TYPES = {
@@ -63,6 +64,7 @@ _CUT_PLACES = (
     (NETWORK, LazyRegex(r"/huggingface_hub/|/transformers/utils/hub\.py|/requests/|/urllib3/|/httpx/|/httpcore/|/aiohttp/|modelscope/hub/")),
     ("dataset-error", LazyRegex(r"datasets_modules/|-packages/datasets/(?:builder|load|packaged|arrow|data_files)|_generate_(?:examples|tables)")),
     ("transformers-too-old", LazyRegex(r"tokenization_|/tokenizers/|_init_tokenizer|get_tokenizer|configuration_auto|configuration_utils")),
+    (NOT_ENVIRONMENT, LazyRegex(r"/(?:config|hparams|arguments?)\w{0,20}[./].{0,80}(?:assert|valid|check|parse)|hf_argparser|/argparse\.py|/omegaconf/|/hydra/|/pydantic/|/yaml/")),
     (VERSION_CONFLICT, LazyRegex(r"import_utils\.py|importlib|<frozen |\bimport \w|^\S{1,300} <module>")),
 )  # fmt: skip
 """Further classes by the frames of a traceback without its end."""
@@ -127,7 +129,7 @@ def _guess_by_failure(failure: LoggedException) -> str:
         return BUILD
     origin = find_origin(failure)
     if origin.kind in _KINDS:
-        return _KINDS[origin.kind]
+        return BUILD if origin.package in _BUILDERS else _KINDS[origin.kind]
     name = (failure.short_type or failure.told_type).lower()
     if (
         "partially initialized module" in failure.message

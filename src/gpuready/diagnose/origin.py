@@ -170,6 +170,11 @@ INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror",
                   "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
+_CONFIG_TYPES = LazyRegex(
+    r"(?:mis|bad|invalid|wrong)?(?:config\w{0,12}|argument|option|parameter|usage)\w{0,12}(?:error|exception)$"
+)
+"""``MisconfigurationException``, ``ConfigError``, ``BadParameterError``: types that say what they refuse."""
+
 _DATA_ERRORS = (
     "notimplementederror",
     "keyerror",
@@ -258,7 +263,7 @@ def _is_not_installed(frame: StackFrame) -> bool:
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
     name, message = failure.short_type.lower(), failure.message
-    if name in INPUT_REFUSED or (name == "assertionerror" and " " in message.strip()):
+    if name in INPUT_REFUSED or _CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
         return True
     if name in ("keyerror", "indexerror") and failure.frames and _DATA_FILES.search(failure.frames[-1].file):
         return True
