@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -209,3 +213,24 @@ def test_what_only_running_tells_is_a_gap(tmp_path, name):
     outcome = survey(tmp_path)["outcome"]["kite"]
     assert not outcome["error"], outcome
     assert ("gap" in outcome) is (name in CANNOT_TELL), outcome
+
+
+@pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs root, and setpriv")
+def test_a_file_that_this_user_may_not_read_fails_its_import():
+    """Asked as a user who may not read it, of a real import and of the survey."""
+    asks = "import json, sys; sys.path[:0] = [{!r}, {!r}]; from tests.imports import test_followed_statements as t; from pathlib import Path; print(json.dumps(t.survey(Path({!r}))))"
+    with tempfile.TemporaryDirectory() as folder:
+        site = Path(folder) / "site"
+        lay_out(site, EMPTIED, "import kite.wing\n")
+        (site / "kite/wing.py").write_text(WING)
+        (site / "kite/wing.py").chmod(0)
+        Path(folder).chmod(0o755)
+        words = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-c"]
+        real = subprocess.run([*words, f"import sys; sys.path.insert(0, {str(site)!r}); import kite.train"], capture_output=True, text=True, check=False)  # fmt: skip
+        root = Path(__file__).resolve().parents[2]
+        asked = subprocess.run([*words, asks.format(str(root), str(root / "src"), str(site))], capture_output=True, text=True, check=False)  # fmt: skip
+    if "PermissionError" not in real.stderr or not asked.stdout:
+        pytest.skip("this Python, or these sources, cannot be read by another user")
+    found = json.loads(asked.stdout)
+    assert [row["kind"] for row in found["rows"]] == ["unreadable"]
+    assert found["outcome"]["kite"]["error"].startswith("PermissionError")
