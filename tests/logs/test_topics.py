@@ -136,3 +136,25 @@ WARNINGS = {
 @pytest.mark.parametrize("cause", WARNINGS)
 def test_the_module_of_nccl_that_warns_tells_the_class(cause):
     assert diagnose_logs([[f"node1:11:12 [0] {WARNINGS[cause]}\n".encode()]], look=False).cause == cause
+
+
+NEIGHBOURS = [
+    ("container-without-gpu", "# docker exec job nvidia-smi\nFailed to initialize NVML: Unknown Error"),
+    ("no-gpu-visible", "# nvidia-smi\nFailed to initialize NVML: Unknown Error"),
+    ("toolkit-too-old-for-arch", "ptxas /t/a.ptx, line 9; error : Feature 'x' requires PTX ISA .version 8.6 or later"),
+    (
+        "triton-kernel-failed",
+        "in triton code: ptxas a.ptx, line 9; error : Feature 'x' requires .target sm_90 or higher",
+    ),
+    (
+        "torchvision-mismatch",
+        "torchvision 0.30.0 requires torch==2.15.0, but you have torch 2.14.0 which is incompatible.",
+    ),
+    ("disk-full", "a.LocalEntryNotFoundError: no file\nOSError: [Errno 28] No space left on device: '/cache/a'"),
+    ("arch-not-in-torch-build", "RuntimeError: cublas runtime error : the GPU program failed to execute at a.cu:2"),
+]
+
+
+@pytest.mark.parametrize(("cause", "text"), NEIGHBOURS)
+def test_causes_that_share_a_message_are_told_apart(cause, text):
+    assert diagnose_logs([[f"{text}\n".encode()]], look=False).cause == cause
