@@ -80,6 +80,7 @@ _CELL = LazyRegex(
     r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
     r"|\s*File ([^\s,\"]{1,300}\.py):(\d{1,7})\s{0,4}$"
     r"|([^\s:]{1,300}\.py):(\d{1,7}): in ([\w<>.]{1,120})\s{0,4}$"
+    r"|((?:[A-Za-z]:)?[^\s:]{1,300}\.py):(\d{1,7}) in(?: ([\w<>.]{1,120}))?\s{0,90}$"
     r"|\s*(<ipython-input-[\w-]{1,60}>|(?:[~.\w-]{0,80}/)[\w./@+-]{1,300}\.pyc?) in ([<\w>.]{1,120})\(?"
 )
 _TYPE = LazyRegex(
@@ -222,7 +223,7 @@ class TracebackReader:
             elif typeless := self._parse_typeless_end(line, block):
                 block.type, block.at, block.message = typeless[0], line.number, [typeless[1]]
             elif block.frames and text.strip() and (arrow := _ARROW.match(text)):
-                block.frames[-1] = block.frames[-1].replace(code=text[arrow.end() :].strip())
+                block.frames[-1] = block.frames[-1].replace(code=text[arrow.end() :].strip("│ "))
             elif block.frames and not block.frames[-1].code and text.strip():
                 block.frames[-1] = block.frames[-1].replace(code=line.folded_text)
             elif not text.strip() and self._is_too_far(line, block):
