@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from gpuready.catalog.gpus import find_gpu
 from gpuready.commands.fit import FIT, fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.job.known_models import find_model_config
+from gpuready.fit.time import host_pace
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
-from gpuready.fit.time.host_pace import LayerCounts, count_layers_of_job, default_pace
+from gpuready.fit.time.host_pace import REAL_STEP, REAL_TOKEN, LayerCounts, count_layers_of_job, default_pace
 from gpuready.fit.time.prediction import predict_time
 from gpuready.model.fit_time import format_time_span
 
@@ -84,17 +86,17 @@ EAGER = {"forward": 4e-4, "backward": 6e-4, "decode": 3e-4, "call": 1e-3, "token
 def test_a_record_with_the_hosts_pace_decides_steps_and_tokens_that_wait_for_the_host():
     record = {**MEASURES, **{f"eager-{name}": value for name, value in EAGER.items()}}
     fast = calibrate_speed(SHEET, record)
-    assert fast.pace.measured and fast.pace.decode == 3e-4 and not SPEED.pace.measured
+    assert fast.pace.measured and fast.pace.decode == REAL_TOKEN * 3e-4 and not SPEED.pace.measured
     answer = FitJob(model=LLAMA, task="generate", new_tokens=8)
     layers = LLAMA["num_hidden_layers"]
     token = predict_time(answer, H200, fast).decode_seconds
     assert (
-        token == pytest.approx(2e-3 + layers * 3e-4, rel=0.15)
+        token == pytest.approx(REAL_TOKEN * (2e-3 + layers * 3e-4), rel=0.15)
         and token < predict_time(answer, H200, SPEED).decode_seconds / 1.5
     )
     tiny = predict_time(FitJob(model=LLAMA, seq=32), H200, fast)
-    assert tiny.parts["forward"] == pytest.approx(1e-3 + layers * 4e-4, rel=0.15)
-    assert tiny.parts["backward"] == pytest.approx(0.77e-3 + layers * 6e-4, rel=0.25)
+    assert tiny.parts["forward"] == pytest.approx(1e-3 + REAL_STEP * layers * 4e-4, rel=0.15)
+    assert tiny.parts["backward"] == pytest.approx(0.77e-3 + REAL_STEP * layers * 6e-4, rel=0.25)
     large = FitJob(model=LLAMA, micro_batch=8)
     assert predict_time(large, H200, fast).step_seconds == pytest.approx(
         predict_time(large, H200, SPEED).step_seconds, rel=0.02
@@ -118,6 +120,31 @@ def test_what_the_host_does_before_the_first_layer_is_not_hidden_behind_the_gpu(
     assert predict_time(large, H200, slow).step_seconds - step(micro_batch=8).step_seconds == pytest.approx(
         0.01, rel=0.1
     )
+
+
+def test_the_shares_of_experts_adapters_and_checkpoints_are_those_that_were_measured():
+    from benchmarks.eager_pace import learn_shares
+
+    found = learn_shares(str(MEASURED.with_name("eager-pace-h200.json")))
+    for kept, group in (
+        (host_pace.EXPERT_LAYERS, "experts"),
+        (host_pace.ADAPTER_LAYERS, "adapters"),
+        (host_pace.CHECKPOINT_LAYERS, "checkpoints"),
+    ):
+        for mark in set(kept) - ({"decode"} if group == "adapters" else set()):  # adapters are not generated with here
+            assert found[group][mark] == pytest.approx(kept[mark], abs=0.03)
+
+
+@pytest.mark.parametrize(("number", "median", "worst", "decoding"), [(2, 0.04, 0.22, 0.23), (3, 0.11, 0.22, 0.12)])
+def test_cases_that_wait_for_the_host_by_the_record_of_their_machine(number, median, worst, decoding):
+    cases, measures = read_measured(str(MEASURED.with_name(f"step-time-{number}-h200.json")), None)
+    speed = calibrate_speed(SHEET, measures)
+    found = {"train": [], "generate": []}
+    for case in cases:
+        measured = case.get("step_s") or case["decode_s"]
+        found[case["kind"]].append(abs(seconds_of(predict_time(make_job(case), H200, speed)) / measured - 1))
+    assert statistics.median(found["train"]) <= median and max(found["train"]) <= worst
+    assert max(found["generate"]) <= decoding
 
 
 def test_the_layers_of_configs_inside_of_a_config_count():

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 LAUNCH_SECONDS = 8.6e-6  # of a kernel, on the host of the H200 that was measured
 FORWARD_LAUNCHES, BACKWARD_LAUNCHES, DECODE_LAUNCHES = 115.0, 190.0, 117.0  # of a layer, as multiples of a launch
 CALL_LAUNCHES, TOKEN_LAUNCHES = 235.0, 185.0  # of a call of the model, and of a token, beside the layers
+REAL_STEP, REAL_TOKEN = 1.4, 1.08
+"""How much longer a layer of a real model takes the host than one of the small Llama of the bench, in training and in generation: many layers,
+an optimizer and threads that move between cores leave its caches cold. Measured on an H200 by the steps and tokens that wait for the host of
+benchmarks/results/step-time-2.md, and checked on those of step-time-3.md; the multiples of a launch below are of real steps already."""
 NO_GRADIENT_SHARE = 0.82  # of a forward pass that records nothing for a backward pass
 BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and its embedding
 # A layer of the Llama that is measured: its kernels on the tape, and those of the rest of the pass; the share of its time
@@ -25,10 +29,10 @@ BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and it
 LAYER_KERNELS = {"fwd": 38, "bwd": 74, "decode": 40}
 REST_KERNELS = {"fwd": 12, "bwd": 22, "decode": 30}
 FIXED_SHARES = {"fwd": 0.32, "bwd": 0.22, "decode": 0.34}
-EXPERT_LAYERS = {"fwd": 0.47, "bwd": 0.32, "decode": 0.39}
-ADAPTER_LAYERS = {"fwd": 0.07, "bwd": 0.074, "decode": 0.0}
+EXPERT_LAYERS = {"fwd": 0.5, "bwd": 0.26, "decode": 0.39}
+ADAPTER_LAYERS = {"fwd": 0.065, "bwd": 0.066, "decode": 0.0}
 """What the experts of a layer, and one LoRA adapter, take beside their kernels: Python of their modules, as a share of a layer."""
-CHECKPOINT_LAYERS = {"fwd": 0.0, "again": 0.0}
+CHECKPOINT_LAYERS = {"fwd": 0.9, "again": 1.34}
 """What non-reentrant checkpointing takes in a layer beside its kernels, as a share of a layer forward: hooks of every saved tensor, the states
 of the random generators; in the forward pass, and where it is run again."""
 TENSOR_LAUNCHES = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
@@ -106,8 +110,8 @@ def default_pace(launch: float = LAUNCH_SECONDS) -> HostPace:
 
 def calibrate_pace(measures: Mapping[str, float], launch: float) -> HostPace:
     """Return the paces as a bench record has them; all of them come from one run, or none is taken."""
-    names = ("forward", "backward", "decode", "call", "token")
-    found = {name: measures.get(f"eager-{name}", 0.0) for name in names}
+    names = {"forward": REAL_STEP, "backward": REAL_STEP, "decode": REAL_TOKEN, "call": 1.0, "token": REAL_TOKEN}
+    found = {name: factor * measures.get(f"eager-{name}", 0.0) for name, factor in names.items()}
     return HostPace(launch=launch, **found, measured=True) if all(found.values()) else default_pace(launch)
 
 
