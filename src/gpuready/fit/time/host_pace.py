@@ -118,7 +118,8 @@ def calibrate_pace(measures: Mapping[str, float], launch: float) -> HostPace:
 def count_layers_of_job(model: Mapping[str, Any], adapters: int = 0, checkpointed: bool = False) -> LayerCounts:
     """Count the layers of a model's config, those of the configs inside of it included."""
     layers = max(1, _sum_layers(model))
-    inner = model.get("text_config") if isinstance(model.get("text_config"), dict) else model
+    text = model.get("text_config")
+    inner: Mapping[str, Any] = text if isinstance(text, dict) else model
     has_experts = any(isinstance(inner.get(key), int) and inner[key] > 1 for key in EXPERT_KEYS)
     return LayerCounts(layers, layers if has_experts else 0, adapters, checkpointed)
 
