@@ -27,6 +27,9 @@ SCRIPTS = HERE.parent / "src" / "gpuready" / "fit" / "scripts"
 LAYER_FIELDS = re.compile(
     r"(num_hidden_layers|num_layers|n_layers?|num_(encoder|decoder|blocks)(_layers)?|(encoder|decoder)_layers|depth|num_attention_layers)$"
 )
+NO_TRAINING = re.compile(
+    r"raining is not implemented|is not trainable|does not support training|Training of \S+ is not supported|_forward_unimplemented|no class of the type \S+ that can be trained"
+)
 REQUEST: dict[str, Any] = {
     "micro_batch": 2, "seq": 64, "precision": "bf16", "attention": "sdpa", "checkpointing": "none", "keep_outputs": False, "steps": 1,
     "capability": [9, 0], "accumulation": 1, "new_tokens": 2, "autocast": "", "scaled": False, "lora": None, "quant": "",
@@ -185,6 +188,8 @@ def sweep(told: argparse.Namespace, rows: dict[str, Any], save: Any) -> None:
             found["result"] = "none"
         elif found.get("why", "").startswith(("transformers cannot build", "its config is not one of")):
             found["result"] = "not built"  # the default config of the type makes no model
+        elif process.task == "train" and NO_TRAINING.search(found.get("why", "")):
+            found["result"] = "no training"  # transformers has no forward with a loss for it, and says so
         print(process.kind, process.task, found["result"], found.get("why", ""), found.get("at", ""), flush=True)
         save()
 
@@ -192,7 +197,7 @@ def sweep(told: argparse.Namespace, rows: dict[str, Any], save: Any) -> None:
 def count_answered(rows: dict[str, Any], group: str, task: str) -> tuple[int, int]:
     """Return how many of a group were answered, and how many were asked."""
     results = [row[task]["result"] for row in rows.values() if row["group"] == group and task in row]
-    results = [one for one in results if one not in ("none", "not built")]
+    results = [one for one in results if one not in ("none", "not built", "no training")]
     return results.count("answered"), len(results)
 
 
@@ -202,7 +207,8 @@ def format_table(found: dict[str, Any]) -> str:
     lines = [
         "# Every model type of transformers, traced", "",
         f"Made by `benchmarks/architecture_sweep.py` with torch {found['torch']} and transformers {found['transformers']}: the default",
-        "config of each type with two layers, two rows of 64 tokens, on the meta device. A type whose default config makes no model is not counted.", "",
+        "config of each type with two layers, two rows of 64 tokens, on the meta device. Listed and not counted: a type whose default config makes no",
+        "model (*not built*), and one whose classes transformers itself does not train (*no training*).", "",
         "| group | task | answered | asked |", "|---|---|---|---|",
     ]  # fmt: skip
     for group in ("causal", "other"):

@@ -39,6 +39,8 @@ class KnownValues(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if not touches_meta(args, kwargs):  # of the host alone: it runs as it is, and once
+            return func(*args, **kwargs)
         name = func._schema.name.partition("::")[2]
         if name == "embedding":
             self.check_rows(*args[:2])
@@ -61,9 +63,9 @@ class KnownValues(TorchDispatchMode):
         self.forget_written(func, args, kwargs)
         if name in RANKING_OPS and not known:
             self.spread_ranks(name, out, args)
-        if name in ("all", "any") and isinstance(out, torch.Tensor) and not known:
+        if name in ("all", "any", "_is_all_true", "_is_any_true") and isinstance(out, torch.Tensor) and not known:
             self.decisions[find_place()] = True
-            self.keep(out, torch.full(out.shape, name == "all", dtype=out.dtype))
+            self.keep(out, torch.full(out.shape, "all" in name, dtype=out.dtype))
         return out
 
     def is_known(self, func, name, args, kwargs):
@@ -73,8 +75,8 @@ class KnownValues(TorchDispatchMode):
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         if name in LIKE_FACTORIES:
             return True
-        if not tensors:
-            return name in FACTORIES
+        if not tensors:  # of integers that are written one by one, all are known in the end
+            return name in FACTORIES or (name == "empty" and kwargs.get("dtype") in (torch.int64, torch.int32))
         return all(x.device.type == "cpu" or x.untyped_storage()._cdata in self.values for x in tensors)
 
     def check_rows(self, table, rows):
@@ -197,6 +199,36 @@ class KnownValues(TorchDispatchMode):
                 value = (torch.arange(one.numel()) % max(size, 1)).view(one.shape)
             self.spread = True
             self.keep(one, value)
+
+
+def touches_meta(args, kwargs):
+    """Whether an operation reads or makes a tensor of the meta device."""
+    device = kwargs.get("device")
+    if device is not None and torch.device(device).type == "meta":
+        return True
+    return any(isinstance(x, torch.Tensor) and x.device.type == "meta" for x in tree_leaves((args, kwargs)))
+
+
+def follow_device(make):
+    """Return ``torch.tensor`` or ``torch.as_tensor`` such that numbers on the meta device keep their values."""
+
+    def make_known(data, *, dtype=None, device=None, **named):
+        meta = device is not None and torch.device(device).type == "meta"
+        if not meta or isinstance(data, torch.Tensor):
+            return make(data, dtype=dtype, device=device, **named)
+        return make(data, dtype=dtype, device="cpu").to(device)
+
+    return make_known
+
+
+def format_number(before):
+    """Return ``Tensor.__format__`` such that a single number of the meta device is written as a GPU's: by its value."""
+
+    def write(tensor, spec):
+        alone = tensor.dim() == 0 and tensor.device.type == "meta"
+        return format(tensor.item(), spec) if alone else before(tensor, spec)
+
+    return write
 
 
 def reads_host(name, kwargs):

@@ -16,6 +16,9 @@ CLASS_TABLES = (
 )  # fmt: skip
 """transformers' tables of classes with a loss, in the order in which they are asked."""
 MAX_LAYERS = 2000
+BIN_FIELDS = (
+    "feature_projection_input_dim", "input_dim", "num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels",
+)  # fmt: skip
 SHORTEST_SOUND, SECOND = 4000, 16000  # samples
 
 
@@ -127,9 +130,12 @@ class ModelInputs:
         makers = {
             "input_ids": self.tokens, "pixel_values": self.pictures, "input_features": self.features, "input_values": self.samples,
             "pixel_values_videos": self.videos, "pixel_values_images": self.pictures, "bool_masked_pos": self.masked_patches,
-            "bbox": self.boxes,
+            "bbox": self.boxes, "past_values": self.series,
         }  # fmt: skip
+        if "grid_thw" in self.parameters:
+            return self.patches()
         main = self.model.main_input_name
+        main = main[0] if isinstance(main, (list, tuple)) else main
         main = (
             main
             if main in self.parameters or main in makers
@@ -142,6 +148,9 @@ class ModelInputs:
         for name, maker in makers.items():
             if everything and name in self.parameters and name not in made:
                 made[name] = maker()
+        if everything and main in ("input_features", "input_values"):
+            made |= self.sound_masks(made[main])
+        made |= self.required_inputs(made, makers)
         if "input_ids" in made and self.job.get("padded"):
             made["attention_mask"] = self.padding_mask()
         if main == "input_ids" and len(made) == 1:
@@ -157,6 +166,23 @@ class ModelInputs:
         shape = rows or self.rows, seq or self.seq
         value = torch.tensor(plain)[torch.arange(shape[0] * shape[1]) % len(plain)].view(shape)
         return self.known.send(value)
+
+    def required_inputs(self, made, makers):
+        """Inputs without a default that are not made yet: by their name, or by how it ends."""
+        found = {}
+        for name, parameter in self.parameters.items():
+            if (
+                parameter.default is not parameter.empty
+                or parameter.kind != parameter.POSITIONAL_OR_KEYWORD
+                or name in made
+            ):
+                continue
+            ends = [maker for known, maker in makers.items() if name == known or name.endswith(f"_{known}")]
+            if ends:
+                found[name] = ends[0]()
+            elif name.endswith("mask") and "input_features" in made:
+                found |= {k: v for k, v in self.sound_masks(made["input_features"]).items() if k == name}
+        return found
 
     def follow_tokens(self, ids, length):
         """What transformers' generate() gives beside the tokens: a mask of all so far, and the positions of each row."""
@@ -192,6 +218,26 @@ class ModelInputs:
         channels = find_field(self.config, "num_channels", "in_channels", "in_chans") or 3
         return self.floats((self.rows, channels, height, width))
 
+    def patches(self):
+        """A tower that takes the patches of all pictures in one row, and the grid of each."""
+        names = [name for name in ("hidden_states", "pixel_values") if name in self.parameters]
+        patch, merge = find_field(self.config, "patch_size") or 14, find_field(self.config, "spatial_merge_size") or 1
+        patch = patch[0] if isinstance(patch, (list, tuple)) else patch
+        side = max(1, self.picture_size()[0] // (patch * merge)) * merge
+        values = (find_field(self.config, "num_channels", "in_channels", "in_chans") or 3) * patch * patch
+        values *= find_field(self.config, "temporal_patch_size") or 1
+        grid = self.known.send(torch.tensor([[1, side, side]] * self.rows))
+        return (
+            {names[0]: self.floats((self.rows * side * side, values)), "grid_thw": grid}
+            if names
+            else {"grid_thw": grid}
+        )
+
+    def series(self, length="context_length"):
+        """Numbers by time and channel."""
+        channels = find_field(self.config, "num_input_channels", "input_size") or 1
+        return self.floats((self.rows, find_field(self.config, length) or self.seq, channels))
+
     def videos(self):
         height, width = self.picture_size()
         frames = find_field(self.config, "num_frames", "frames_per_clip") or 16
@@ -205,14 +251,12 @@ class ModelInputs:
 
     def features(self):
         """Log-mel frames: as long as the encoder's table of positions, where it has one."""
-        bins = (
-            find_field(self.config, "num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels", "input_dim")
-            or 80
-        )
+        bins = find_field(self.config, *BIN_FIELDS) or 80
         places = find_field(self.config, "max_source_positions")
         if places and self.variant == "main" and not find_field(self.config, "input_feat_per_channel"):
             return self.floats((self.rows, bins, 2 * places))  # two frames for each position
-        size = min(self.seq, places or self.seq)
+        window = 2 * (find_field(self.config, "n_window") or 1)
+        size = -(-min(self.seq, places or self.seq) // window) * window
         return self.floats((self.rows, bins, size) if self.variant == "turned" else (self.rows, size, bins))
 
     def samples(self):
@@ -227,6 +271,17 @@ class ModelInputs:
         if channels or self.variant == "turned":
             return self.floats((self.rows, channels or 1, size))
         return self.floats((self.rows, size))
+
+    def sound_masks(self, sound):
+        """Masks of sound without silence: one value for each sample, or for each frame of bins."""
+        bins = find_field(self.config, "num_mel_bins", "n_mels", "feature_size")
+        frames = sound.shape[-1] if sound.dim() == 2 or sound.shape[-1] != bins else sound.shape[-2]
+        names = ("attention_mask", "input_features_mask", "feature_attention_mask", "padding_mask")
+        return {
+            name: self.known.send(torch.ones((self.rows, frames), dtype=torch.long))
+            for name in names
+            if name in self.parameters
+        }
 
     def floats(self, shape):
         return torch.empty(shape, dtype=torch.float32, device="meta").to(self.model.dtype)
@@ -272,6 +327,8 @@ class ModelInputs:
             return {"start_positions": zeros(self.rows), "end_positions": zeros(self.rows)}
         if "return_loss" in self.parameters:
             return {"return_loss": True}
+        if "future_values" in self.parameters:
+            return {"future_values": self.series("prediction_length")}
         if "mask_labels" in self.parameters:
             masks = [self.known.send(torch.zeros((1, *self.picture_size()))) for _ in range(self.rows)]
             return {"mask_labels": masks, "class_labels": [zeros(1) for _ in range(self.rows)]}

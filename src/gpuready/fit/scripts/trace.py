@@ -16,7 +16,7 @@ from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
 from emulation import Attention, AttentionKernel, Autocast
 from kernel_recorder import KernelRecorder
-from known_values import KnownValues, NeedsValues
+from known_values import KnownValues, NeedsValues, follow_device, format_number
 from losses import ctc_loss
 from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
@@ -48,6 +48,7 @@ def build_meta_model(job, config, autocast, notes):
     options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32)}
     with torch.device("meta"):
         model = build_class(found, config, options | {"attn_implementation": attention}, notes)
+        model = model.to("meta")  # torch.Tensor(n) does not follow the default device
         model.tie_weights()
         if why := explain_difference(job.get("folder"), model):
             raise Refusal(why)
@@ -234,6 +235,8 @@ def main():
     if job["attention"] == "sdpa":
         torch.nn.functional.scaled_dot_product_attention = attention
     torch.nn.functional.dropout, torch.nn.functional.ctc_loss = native_dropout, ctc_loss
+    torch.Tensor.__format__ = format_number(torch.Tensor.__format__)
+    torch.tensor, torch.as_tensor = follow_device(torch.tensor), follow_device(torch.as_tensor)
     config = read_config(job["config"])
     known = KnownValues()
     with known:
