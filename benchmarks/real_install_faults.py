@@ -108,6 +108,16 @@ def try_kills(real: RealInstall, kills: int, choose: random.Random) -> list[dict
     return rows
 
 
+def fill_disk(path: Path) -> None:
+    """Take what is free on a disk into one file, all but a little; others may write there meanwhile."""
+    with path.open("wb") as file, contextlib.suppress(OSError):
+        at = 0
+        while (free := shutil.disk_usage(path.parent).free) > SPARE:
+            part = min(64 << 20, free - SPARE)
+            os.posix_fallocate(file.fileno(), at, part)
+            at += part
+
+
 def try_full_disk(real: RealInstall, size: int) -> dict[str, object]:
     """Fill the disk of the environment up once the new generation has begun, all but a little."""
     disk = real.work / "disk"
@@ -120,8 +130,7 @@ def try_full_disk(real: RealInstall, size: int) -> dict[str, object]:
         process = real.start(real.spec, home)
         while len(list((home / "generations").iterdir())) < 2 and process.poll() is None:
             time.sleep(0.02)
-        free = shutil.disk_usage(disk).free
-        subprocess.run(["fallocate", "-l", str(max(free - SPARE, 4096)), filler], check=True)
+        fill_disk(filler)
         process.wait(timeout=LIMIT_S)
         row = {"fault": "disk full", "left free": SPARE, "exit": process.returncode}
         filler.unlink()
@@ -160,7 +169,7 @@ def try_vanished_index(real: RealInstall) -> dict[str, object]:
     ran = run("plan", real.spec, "--wants", "cpu", "--allow-build", "--bundle", str(bundle))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     wheels = [path for path in bundle.iterdir() if path.suffix == ".whl"]
-    total = sum(path.stat().st_size for path in wheels if not path.name.startswith("torch-"))
+    total = sum(path.stat().st_size for path in wheels)
     shutil.rmtree(home, ignore_errors=True)
     real.install(real.before, home)
     index = VanishingIndex(bundle.parent, total // 2)
@@ -182,7 +191,8 @@ def main() -> None:
     ask.add_argument("spec")
     ask.add_argument("--before", default="transformers")
     ask.add_argument("--kills", type=int, default=6)
-    ask.add_argument("--size", default="6g", help="of the small disk")
+    ask.add_argument("--faults", default="index,disk", help="those besides the kills")
+    ask.add_argument("--size", default="4g", help="of the small disk")
     ask.add_argument("--work", type=Path, default=Path("build/real-faults"))
     ask.add_argument("-o", "--output")
     told = ask.parse_args()
@@ -190,9 +200,11 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     real = RealInstall(told.before, told.spec, work)
     rows = try_kills(real, told.kills, random.Random(20261117))
-    for attempt in (lambda: try_vanished_index(real), lambda: try_full_disk(real, told.size)):
-        rows.append(attempt())
-        print(json.dumps(rows[-1]), flush=True)
+    attempts = {"index": lambda: try_vanished_index(real), "disk": lambda: try_full_disk(real, told.size)}
+    for name, attempt in attempts.items():
+        if name in told.faults.split(","):
+            rows.append(attempt())
+            print(json.dumps(rows[-1]), flush=True)
     if told.output:
         head = {"date": str(date.today()), "hardware": f"{os.cpu_count()} cores, {platform.machine()}, no GPU"}
         head |= {"command": f"python benchmarks/real_install_faults.py {told.spec} --kills {told.kills} -o FILE"}

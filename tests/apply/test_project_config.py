@@ -149,6 +149,14 @@ def test_behind_a_pyenv_launcher_that_is_not_active_its_python_is_found(world, i
         assert found == str(real / "python")
 
 
+def test_a_launcher_behind_another_python_on_path_is_seen_too():
+    """uv then warns of it and goes on, with other words."""
+    for where, words in (("error", "first executable in the search path"), ("warning", "search path")):
+        said = f"{where}: Failed to inspect Python interpreter from {words} at `/p/shims/python3.13`\n  cause: x\n"
+        assert uv._find_broken_launcher(said) == "/p/shims/python3.13"
+    assert uv._find_broken_launcher("error: No interpreter found for Python 3.13 in search path") == ""
+
+
 def test_a_launcher_that_starts_no_python_is_named_in_one_sentence(world, inactive_shim):
     minor = f"{sys.version_info[0]}.{sys.version_info[1]}"
     with pytest.raises(ValueError, match=r"is first on PATH for Python .* and starts none") as refused:

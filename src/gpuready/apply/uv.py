@@ -256,7 +256,7 @@ def find_python(host: HostAccess, path: str, settings: UvSettings, request: str)
         ran = run_uv(host, (*words, behind), settings, deadline=30.0)
     if ran.end:
         raise ValueError(explain_uv_failure(ran, "python find"))
-    if ran.rc and launcher:
+    if ran.rc and launcher and "first executable" in ran.err:
         raise ValueError(
             f"{launcher} is first on PATH for Python {request} and starts none: install that version "
             "(pyenv install, uv python install), take the launcher off PATH, or name a Python with --python PATH"
@@ -265,9 +265,15 @@ def find_python(host: HostAccess, path: str, settings: UvSettings, request: str)
 
 
 def _find_broken_launcher(err: str) -> str:
-    """``error: Failed to inspect Python interpreter from first executable in the search path at `/…/shims/python3.12` ``."""
-    _, found, rest = err.partition("Failed to inspect Python interpreter from first executable in the search path at `")
-    return rest.partition("`")[0] if found else ""
+    """``error: Failed to inspect Python interpreter from first executable in the search path at `/…/shims/python3.12` ``.
+
+    Behind another Python on PATH it is a warning: ``… interpreter from search path at `/…/shims/python3.12` ``.
+    """
+    for where in ("first executable in the search path", "search path"):
+        _, found, rest = err.partition(f"Failed to inspect Python interpreter from {where} at `")
+        if found:
+            return rest.partition("`")[0]
+    return ""
 
 
 def _find_behind_shim(host: HostAccess, shim: str, request: str) -> str:
