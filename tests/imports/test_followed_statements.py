@@ -32,6 +32,12 @@ FOLLOWED: dict[str, tuple[str, str]] = {
     "emptied-and-one-of-all-names": (EMPTIED, "from kite.wing import *\nclass Other(Tip):\n    pass\n"),
     "emptied-and-one-of-all-names-later": (EMPTIED, "from kite.wing import *\ndef go():\n    return Tip()\n"),
     "emptied-and-a-name-that-is-bound-again": (EMPTIED, "from kite.wing import *\nTip = object\nclass Other(Tip):\n    pass\n"),
+    "emptied-and-a-module-beside-all-names": (EMPTIED, "from . import tail\nfrom .wing import *\nOTHER = tail.__name__\n"),
+    "emptied-and-a-module-that-another-import-binds": (EMPTIED, "from .tail import *\nfrom .wing import *\nOTHER = tail.__name__\n"),
+    "emptied-and-names-made-up": (
+        EMPTIED,
+        "from kite.wing import *\nfor one in ('left', 'right'):\n    globals()[one] = one\nFIRST = left\nSECOND = right\n",
+    ),
     "emptied-and-perhaps-an-attribute": (EMPTIED, "import kite.wing\nLENGTH = None and kite.wing.length\n"),
     "emptied-and-asked-for": (EMPTIED, "import kite.wing\nLENGTH = getattr(kite.wing, 'length', 3)\n"),
     "cut-and-imported": (CUT, "import kite.wing\n"),

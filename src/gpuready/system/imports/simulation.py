@@ -115,7 +115,7 @@ class Simulation:
         self.closed: set[str] = set()
         self.guards: list[Callable[[ImportFailure], bool]] = []
         self.possible: list[tuple[ImportFailure, str]] = []
-        self._own_names: dict[str, set[str]] = {}
+        self._own_names: dict[str, set[str] | None] = {}
 
     def note_possible(self, failure: ImportFailure, why: str = "") -> None:
         """Keep a failure that may happen, unless something catches it or nothing speaks for it."""
@@ -323,12 +323,16 @@ class Simulation:
         """Whether nothing binds a name of a module that takes all names of one that differs."""
         if not any(star in self.closed for star in module.stars) or hasattr(builtins, name):
             return False
-        own = self._own_names.get(module.name)
-        if own is None:
+        if name in module.bound or name in module.taken or f"{module.name}.{name}" in self.modules:
+            return False  # a module of its own, which an import of it binds
+        if module.name not in self._own_names:
             tree, text = self._parse(module.file)
-            own = None if tree is None or is_dynamic(text) else collect_names(tree, module.name)
-            self._own_names[module.name] = own = own if own is not None else {name}
-        return name not in own and all(self._star_has_name(star, name, 0) is False for star in module.stars)
+            is_known = tree is not None and not is_dynamic(text)
+            self._own_names[module.name] = collect_names(tree, module.name) if tree and is_known else None
+        own = self._own_names[module.name]
+        if own is None or name in own:
+            return False
+        return all(self._star_has_name(star, name, 0) is False for star in module.stars)
 
     def _parses_as_well(self) -> bool:
         """Whether this Python knows all that the environment's may have in its sources."""
