@@ -65,6 +65,25 @@ def test_what_axolotl_is_asked_for_and_nobody_counts_is_told(more, takes, word):
     assert any(word in says for says in found.lessened) == (takes in ("less", "both"))
 
 
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"zero_optimization": {"stage": 1}, "expert_parallel": {"autoep_size": 4}}, "expert_parallel.autoep_size"),
+        ({"zero_optimization": {"stage": 1}, "pipeline": {"stages": 2}}, "pipeline"),
+        ({"zero_optimization": {"stage": 1}, "moe": {"ep_size": 8}}, "moe.ep_size"),
+        (
+            {"per_device_train_batch_size": 1, "output_dir": "x", "expert_model_parallel_size": 2},
+            "expert_model_parallel_size",
+        ),
+        ({"per_device_train_batch_size": 1, "output_dir": "x", "ep_size": 1, "num_experts": 8}, ""),
+    ],
+)
+def test_expert_and_pipeline_parallelism_is_named_by_any_key(config, key):
+    found = read(config)
+    named = [says for says in found.lessened if "among GPUs" in says]
+    assert [says.partition(" ")[0] for says in named] == ([key] if key else [])
+
+
 def test_the_plugin_of_axolotl_turns_its_loss_on():
     plugins = {"plugins": ["axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin"]}
     assert read(FULL | plugins).fields["loss"] == "fused"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -42,13 +43,39 @@ plays = {
     "words": lambda: embed(4096),
     "scores": lambda: write_scores_out(*heads, bias, 0.1, False, 1.0, False),
 }
-print(json.dumps({name: record(play) for name, play in plays.items()}))
+found = {name: record(play) for name, play in plays.items()}
+
+from emulation import Autocast
+from known_values import KnownValues, NeedsValues, follow_device
+
+autocast = Autocast(torch.bfloat16)
+autocast.forward = True
+with autocast:
+    found["square"] = str(torch.square(empty(4)).dtype), str(empty(4, 4, dtype=torch.float32).mv(empty(4)).dtype)
+
+torch.tensor = follow_device(torch.tensor)
+with KnownValues() as known:
+    on_host = torch.ones(3)
+    on_host += 2
+    numbers = torch.empty(2, dtype=torch.long, device="meta")
+    numbers[0], numbers[1] = 3, 4
+    table = torch.empty(4, 8, device="meta")
+    try:
+        torch.nn.functional.embedding(torch.tensor([3, 4], device="meta"), table)
+    except NeedsValues as refusal:
+        found["row"] = str(refusal)
+    found["values"] = on_host.tolist(), torch.tensor([5], device="meta").item(), numbers.tolist()
+
+recorder = AllocationRecorder()
+recorder.events, recorder.by = [100, "build", 7, "fwd0", ~1, "zero0"], [0, 1]
+found["offsets"], found["steps"] = recorder.repeat_step(2, 1, range(1, 3)), recorder.events
+print(json.dumps(found))
 """
 X = 2 * 8192 * 3072
 
 
 @pytest.fixture(scope="module")
-def recorded() -> dict[str, dict[str, list[int]]]:
+def recorded() -> dict[str, Any]:
     words = [target_environment.python(), "-s", "-c", PROBE, str(SCRIPTS)]
     ran = subprocess.run(words, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-1000:]
@@ -76,3 +103,22 @@ def test_scores_that_are_written_out_are_kept_as_a_gpu_keeps_them(recorded):
     scores = 2 * 4 * 128 * 128
     assert [size for size in recorded["scores"]["live"] if size >= scores] == [scores, 4 * scores, 4 * scores]
     assert recorded["scores"]["births"].count(4 * scores) == 3
+
+
+def test_autocast_covers_what_is_a_power_inside(recorded):
+    """Arcee on the H200: torch.square is a power, which autocast runs in fp32."""
+    assert recorded["square"] == ["torch.float32", "torch.bfloat16"]
+
+
+def test_values_are_those_of_the_code_that_made_them(recorded):
+    """What lies on the host is computed once; numbers that code puts on the device, at once or one by one, are known."""
+    assert recorded["values"] == [[3.0] * 3, 5, [3, 4]]
+
+
+def test_a_row_that_a_table_does_not_have_is_refused(recorded):
+    assert "takes row 4 of a table that has 4: the batch is too long" in recorded["row"]
+
+
+def test_a_step_that_leaves_nothing_is_recorded_once_and_repeated(recorded):
+    assert recorded["offsets"] == [1, 2]
+    assert recorded["steps"] == [100, "build", 7, "fwd0", ~1, "zero0", 7, "fwd1", ~2, "zero1", 7, "fwd2", ~3, "zero2"]
