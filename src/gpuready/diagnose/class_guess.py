@@ -130,7 +130,7 @@ def _guess_by_failure(failure: LoggedException) -> str:
     origin = find_origin(failure)
     if origin.kind in _KINDS:
         return BUILD if origin.package in _BUILDERS else _KINDS[origin.kind]
-    name = (failure.short_type or failure.told_type).lower()
+    name = (failure.short_type or failure.named_type).lower()
     if (
         "partially initialized module" in failure.message
         and failure.frames
@@ -164,8 +164,8 @@ def _guess_by_path(failure: LoggedException) -> str:
 
 def _is_installed(failure: LoggedException) -> bool:
     """Whether the file at fault is of a package, as the last frame or the message tells."""
-    told = f"{failure.frames[-1].file if failure.frames else ''} {failure.message[:300]}".replace("\\", "/")
-    return "-packages/" in told or bool(BUILD_FOLDER.search(told))
+    place = f"{failure.frames[-1].file if failure.frames else ''} {failure.message[:300]}".replace("\\", "/")
+    return "-packages/" in place or bool(BUILD_FOLDER.search(place))
 
 
 def _guess_by_place(failure: LoggedException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.native_errors import continues_native_error, parse_native_error
 from gpuready.logs.run_activity import says_handled
-from gpuready.logs.typeless_errors import find_told_type, parse_typeless_error
+from gpuready.logs.typeless_errors import find_named_type, parse_typeless_error
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -62,7 +62,7 @@ class LoggedException(Record):
     handled: bool = False  # the line before it says that the program goes on
     link: str = ""  # how it relates to the one before it: cause (raise ... from), context (raised while it was handled)
     superseded: bool = False  # another exception was raised while this one was handled, and does not repeat it
-    told_type: str = ""  # where its end is missing: the type that its first line or the line before it names
+    named_type: str = ""  # where its end is missing: the type that its first line or the line before it names
 
     @property
     def short_type(self) -> str:
@@ -128,7 +128,7 @@ class _OpenTraceback:
         self.level = line.level or (before.level if before is not None and introduces else "")
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
-        self.told_type = find_told_type(line) or (find_told_type(before) if before is not None else "")
+        self.named_type = find_named_type(line) or (find_named_type(before) if before is not None else "")
         self.logged_error = parse_typeless_error(before, True) if before is not None and before.level == "E" else None
 
 
@@ -286,7 +286,7 @@ class TracebackReader:
                 first.rank, first.host, first.pid, first.role, tuple(block.frames),
                 self.previous if block.link else None, block.ignored,
                 "\n".join(block.text), block.level, block.handled, link=block.link if self.previous is not None else "",
-                told_type="" if block.type else block.told_type,
+                named_type="" if block.type else block.named_type,
             )
         )  # fmt: skip
         self.previous = len(self.failures) - 1

@@ -43,13 +43,13 @@ def parse_typeless_error(line: LogLine, is_quoted: bool) -> tuple[str, str] | No
     return (shown[1], shown[3]) if shown else None
 
 
-_TOLD = LazyRegex(
+_STATED_TYPE = LazyRegex(
     r"^\W{0,8}([A-Z]\w{1,60}(?:Error|Exception|Interrupt)) {2,90}Traceback \(|Caught (\w{1,60}(?:Error|Exception)) in (?:DataLoader|replica|pin memory)|: (\w{1,60}(?:Error|Exception))$"
 )
 """``KeyError      Traceback (most recent call last)``; ``Caught KeyError in DataLoader worker process 0.`` or ``loading: KeyError`` before one."""
 
 
-def find_told_type(line: LogLine) -> str:
+def find_named_type(line: LogLine) -> str:
     """The type that the first line of a traceback names, or the line before it; empty where it names none."""
-    found = _TOLD.search(line.text[:300])
+    found = _STATED_TYPE.search(line.text[:300])
     return str(found[1] or found[2] or found[3]) if found else ""
