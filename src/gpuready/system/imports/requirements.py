@@ -37,7 +37,7 @@ def parse_requirement(text: str) -> Parsed:
 
 
 def is_for_other_extra(text: str, extras: frozenset[str]) -> bool:
-    """Whether a requirement is one of an extra that nobody asked for, as most are: told without parsing all of it."""
+    """Whether a requirement is one of an extra that nobody asked for, as most are: seen without parsing all of it."""
     return "extra" in text and _is_for_other_extra(text.partition(";")[2].strip(), extras)
 
 
