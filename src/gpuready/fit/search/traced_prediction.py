@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 
-TRACED_STEPS = 3  # in the third, freed memory lies otherwise than in the second
+TRACED_STEPS = 2
 MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
 MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
 TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
 TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate", "ref")
-TRACE_NOTE = "traced with {versions} on the meta device: what single CUDA kernels ask for beside their results is not counted, attention's is"
+TRACE_NOTE = "traced with {versions} on the meta device: what CUDA kernels ask for beside their results is counted for attention, sums and embeddings"
 UNTRACEABLE: dict[str, tuple[Any, str]] = {
     "loss": ("plain", "a fused loss"), "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"),
     "offload": ("", "offloading"), "cache": ("dynamic", "a static cache"),
