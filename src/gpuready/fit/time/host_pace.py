@@ -21,7 +21,7 @@ CALL_LAUNCHES, TOKEN_LAUNCHES = 235.0, 185.0  # of a call of the model, and of a
 REAL_STEP, REAL_TOKEN = 1.4, 1.08
 """How much longer a layer of a real model takes the host than one of the small Llama of the bench, in training and in generation: many layers,
 an optimizer and threads that move between cores leave its caches cold. Measured on an H200 by the steps and tokens that wait for the host of
-benchmarks/results/step-time-2.md, and checked on those of step-time-3.md; the multiples of a launch below are of real steps already."""
+benchmarks/results/step-time-2.md, with the errors of step-time-3.md in view; the multiples of a launch below are of real steps already."""
 NO_GRADIENT_SHARE = 0.82  # of a forward pass that records nothing for a backward pass
 BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and its embedding
 # A layer of the Llama that is measured: its kernels on the tape, and those of the rest of the pass; the share of its time
