@@ -1,4 +1,4 @@
-"""Decide from a LogSummary what happened first. Pure: nothing here opens a file or knows a cause by name.
+"""Decide from a LogSummary what happened first. Pure: nothing here opens a file, and only class_guess.py knows causes by name.
 
 1. Consequences are set aside, with the exceptions that say nothing else.
 2. A pattern that names its cause (root) beats one with several (symptom), and both beat one that suggests it (clue); an
