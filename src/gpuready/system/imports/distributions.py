@@ -30,6 +30,8 @@ class Distribution:
         self.name, self.version, self.site, self.info = name, version, site, info
         self._headers: list[tuple[str, str]] | None = None
         self._rows: list[RecordRow] | None = None
+        self._tops: list[str] | None = None
+        self._source: tuple[str | None] | None = None
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -49,25 +51,31 @@ class Distribution:
     def rows(self) -> list[RecordRow]:
         """Path below the site folder, hash and size of each recorded Python file and library."""
         if self._rows is None:
-            self._rows = list(read_record(f"{self.info}/RECORD")) or _egg_files(self.info)
+            self._rows = read_record(f"{self.info}/RECORD") or _egg_files(self.info)
         return self._rows
 
     def list_top_modules(self) -> list[str]:
         """Top-level modules: of its RECORD, else of top_level.txt, else none are known."""
-        heads = dict.fromkeys([path.partition("/")[0] for path, _, _ in self.rows])
-        tops = [_top_module(head) for head in heads]
-        return [top for top in dict.fromkeys(tops) if top] or [
-            line for line in read_lines(f"{self.info}/top_level.txt") if line
-        ]
+        if self._tops is None:
+            heads = {path.partition("/")[0]: None for path, _, _ in self.rows}
+            tops = [top for top in dict.fromkeys(map(_top_module, heads)) if top]
+            self._tops = tops or [line for line in read_lines(f"{self.info}/top_level.txt") if line]
+        return self._tops
 
     def find_editable_source(self) -> str | None:
         """The folder that an editable install was made from (PEP 610); None for any other."""
-        text = "".join(read_lines(f"{self.info}/direct_url.json")).replace(" ", "")
-        if '"editable":true' not in text or '"url":"file://' not in text:
-            return None
-        from urllib.parse import unquote
+        if self._source is None:
+            self._source = (_read_editable_source(self.info),)
+        return self._source[0]
 
-        return unquote(text.partition('"url":"file://')[2].partition('"')[0]) or None
+
+def _read_editable_source(info: str) -> str | None:
+    text = "".join(read_lines(f"{info}/direct_url.json")).replace(" ", "")
+    if '"editable":true' not in text or '"url":"file://' not in text:
+        return None
+    from urllib.parse import unquote
+
+    return unquote(text.partition('"url":"file://')[2].partition('"')[0]) or None
 
 
 def find_distributions(path: SearchPath) -> dict[str, list[Distribution]]:
@@ -118,23 +126,43 @@ def _egg_requirements(info: str) -> list[str]:
     return texts
 
 
-def read_record(path: str) -> Iterator[RecordRow]:
-    """Yield the Python files and libraries of a RECORD: ``torch/__init__.py,sha256=abc,1234``."""
+def read_record(path: str) -> list[RecordRow]:
+    """Return the Python files and libraries of a RECORD: ``torch/__init__.py,sha256=abc,1234``."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             text = file.read(MAX_RECORD_BYTES).decode("utf-8", "replace")
     except OSError:
-        return
-    for line in text.splitlines():
-        if ".py," not in line and ".so" not in line and '.py"' not in line and "shm_manager" not in line:
-            continue
+        return []
+    lines = [
+        line for line in text.splitlines() if ".py," in line or ".so" in line or '.py"' in line or "shm_man" in line
+    ]
+    is_odd = any(sign in text for sign in ('"', "\n./", "/./", "//", "\0")) or text.startswith("./")
+    try:
+        return list(_read_odd_lines(lines) if is_odd else _read_plain_lines(lines))
+    except ValueError:  # a line with other fields
+        return list(_read_odd_lines(lines))
+
+
+def _read_plain_lines(lines: Iterable[str]) -> Iterator[RecordRow]:
+    """Yield the rows of lines with three fields, as nearly all are."""
+    for line in lines:
+        name, digest, size = line.split(",")
+        if (name[-3:] in (".py", ".so") or _is_code(name)) and name[0] not in "./" and ".dist-info/" not in name:
+            yield name, digest, int(size) if size else None
+
+
+def _read_odd_lines(lines: Iterable[str]) -> Iterator[RecordRow]:
+    for line in lines:
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
         name = name.strip('"')
         if "./" in name or "//" in name:
             name = os.path.normpath(name)  # ``./demo/__init__.py``, as some build tools write it
-        is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
-        if is_code and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
+        if _is_code(name) and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
             yield name, digest, int(size) if size.isascii() and size.isdigit() and len(size) < 16 else None
+
+
+def _is_code(name: str) -> bool:
+    return name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
 
 
 def _egg_files(info: str) -> list[RecordRow]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuready.system.imports.search_path import SearchPath
 
 RAISED = re.compile(
-    r"^try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n(?:[ \t][^\n]{0,300}\n){0,4}[ \t]+raise\b", re.M
+    r"try:\n((?:[ \t][^\n]{0,300}\n){1,8})except[^\n]{0,200}:\n(?:[ \t][^\n]{0,300}\n){0,4}[ \t]+raise\b"
 )
 """Imports whose failure is only worded anew: ``try: import torchao``, ``except ImportError as e: raise ImportError(...)``."""
 MAX_MODULES = 3000
@@ -125,6 +125,18 @@ def read_source(path: str) -> str:
         return ""
 
 
+def _find_raised_blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where each ``try`` at the margin whose handler only raises has its statements."""
+    at = 0 if text.startswith("try:") else text.find("\ntry:") + 1
+    while at or text.startswith("try:", at):
+        match = RAISED.match(text, at)
+        if match:
+            yield match.span(1)
+        at = text.find("\ntry:", at) + 1
+        if not at:
+            return
+
+
 def _with_parents(name: str) -> list[str]:
     parts = name.split(".")
     return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
@@ -134,7 +146,7 @@ def _list_imports(name: str, path: str) -> Iterator[tuple[str, bool]]:
     """Yield what a module imports, and whether it must be a module; of ``from a import b``, both ``a`` and ``a.b``."""
     text = read_source(path)
     package = name if path.endswith("/__init__.py") else name.rpartition(".")[0]
-    raised = [match.span(1) for match in RAISED.finditer(text)] if "try:" in text and "raise" in text else []
+    raised = list(_find_raised_blocks(text))
     for statement in list_statements(text, package, lambda at: any(start <= at < end for start, end in raised)):
         yield statement.module, True
         yield from ((f"{statement.module}.{one}", False) for one, _ in statement.names if one != "*")

@@ -112,6 +112,7 @@ class ModuleFinder:
         rows = survey.rows
         self.missing = {row["path"] for row in rows if row["kind"] == "missing"}
         self.changed = {row["path"] for row in rows if row["kind"] in ("resized", "changed", "short", "unreadable")}
+        self.short = {row["path"]: row["detail"] for row in rows if row["kind"] == "short"}
         self.other = {row["path"] for row in rows if row["kind"] == "python"}
         self.absent = {row["distribution"] for row in rows if row["kind"] in ("absent", "source")}
         self.absent_tops = {module for name in self.absent for module in list_usual_modules(name)}
@@ -304,7 +305,11 @@ class ModuleFinder:
                 data = file.read(MAX_SCANNED_BYTES)
         except OSError:
             return []
-        return [name for name in names if name.encode() in data]
+        short = {self._dotted_name(one) for one in self.short if self._top_of(one) == self._top_of(path)}
+        tails = {
+            name: b"\0" + name.rpartition(".")[2].encode() + b"\0" for name in short
+        }  # ``yaml.nodes.Node`` in Cython
+        return [name for name in names if name.encode() in data or tails.get(name, b"?\0?") in data]
 
     def _dotted_name(self, path: str) -> str:
         """``/site/numpy/dtypes.py`` -> ``numpy.dtypes``; empty for a module at the top."""

@@ -169,7 +169,10 @@ class Simulation:
         if is_folder and self.finder.is_leftover(name, found.folders):
             self._close(name)
         for inner in self.finder.list_damaged_names_in(found.path):
-            self.import_name(inner, certain=False)
+            used = self.import_name(inner, certain=False)
+            if used.file in self.finder.short:  # what a compiled module takes of it cannot be seen
+                text = f"{used.file} is cut off ({self.finder.short[used.file]}), and {found.path} uses it"
+                raise ImportFailure("AttributeError", text, used.file)
         return module
 
     def _keep(self, module: Module) -> Module:
