@@ -309,7 +309,7 @@ class ModuleFinder:
         tails = {
             name: b"\0" + name.rpartition(".")[2].encode() + b"\0" for name in short
         }  # ``yaml.nodes.Node`` in Cython
-        return [name for name in names if name.encode() in data or tails.get(name, b"?\0?") in data]
+        return [name for name in names if name.encode() in data or (name in tails and tails[name] in data)]
 
     def _dotted_name(self, path: str) -> str:
         """``/site/numpy/dtypes.py`` -> ``numpy.dtypes``; empty for a module at the top."""
