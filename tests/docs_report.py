@@ -18,7 +18,7 @@ A question (`check`, `prove`, `bench`, `diagnose`, `fit`, `fleet`, `report`) may
 which exit is right on this machine.
 """
 NOTES = """
-Exit 2: no node gpu-1, no mpirun and no Ray here, and no generation before the first; the refusal says so. Exit 124: a server or a follower, stopped after 5 seconds.
+Exit 2: no node gpu-1, no GPU for a job's steps or its record and no Ray here, and no generation before the first; the refusal says so. Exit 124: a server or a follower, stopped after 5 seconds.
 Exit 1 of the `prove` lines without `--python`: the environment of the tests has no torch, so that no proof was executed by them; those of the tutorial and of `prove trainer --wants cpu` were, on the CPU.
 """
 
