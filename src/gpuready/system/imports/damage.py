@@ -54,6 +54,7 @@ class Survey:
         )
         self.copies = listing.find_distributions(self.path)
         self.rows: list[dict[str, Any]] = []
+        self.on_demand: list[dict[str, Any]] = []
         self.hidden: list[dict[str, str]] = []
         self.unchecked: dict[str, str] = {}
         self.files = self.skipped = self.extensions = 0
@@ -78,12 +79,14 @@ class Survey:
             self._look_at(name)
         self.hidden = self.shadows.find_hidden(names)
         self._look_at_starts(roots)
+        self.on_demand = self._find_on_demand()
         answer: dict[str, Any] = {}
         if self.request.get("simulate"):
             from gpuready.system.imports import simulation
 
             answer["outcome"] = simulation.simulate_roots(self, roots)
-        on_demand = self._find_on_demand({row["cause"] for row in answer.get("outcome", {}).values()})
+        causes = {row["cause"] for row in answer.get("outcome", {}).values()}
+        on_demand = [row for row in self.on_demand if row["path"] not in causes]
         whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]
         rows = [
             row
@@ -102,9 +105,9 @@ class Survey:
             "on_demand": {row["path"]: row["detail"] for row in on_demand},
         }
 
-    def _find_on_demand(self, causes: set[str]) -> list[dict[str, Any]]:
+    def _find_on_demand(self) -> list[dict[str, Any]]:
         """The rows of extension modules that cannot be loaded, and that no import needs."""
-        rows = [row for row in self.rows if _is_for_elsewhere(row) and row["path"] not in causes]
+        rows = [row for row in self.rows if _is_for_elsewhere(row)]
         if not rows:
             return []
         from gpuready.system.imports.on_demand import is_on_demand

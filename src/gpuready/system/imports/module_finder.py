@@ -74,9 +74,8 @@ def list_unaffected_modules(survey: Survey) -> frozenset[str]:
     """Return the top-level modules of distributions that are whole, as is all that they require: they import as ever."""
     if any(row["distribution"] == "python" for row in survey.hidden):
         return frozenset()
-    affected = {
-        str(row[key]) for row in (*survey.rows, *survey.hidden) for key in ("distribution", "by") if row.get(key)
-    }
+    rows = [row for row in (*survey.rows, *survey.hidden) if row not in survey.on_demand]
+    affected = {str(row[key]) for row in rows for key in ("distribution", "by") if row.get(key)}
     affected |= {name for name in survey.request["roots"] if name != "torch"}
     needs = {name: _list_wanted_names(survey, name) for name in survey.looked_at}
     while more := {name for name, wanted in needs.items() if not affected.isdisjoint(wanted)} - affected:
