@@ -46,15 +46,14 @@ plays = {
 found = {name: record(play) for name, play in plays.items()}
 
 from emulation import Autocast
-from known_values import KnownValues, NeedsValues, follow_device
+from known_values import KnownNumbers, KnownValues, NeedsValues
 
 autocast = Autocast(torch.bfloat16)
 autocast.forward = True
 with autocast:
     found["square"] = str(torch.square(empty(4)).dtype), str(empty(4, 4, dtype=torch.float32).mv(empty(4)).dtype)
 
-torch.tensor = follow_device(torch.tensor)
-with KnownValues() as known:
+with KnownValues() as known, KnownNumbers():
     on_host = torch.ones(3)
     on_host += 2
     numbers = torch.empty(2, dtype=torch.long, device="meta")
@@ -65,6 +64,17 @@ with KnownValues() as known:
     except NeedsValues as refusal:
         found["row"] = str(refusal)
     found["values"] = on_host.tolist(), torch.tensor([5], device="meta").item(), numbers.tolist()
+
+from emulation import AttentionKernel
+from kernel_recorder import KernelRecorder
+from torch.utils.checkpoint import checkpoint
+
+kernels = KernelRecorder()
+kernels.follow_attention(AttentionKernel)
+with kernels:
+    attend = lambda q, k, v: AttentionKernel.apply(q, k, v, None, "cudnn", lambda *sizes: [8])
+    checkpoint(attend, *heads, use_reentrant=False).sum().backward()
+found["attended"] = [row[0] for row in kernels.rows if row[0].startswith("attention")]
 
 recorder = AllocationRecorder()
 recorder.events, recorder.by = [100, "build", 7, "fwd0", ~1, "zero0"], [0, 1]
@@ -122,3 +132,8 @@ def test_a_row_that_a_table_does_not_have_is_refused(recorded):
 def test_a_step_that_leaves_nothing_is_recorded_once_and_repeated(recorded):
     assert recorded["offsets"] == [1, 2]
     assert recorded["steps"] == [100, "build", 7, "fwd0", ~1, "zero0", 7, "fwd1", ~2, "zero1", 7, "fwd2", ~3, "zero2"]
+
+
+def test_attention_under_checkpointing_is_recorded_forward_twice_and_backward_once(recorded):
+    """What a checkpoint recomputes may be unpacked once: the recorder must not read it too."""
+    assert recorded["attended"] == ["attention", "attention", "attention backward"]

@@ -61,12 +61,13 @@ class KernelRecorder(TorchDispatchMode):
         forward, backward = kernel_class.forward, kernel_class.backward
 
         def forward_too(ctx, q, k, v, bias, kernel, *rest):
-            self._attend("attention", kernel, q, k, bias is not None)
-            ctx.attended = kernel, bias is not None
+            ctx.attended = [kernel, *attention_sizes(q, k, bias is not None)]
+            self.rows.append(["attention", *ctx.attended])
             return forward(ctx, q, k, v, bias, kernel, *rest)
 
         def backward_too(ctx, grad):
-            self._attend("attention backward", ctx.attended[0], *ctx.saved_tensors[:2], ctx.attended[1])
+            # not from ctx.saved_tensors: what a checkpoint recomputes may be read only once
+            self.rows.append(["attention backward", *ctx.attended])
             return backward(ctx, grad)
 
         def forget():
@@ -81,10 +82,6 @@ class KernelRecorder(TorchDispatchMode):
     def __exit__(self, *error):
         self.forget()
         return super().__exit__(*error)
-
-    def _attend(self, kind, name, q, k, masked):
-        sizes = [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), int(masked), k.numel() * k.element_size()]
-        self.rows.append([kind, name, *sizes])
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -191,3 +188,7 @@ def describe_elementwise(name, inputs, outputs):
     wider = bool(widths) and outputs[0].dtype.is_floating_point and outputs[0].element_size() > min(widths)
     same = len({(one.shape, one.stride()) for one in large}) <= 1 and all(one.is_contiguous() for one in large)
     return ["move", moved] if same and not wider else ["spread", whole, moved]
+
+
+def attention_sizes(q, k, masked):
+    return [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), int(masked), k.numel() * k.element_size()]

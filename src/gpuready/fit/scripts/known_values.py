@@ -6,6 +6,7 @@ import sys
 import weakref
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -209,16 +210,15 @@ def touches_meta(args, kwargs):
     return any(isinstance(x, torch.Tensor) and x.device.type == "meta" for x in tree_leaves((args, kwargs)))
 
 
-def follow_device(make):
-    """Return ``torch.tensor`` or ``torch.as_tensor`` such that numbers on the meta device keep their values."""
+class KnownNumbers(TorchFunctionMode):
+    """Lets numbers that a model puts on the meta device by ``torch.tensor`` keep their values."""
 
-    def make_known(data, *, dtype=None, device=None, **named):
-        meta = device is not None and torch.device(device).type == "meta"
-        if not meta or isinstance(data, torch.Tensor):
-            return make(data, dtype=dtype, device=device, **named)
-        return make(data, dtype=dtype, device="cpu").to(device)
-
-    return make_known
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        device = kwargs.get("device") if func in (torch.tensor, torch.as_tensor) else None
+        if device is None or torch.device(device).type != "meta" or isinstance(args[0], torch.Tensor):
+            return func(*args, **kwargs)
+        return func(*args, **(kwargs | {"device": "cpu"})).to(device)
 
 
 def format_number(before):

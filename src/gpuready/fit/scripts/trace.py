@@ -16,7 +16,7 @@ from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
 from emulation import Attention, AttentionKernel, Autocast
 from kernel_recorder import KernelRecorder
-from known_values import KnownValues, NeedsValues, follow_device, format_number
+from known_values import KnownNumbers, KnownValues, NeedsValues, format_number
 from losses import ctc_loss
 from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
@@ -236,10 +236,9 @@ def main():
         torch.nn.functional.scaled_dot_product_attention = attention
     torch.nn.functional.dropout, torch.nn.functional.ctc_loss = native_dropout, ctc_loss
     torch.Tensor.__format__ = format_number(torch.Tensor.__format__)
-    torch.tensor, torch.as_tensor = follow_device(torch.tensor), follow_device(torch.as_tensor)
     config = read_config(job["config"])
     known = KnownValues()
-    with known:
+    with known, KnownNumbers():
         model = build_meta_model(job, config, autocast, notes)
         reference = None
         if job["reference"]:
