@@ -178,6 +178,7 @@ class ModelInputs:
             ):
                 continue
             ends = [maker for known, maker in makers.items() if name == known or name.endswith(f"_{known}")]
+            ends += [self.tokens] if name.endswith("_inputs") else []
             if ends:
                 found[name] = ends[0]()
             elif name.endswith("mask") and "input_features" in made:
@@ -226,12 +227,10 @@ class ModelInputs:
         side = max(1, self.picture_size()[0] // (patch * merge)) * merge
         values = (find_field(self.config, "num_channels", "in_channels", "in_chans") or 3) * patch * patch
         values *= find_field(self.config, "temporal_patch_size") or 1
-        grid = self.known.send(torch.tensor([[1, side, side]] * self.rows))
-        return (
-            {names[0]: self.floats((self.rows * side * side, values)), "grid_thw": grid}
-            if names
-            else {"grid_thw": grid}
-        )
+        made = {"grid_thw": self.known.send(torch.tensor([[1, side, side]] * self.rows))}
+        if "merge_sizes" in self.parameters:
+            made["merge_sizes"] = self.known.send(torch.tensor([merge] * self.rows))
+        return {name: self.floats((self.rows * side * side, values)) for name in names[:1]} | made
 
     def series(self, length="context_length"):
         """Numbers by time and channel."""
@@ -253,7 +252,8 @@ class ModelInputs:
         """Log-mel frames: as long as the encoder's table of positions, where it has one."""
         bins = find_field(self.config, *BIN_FIELDS) or 80
         places = find_field(self.config, "max_source_positions")
-        if places and self.variant == "main" and not find_field(self.config, "input_feat_per_channel"):
+        by_time = find_field(self.config, "input_feat_per_channel", "feature_projection_input_dim")
+        if places and self.variant == "main" and not by_time:
             return self.floats((self.rows, bins, 2 * places))  # two frames for each position
         window = 2 * (find_field(self.config, "n_window") or 1)
         size = -(-min(self.seq, places or self.seq) // window) * window
