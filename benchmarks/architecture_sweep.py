@@ -28,7 +28,7 @@ LAYER_FIELDS = re.compile(
     r"(num_hidden_layers|num_layers|n_layers?|num_(encoder|decoder|blocks)(_layers)?|(encoder|decoder)_layers|depth|num_attention_layers)$"
 )
 NO_TRAINING = re.compile(
-    r"raining is not implemented|is not trainable|does not support training|Training of \S+ is not supported|_forward_unimplemented|no class of the type \S+ that can be trained"
+    r"raining is not implemented|is not trainable|does not support training|Training of \S+ is not supported|_forward_unimplemented|required positional argument: 'inference_session'|no class of the type \S+ that can be trained"
 )
 REQUEST: dict[str, Any] = {
     "micro_batch": 2, "seq": 64, "precision": "bf16", "attention": "sdpa", "checkpointing": "none", "keep_outputs": False, "steps": 1,
