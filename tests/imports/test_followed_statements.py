@@ -59,6 +59,10 @@ FOLLOWED: dict[str, tuple[str, str]] = {
         DELETED,
         "from kite.tail import ERRORS\ntry:\n    import kite.wing\nexcept ERRORS:\n    pass\n",
     ),
+    "deleted-and-behind-a-package-that-is-there": (
+        DELETED,
+        "from importlib.util import find_spec\ndef is_kite_available():\n    return find_spec('kite') is not None\nif is_kite_available():\n    import kite.wing\n",
+    ),
     "deleted-and-caught-by-a-base": (DELETED, "try:\n    import kite.wing\nexcept (ValueError, BaseException):\n    pass\n"),
     "deleted-and-in-a-function-that-is-called": (DELETED, "def go():\n    import kite.wing\ngo()\n"),
     "deleted-and-in-a-function-that-returns-first": (DELETED, "def go():\n    return\n    import kite.wing\ngo()\n"),
@@ -156,6 +160,10 @@ def require_version(text):
         raise ImportError(text)
 """
 CANNOT_TELL = {
+    "deleted-and-behind-a-variable-of-the-environment": (
+        DELETED,
+        "import os\ndef is_kite_available():\n    return 'KITE_IS_ON' in os.environ\nif is_kite_available():\n    import kite.wing\n",
+    ),
     "behind-a-variable": (DELETED, "import os\nif os.environ.get('KITE_WING'):\n    import kite.wing\n"),
     "in-a-loop-that-may-be-empty": (DELETED, "import os\nfor name in os.environ:\n    import kite.wing\n    break\n"),
     "caught-by-nobody-knows-what": (

@@ -28,6 +28,8 @@ FUNCTIONS = {"bool": bool, "len": len, "tuple": tuple, "list": list, "str": str}
 AVAILABLE = re.compile(r"_{0,2}is_(\w+?)_available")
 DEVICES = ("cuda", "npu", "mps", "gpu", "xpu", "hpu", "mlu", "musa", "tpu", "cpu", "rocm", "hip", "device")
 """Words of ``is_cuda_available()`` and the like: they ask for hardware, not for a package."""
+READS_ENVIRONMENT = re.compile(r"environ\b|getenv|_env\b|env_var|from_env", re.I)
+"""What a function has whose answer also depends on a variable."""
 SYSTEM_VALUES = {"sys.platform": "linux", "os.name": "posix"}
 PARTS = (ast.Tuple, ast.List, ast.Set)
 
@@ -36,16 +38,20 @@ class ScopeValues:
     """The names of one scope, in an environment where ``packages`` finds modules."""
 
     def __init__(
-        self, packages: ModuleFinder, find_imported: Imported | None = None, parent: ScopeValues | None = None
+        self,
+        packages: ModuleFinder,
+        find_imported: Imported | None = None,
+        read_definition: Callable[[str], str] | None = None,
+        parent: ScopeValues | None = None,
     ):
         self.packages, self.minor, self.parent = packages, packages.minor, parent
-        self.find_imported = find_imported
+        self.find_imported, self.read_definition = find_imported, read_definition
         self.expressions: dict[str, ast.expr | None] = {}
         self.values: dict[str, object] = {}
 
     def open_scope(self) -> ScopeValues:
         """Return the scope of a function of this module."""
-        return ScopeValues(self.packages, self.find_imported, self)
+        return ScopeValues(self.packages, self.find_imported, self.read_definition, self)
 
     def bind(self, name: str, expression: ast.expr | None) -> None:
         """Bind a name to an expression; None for one that is not known."""
@@ -183,7 +189,7 @@ class ScopeValues:
         if name == "find_spec" and node.args:
             return self._find_spec(self.evaluate(node.args[0], depth + 1))
         if match := AVAILABLE.fullmatch(name):
-            return UNKNOWN if node.args else self._is_available(match[1])
+            return UNKNOWN if node.args else self._is_available(match[1], name)
         values = [self.evaluate(one, depth + 1) for one in node.args]
         if UNKNOWN in values or node.keywords:
             return UNKNOWN
@@ -204,12 +210,15 @@ class ScopeValues:
         there = self.packages.is_installed(name) if isinstance(name, str) and "." not in name else None
         return UNKNOWN if there is None else IS_THERE if there else None
 
-    def _is_available(self, name: str) -> object:
+    def _is_available(self, name: str, function: str) -> object:
         """``is_wandb_available()``; where nobody requires such a package the name may mean something else."""
         if name in DEVICES:
             return UNKNOWN
         there = self.packages.is_installed(name)
-        return there if there or (there is False and self.packages.is_required(name)) else UNKNOWN
+        if there is False:
+            return False if self.packages.is_required(name) else UNKNOWN
+        text = self.read_definition(function) if there and self.read_definition else ""
+        return UNKNOWN if there is None or READS_ENVIRONMENT.search(text) else True
 
 
 def _apply(operator: ast.cmpop, left: object, right: object) -> object:

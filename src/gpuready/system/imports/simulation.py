@@ -19,7 +19,7 @@ from gpuready.system.imports.module_records import ImportFailure, Module
 from gpuready.system.imports.plain_body import PlainBody, PlainSources
 from gpuready.system.imports.scope_values import ScopeValues
 from gpuready.system.imports.source_names import collect_names, find_lazy_attributes, is_dynamic, list_exported_names
-from gpuready.system.imports.source_parts import LAZY_SIGNS, parse_short, read_function, read_text
+from gpuready.system.imports.source_parts import LAZY_SIGNS, parse_short, read_function, read_function_text, read_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -210,7 +210,11 @@ class Simulation:
         return None if self.plain.mentions_harm(text) else module
 
     def _open_values(self, module: Module) -> Module:
-        module.values = ScopeValues(self.finder, lambda local: self._find_values(module, local))
+        module.values = ScopeValues(
+            self.finder,
+            lambda local: self._find_values(module, local),
+            lambda local: self._read_definition(module, local),
+        )
         module.values.bind_value("__name__", module.name)
         module.values.bind_value("__package__", module.package)
         return module
@@ -262,6 +266,17 @@ class Simulation:
         if found.is_plain:
             self._read_values(found)
         return found.values, name
+
+    def _read_definition(self, module: Module, local: str) -> str:
+        """The text of a function by a name of a module, wherever it is defined."""
+        found: Module | None = module
+        for _ in range(5):
+            if found is None or local not in found.taken:
+                break
+            source, local = found.taken[local]
+            next_module = self.modules.get(source)
+            found = next_module if isinstance(next_module, Module) else None
+        return read_function_text(found.file, local) if found is not None else ""
 
     def _read_values(self, module: Module) -> None:
         """Bind what a module that was followed by its text assigns at its margin."""

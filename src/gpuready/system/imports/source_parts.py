@@ -33,12 +33,17 @@ def parse_short(text: str) -> ast.Module | None:
         return None
 
 
-def read_function(path: str, name: str) -> ast.FunctionDef | None:
-    """Parse one function of a source, if it imports anything or asks for a version."""
+def read_function_text(path: str, name: str) -> str:
+    """Return the text of one function of a source; empty where it has none."""
     text = read_text(path) or ""
     start = re.search(rf"^def {name}\(", text, re.M)
     end = re.compile(r"^[^\s)#\]}]", re.M).search(text, start.end()) if start else None
-    block = text[start.start() : end.start() if end else len(text)] if start else ""
+    return text[start.start() : end.start() if end else len(text)] if start else ""
+
+
+def read_function(path: str, name: str) -> ast.FunctionDef | None:
+    """Parse one function of a source, if it imports anything or asks for a version."""
+    block = read_function_text(path, name)
     if not any(sign in block for sign in FUNCTION_SIGNS):
         return None
     try:
