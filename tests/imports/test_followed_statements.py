@@ -59,7 +59,7 @@ FOLLOWED: dict[str, tuple[str, str]] = {
         DELETED,
         "from kite.tail import ERRORS\ntry:\n    import kite.wing\nexcept ERRORS:\n    pass\n",
     ),
-    "deleted-and-behind-a-package-that-is-there": (
+    "deleted-and-behind-a-function-that-finds-the-package": (
         DELETED,
         "from importlib.util import find_spec\ndef is_kite_available():\n    return find_spec('kite') is not None\nif is_kite_available():\n    import kite.wing\n",
     ),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads"}
+PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads", "step_time_cases"}
 """Modules of other scripts."""
 BY_HAND = {
     "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs",
