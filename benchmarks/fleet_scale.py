@@ -26,7 +26,7 @@ LIMITS = {1_000: 30, 10_000: 60, 100_000: 180}
 
 def one(count: int) -> dict[str, object]:
     """One fleet, from asking to the text of the report."""
-    from benchmarks.simulated_fleet import SimulatedTransport
+    from simulated_fleet import SimulatedTransport
 
     from gpuready.fleet import drift, verdict
     from gpuready.fleet.answer_collector import AnswerCollector
