@@ -318,7 +318,7 @@ def test_d42_everything_works_where_tmp_is_mounted_noexec():
         env = bench.env | {"TMPDIR": "/tmp", "PATH": os.environ["PATH"]}
         for words in commands:
             ran = subprocess.run(
-                [*NOEXEC, sys.executable, "-m", "gpuready", *words], env=env, capture_output=True, text=True
+                [*NOEXEC, sys.executable, "-m", "gpuready", *words], env=env, cwd=folder, capture_output=True, text=True
             )
             assert ran.returncode == 0, ran.stdout + ran.stderr
         assert bench.version() == "1.0" and ran.stdout.count("trained") == 2
