@@ -115,6 +115,18 @@ def test_where_the_distribution_manages_python_a_new_environment_is_the_next_ste
         assert list_next_commands(report)[0] == ("fix it", command)
 
 
+def test_no_plan_is_offered_for_a_contract_of_ones_own():
+    """``plan`` takes frameworks that are known, not a file."""
+    from gpuready.model import Finding, Report
+    from gpuready.render.check_report import list_next_commands
+
+    contract, finding = example(rules.load_rule("PKG001")), Finding("PKG001", "error", "torch has no CUDA")
+    report = Report(contract, Facts([Fact("gpu.count", 1)]), (finding,))
+    own = {"plan": ("--contract", "mine.toml"), "check": ("--contract", "mine.toml", "-v")}
+    labels = [[label for label, _ in list_next_commands(report, flags, is_elsewhere=True)] for flags in ({}, own)]
+    assert labels == [["plan", "details"], ["details"]]
+
+
 def test_a_torch_of_the_same_release_and_another_build_is_replaced():
     known = facts({"package.torch": "2.8.0+cpu", "driver.version": "580.95.05", "os.arch": "x86_64"})
     step = fix_steps.replace_torch_step(known, example(rules.load_rule("PKG001")))

@@ -269,7 +269,7 @@ def list_next_commands(
     if report.verdict == "not-ready" and _judges_container_file(report):
         rows.insert(0, ("one that fits", words("plan", "--format", "dockerfile")))
     elif is_stated or is_elsewhere:
-        needs_plan = report.verdict == "not-ready" or report.unstated
+        needs_plan = (report.verdict == "not-ready" or report.unstated) and "--contract" not in flags.get("plan", ())
         rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
     elif report.verdict == "not-ready" and report.facts.value_if_known("python.managed"):
         rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # no other Python may be installed into
