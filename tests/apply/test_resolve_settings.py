@@ -48,8 +48,7 @@ def test_a_slow_answer_ends_at_the_deadline(world, tmp_path, monkeypatch):
     slow.chmod(0o755)
     monkeypatch.setattr("gpuready.apply.uv._bundled_uv", lambda: str(slow))
     found = resolve_plan(world, plan(), contract(), deadline=1.0)
-    # Where every processor is busy, what was killed may need longer to end than is waited for.
-    assert found.resolved.startswith(("not resolved here: uv gave no answer in", "not resolved here: unkillable: pid"))
+    assert found.resolved.startswith("not resolved here: uv gave no answer in")
 
 
 @pytest.mark.parametrize("says", ["uv 0.4.0", "nonsense", ""])

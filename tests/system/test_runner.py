@@ -159,6 +159,23 @@ def test_an_unkillable_child_is_left_and_named(door, monkeypatch):
     assert pids[0] not in termination._unkillable
 
 
+def test_a_killed_child_that_waits_for_a_processor_is_waited_for(monkeypatch):
+    """It is killed after the first look only, as if it had got no processor until then."""
+    child = subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
+    looks = []
+
+    def look(pid: int) -> str:
+        looks.append(pid)
+        child.send_signal(9)
+        return "in state R"
+
+    monkeypatch.setattr(termination, "kill_group", lambda pid: None)
+    monkeypatch.setattr(termination, "describe_stuck_process", look)
+    status, end = termination.kill_and_collect(child.pid, 0.05)
+    child.returncode = 0  # it was collected above
+    assert looks and status == 9 and end == ""
+
+
 def test_where_a_process_is_stuck():
     child = subprocess.Popen(["sleep", "60"])
     try:

@@ -67,8 +67,7 @@ def check_machine(
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)
         job = machine_facts.job_facts(wants, model, file, own_contract)
-        facts = add_fit_facts(collect().with_facts(*job), file, on)
-        facts = machine_facts.add_environment_purpose(facts)
+        facts = machine_facts.add_environment_purpose(add_fit_facts(collect().with_facts(*job), file, on))
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):

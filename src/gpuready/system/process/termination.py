@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 KILL_GRACE_S = 0.3
 """Seconds a process may take to exit after SIGKILL before it is called unkillable."""
 
+PROCESSOR_GRACE_S = 5.0
+"""Seconds a killed process may wait for a processor, which it needs to exit: it is not stuck in a call."""
+
 TERM_GRACE_S = 0.05
 """Seconds a child may take to exit after SIGTERM."""
 
@@ -103,7 +106,9 @@ def wait_for_child(pid: int, seconds: float) -> int | None:
 def kill_and_collect(pid: int, grace: float = KILL_GRACE_S) -> tuple[int | None, str]:
     """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
     kill_group(pid)
-    status = wait_for_child(pid, grace)
+    status, until = wait_for_child(pid, grace), time.monotonic() + PROCESSOR_GRACE_S
+    while status is None and time.monotonic() < until and describe_stuck_process(pid).startswith("in state R"):
+        status = wait_for_child(pid, grace)
     if status is None:
         _unkillable.append(pid)
         return None, f"unkillable: pid {pid} {describe_stuck_process(pid)}"
