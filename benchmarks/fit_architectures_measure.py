@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import inspect
 import json
 import os
 import re
@@ -23,13 +24,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from fit_architecture_inputs import RealBatch
 from fit_measure import DEFAULTS, OVER, UNDER, Meter, Turns, Waiting, held, keep_tape, used, versions
-from fit_play import optimizer, quantised, quickly
+from fit_play import finish, optimizer, preference, quantised, quickly
 
 HERE = Path(__file__).resolve().parent
 STEPS = 3
 WIDTHS = {"bf16": "bfloat16", "fp16": "float16"}
-ROW_CLASSES = ("ForSequenceClassification", "ForImageClassification", "ForAudioClassification")
 
 
 def build_model(job: Any, config: dict[str, Any], device: str) -> Any:
@@ -71,60 +72,37 @@ def add_adapters(model: Any, job: Any, device: str) -> Any:
     return get_peft_model(model, told, autocast_adapter_dtype=job.lora_dtype == "fp32")
 
 
-def make_batch(job: Any, model: Any, config: Any, device: str) -> dict[str, Any]:
-    """Inputs of the class, with labels."""
+def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Meter) -> None:
+    """A few steps of a plain loop; ``other`` is the reference of DPO."""
     import torch
 
-    name, rows = type(model).__name__, job.micro_batch
-    width = next(p.dtype for p in model.parameters() if p.is_floating_point())
-    if model.main_input_name == "pixel_values":
-        side = getattr(config, "vision_config", config).image_size
-        batch = {"pixel_values": torch.randn(rows, 3, side, side, device=device, dtype=width)}
-    elif model.main_input_name == "input_values":
-        batch = {"input_values": torch.randn(rows, config.max_length, config.num_mel_bins, device=device, dtype=width)}
-    else:
-        low = min(8, config.get_text_config().vocab_size // 2)
-        batch = {
-            "input_ids": torch.randint(low, config.get_text_config().vocab_size - 2, (rows, job.seq), device=device)
-        }
-    if job.padded:
-        batch["attention_mask"] = torch.ones(rows, job.seq, dtype=torch.long, device=device)
-        batch["attention_mask"][0, job.seq - job.seq // 8 :] = 0
-    if name.endswith(ROW_CLASSES):
-        return batch | {"labels": torch.zeros(rows, dtype=torch.long, device=device)}
-    return batch | {"labels": batch["input_ids"]}
-
-
-def train(job: Any, model: Any, inner: Any, device: str, meter: Meter) -> None:
-    """A few steps of a plain loop."""
-    import inspect
-
-    import torch
-
+    amp = job.precision if job.precision.startswith("amp") else job.autocast
+    half = torch.float16 if amp.endswith("fp16") else torch.bfloat16
+    scaler = torch.amp.GradScaler(device) if amp.endswith("fp16") else None
     parameters = [p for p in model.parameters() if p.requires_grad]
     stepping = optimizer(job, parameters)
-    amp = job.precision.startswith("amp") or job.autocast
-    batch = make_batch(job, inner, inner.config, device)
+    batch = RealBatch(job, inner, inner.config, device).make()
     if "use_cache" in inspect.signature(inner.forward).parameters:
         batch["use_cache"] = False
     for step in range(STEPS):
         for micro in range(job.accumulation):
             tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
-            with torch.autocast(device, dtype=torch.bfloat16) if amp else contextlib.nullcontext():
-                loss = model(**batch).loss
+            with torch.autocast(device, dtype=half) if amp else contextlib.nullcontext():
+                loss = find_loss(model, other, batch, lambda tag=tag: meter.mark(f"ref{tag}"))
                 if job.accumulation > 1:
                     loss = loss / job.accumulation
             meter.mark(f"fwd{tag}")
-            loss.backward()
+            (scaler.scale(loss) if scaler else loss).backward()
             del loss
             meter.mark(f"bwd{tag}")
-        if job.clip:
-            torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        meter.mark(f"clip{step}")
-        stepping.step()
-        meter.mark(f"opt{step}")
-        stepping.zero_grad(set_to_none=True)
-        meter.mark(f"zero{step}")
+        finish(job, parameters, stepping, scaler, meter, step)
+
+
+def find_loss(model: Any, other: Any, batch: dict[str, Any], done: Any) -> Any:
+    if other is None:
+        return model(**batch).loss
+    beside = {name: value for name, value in batch.items() if name not in ("input_ids", "labels")}
+    return preference(model, other, batch["input_ids"], beside, done)
 
 
 def generate(job: Any, model: Any, device: str, meter: Meter) -> None:
@@ -137,7 +115,8 @@ def generate(job: Any, model: Any, device: str, meter: Meter) -> None:
     told |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
     with torch.inference_mode():
         if not model.config.is_encoder_decoder:
-            first = model(input_ids=ids, use_cache=True, logits_to_keep=1)
+            last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+            first = model(input_ids=ids, use_cache=True, **last)
             meter.mark("prefill")
             del first
             meter.mark("freed", counts=False)
@@ -179,6 +158,7 @@ def run_case(job: Any, config: dict[str, Any], device: str, meter: Meter, found:
     found |= {"class": type(model).__name__, "parameters": sum(p.numel() for p in model.parameters())}
     if job.method != "full":
         model = add_adapters(model, job, device)
+    other = build_model(job, config, device).eval().requires_grad_(False) if job.dpo else None
     if job.task == "train":
         model.train()
     if job.checkpointing != "none":
@@ -193,7 +173,7 @@ def run_case(job: Any, config: dict[str, Any], device: str, meter: Meter, found:
     if job.task == "generate":
         generate(job, model.eval(), device, meter)
     else:
-        train(job, model, inner, device, meter)
+        train(job, model, inner, other, device, meter)
 
 
 def shorten(case: dict[str, Any]) -> dict[str, Any]:
