@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 
 from gpuready.system.files import open_regular
@@ -22,9 +21,9 @@ KNOWN_HOOKS = ("distutils-precedence.pth", "_virtualenv.pth", "_0_gpuready.pth",
 HOOK_SIGNS = ("sys.path", "meta_path", "path_hooks", "sys.modules", "addsitedir", "__import__", "exec(")
 """What code has that may change where modules come from."""
 ADDED_FOLDERS = (
-    re.compile(r"sys\.path\.(?:insert\(\s*\d+\s*,|append\()\s*(r?[\"'][^\"'\\]+[\"'])\s*\)"),
-    re.compile(r"sys\.path(?:\[[\w: ]*\]\s*=|\s*\+=|\.extend\()\s*(\[[^\]\\()]*\])\)?"),
-    re.compile(r"site\.addsitedir\(\s*(r?[\"'][^\"'\\]+[\"'])\s*\)"),
+    r"sys\.path\.(?:insert\(\s*\d+\s*,|append\()\s*(r?[\"'][^\"'\\]+[\"'])\s*\)",
+    r"sys\.path(?:\[[\w: ]*\]\s*=|\s*\+=|\.extend\()\s*(\[[^\]\\()]*\])\)?",
+    r"site\.addsitedir\(\s*(r?[\"'][^\"'\\]+[\"'])\s*\)",
 )
 """Code that adds folders whose names are written out."""
 
@@ -102,10 +101,7 @@ class SearchPath:
             return
         if not any(sign in self._hook_text(site, line) for sign in HOOK_SIGNS):
             return
-        added = [match for pattern in ADDED_FOLDERS for match in pattern.findall(line)]
-        rest = line
-        for pattern in ADDED_FOLDERS:
-            rest = pattern.sub("", rest)
+        added, rest = _split_added_folders(line)
         if not added or any(sign in rest for sign in HOOK_SIGNS):
             self.unread_hooks.append(f"{site}/{name}")
         for text in added:
@@ -124,6 +120,18 @@ class SearchPath:
         names = [word.strip(" ;,") for part in line.split("import ")[1:] for word in part.partition(";")[0].split(",")]
         tries = [f"{site}/{name}{end}" for name in names if name.isidentifier() for end in (".py", "/__init__.py")]
         return "\n".join([line, *(text for path in tries for text in read_lines(path))])
+
+
+def _split_added_folders(line: str) -> tuple[list[str], str]:
+    """The folders that a code line adds by their names, as they are written; and the rest of the line."""
+    if "sys.path" not in line and "addsitedir" not in line:
+        return [], line
+    import re  # not at the top: it costs half the start of Python, and few environments have such a line
+
+    added = [match for pattern in ADDED_FOLDERS for match in re.findall(pattern, line)]
+    for pattern in ADDED_FOLDERS:
+        line = re.sub(pattern, "", line)
+    return added, line
 
 
 def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:
