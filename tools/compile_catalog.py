@@ -172,6 +172,7 @@ CAUSE_KEYS = {
     "phrases",
     "rule",
     "too_old",
+    "pairs",
     "topics",
 }
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}

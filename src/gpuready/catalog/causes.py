@@ -28,6 +28,17 @@ def find_cause_for_code(code: str, slug: str = "") -> dict[str, Any] | None:
     return by_slug.get(slug) or by_code.get(code)
 
 
+def find_cause_for_pair(caller: str, package: str) -> str:
+    """Return the slug of the cause that names these two packages, else any caller of this package; empty where there is none."""
+    pairs = _index_pairs()
+    return pairs.get(f"{caller} > {package}") or pairs.get(f"* > {package}", "")
+
+
+@cache
+def _index_pairs() -> dict[str, str]:
+    return {pair: row["slug"] for row in list_causes() for pair in row.get("pairs", ())}
+
+
 @cache
 def _index_causes() -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     by_code: dict[str, dict[str, Any]] = {}

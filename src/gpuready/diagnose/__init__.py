@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from gpuready.diagnose.class_guess import guess_class
 from gpuready.diagnose.event_order import EventOrder
+from gpuready.diagnose.evidence import collect_consequences, collect_evidence, make_evidence
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
 from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
@@ -27,15 +28,7 @@ from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
 from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.tracebacks import is_cut_line
-from gpuready.model.diagnosis import (
-    NOT_ENVIRONMENT,
-    VERSION_CONFLICT,
-    AlternativeCause,
-    Consequence,
-    Diagnosis,
-    LogEvidence,
-    LogTotals,
-)
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
@@ -44,13 +37,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict
-    from gpuready.logs.log_lines import LogLine
 
     Cause = Mapping[str, Any]
     Lookup = Callable[[str, str], Cause | None]
+    PairLookup = Callable[[str, str], str]
 
-MAX_EVIDENCE, MAX_ALTERNATIVES = 6, 4
-"""Maximum number of lines of evidence, and of alternatives."""
+MAX_ALTERNATIVES = 4
+"""Maximum number of alternatives."""
 
 
 NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
@@ -75,13 +68,21 @@ def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:
     return ()
 
 
+def _no_pairs(caller: str, package: str) -> str:
+    return ""
+
+
 def judge(
-    summary: LogSummary, lookup: Lookup, meanings: Mapping[str, str], symbols: SymbolTable = _no_symbols
+    summary: LogSummary,
+    lookup: Lookup,
+    meanings: Mapping[str, str],
+    symbols: SymbolTable = _no_symbols,
+    pairs: PairLookup = _no_pairs,
 ) -> Diagnosis:
     """Decide what happened first.
 
     ``lookup`` gives the row of a code and a slug; ``meanings`` what each consequence pattern means; ``symbols`` when a
-    symbol of a package came and went.
+    symbol of a package came and went; ``pairs`` the slug of a conflict of two packages that has a name of its own.
     """
     order = EventOrder(summary)
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
@@ -94,14 +95,14 @@ def judge(
     suspects = suspects or _class_suspects(summary, lookup, order)
     suspects = sorted(suspects, key=order.suspect_weight)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
-    after = tuple(_collect_consequences(summary, meanings, suspects[0] if suspects else None))
+    after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
         chain = follow_chain(summary, find_final_exception(summary, order))
         origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
         return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after, origin=origin)
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
-    first = _correct_direction(suspects[0], conflict, lookup)
+    first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -214,6 +215,16 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
     return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=failure, captures=conflict.captures)
 
 
+def _name_pair(
+    suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup, pairs: PairLookup
+) -> CauseSuspect:
+    """The cause that names two packages, in place of the version conflict of any two."""
+    if suspect.cause != VERSION_CONFLICT or conflict is None or conflict.direction in ("mixed", "undefined"):
+        return suspect
+    slug = pairs(conflict.caller, conflict.package)
+    return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
+
+
 def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:
     conflict = find_conflict(summary.failures[number], symbols)
     if conflict is None or not conflict.direction:
@@ -262,7 +273,7 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         str(row.get("so", "")),
         rank,
         host,
-        evidence=tuple(_collect_evidence(summary, first, order)),
+        evidence=tuple(collect_evidence(summary, first, order)),
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
@@ -297,51 +308,6 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     return {}
 
 
-def _collect_evidence(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> list[LogEvidence]:
-    if suspect.last is not None:
-        return [_make_evidence(summary, order, suspect.last)]
-    if suspect.failure is not None:
-        failure = summary.failures[suspect.failure]
-        index = order.exception_index(failure)
-        return [_make_evidence(summary, order, index)] if index is not None else []
-    kept: dict[str, LogEvidence] = {}
-    for match in suspect.seen:
-        line = _make_evidence(summary, order, match.index, match)
-        kept.setdefault(line.text, line)
-    return list(kept.values())[:MAX_EVIDENCE]
-
-
-def _make_evidence(
-    summary: LogSummary, order: EventOrder, index: int, match: PatternMatch | None = None
-) -> LogEvidence:
-    line = summary.lines[index]
-    at = order.line_index(line)
-    places = [i for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
-    beside = [summary.lines[i] for i in places if not _continues_command(summary, i)]
-    near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
-    return LogEvidence(
-        summary.names[line.source] if line.source < len(summary.names) else "",
-        line.number,
-        quote_line(line),
-        line.rank,
-        line.host,
-        match.sign.code if match else "",
-        match.sign.says if match else "",
-        tuple(quote_line(other) for other in near if other.number < line.number),
-        tuple(quote_line(other) for other in near if other.number > line.number),
-    )
-
-
-def _continues_command(summary: LogSummary, index: int) -> bool:
-    """Whether the line before ends in a backslash: without it, nobody can see that this one is a secret's value."""
-    return index > 0 and summary.lines[index - 1].text.rstrip().endswith("\\")
-
-
-def quote_line(line: LogLine) -> str:
-    """A line as it was written, white space folded; a derived line without its prefix."""
-    return " ".join((line.raw or line.text.removeprefix("derived: ")).split())
-
-
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
     if _is_cut(order.summary, first):
         return CUT_CONFIDENCE
@@ -358,37 +324,11 @@ def _make_alternative(
     confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2, "nearest": 0.1}[suspect.strength]
     return AlternativeCause(
         suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.locate_suspect(suspect)[0], str(row.get("decide", "")),
-        tuple(_collect_evidence(summary, suspect, order)[:2]),
+        tuple(collect_evidence(summary, suspect, order)[:2]),
     )  # fmt: skip
-
-
-def _collect_consequences(
-    summary: LogSummary, meanings: Mapping[str, str], first: CauseSuspect | None
-) -> list[Consequence]:
-    """Every kind of consequence once: where first, how often, on which ranks."""
-    own = {s.index for s in first.seen} if first else set()
-    groups: dict[str, list[PatternMatch]] = {}
-    for match in summary.aftermath:
-        if match.index not in own:
-            groups.setdefault(meanings.get(match.sign.says, match.sign.says), []).append(match)
-    found = []
-    for means, matches in groups.items():
-        line = matches[0].line
-        ranks = tuple(sorted({s.line.rank for s in matches if s.line.rank is not None}))
-        found.append(
-            Consequence(
-                line.folded_text[:200],
-                means,
-                line.number,
-                summary.names[line.source],
-                ranks,
-                len({s.index for s in matches}),
-            )
-        )
-    return found
 
 
 def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
     found, telling = describe_no_cause(summary, order)
-    evidence = () if telling is None else (_make_evidence(summary, order, telling),)
+    evidence = () if telling is None else (make_evidence(summary, order, telling),)
     return add_failure_facts(found.replace(evidence=evidence), summary, order, None)
