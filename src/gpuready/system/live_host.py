@@ -145,9 +145,9 @@ class LiveHost(HostAccess):
         return elf.find_section_strings(self._map_path(path), section, pieces)
 
     def _answer_imports(self, request: dict[str, Any]) -> dict[str, Any]:
-        from gpuready.system.imports import damage
+        from gpuready.system.imports import survey_cache
 
-        return damage.survey_below_root(self.root, request)
+        return survey_cache.survey_imports(self.root, self.variables, request)
 
     def _answer_nvml(self, deadline: float = 20.0) -> dict[str, Any]:
         from gpuready.system import nvml

@@ -15,6 +15,11 @@ def save_atomically(path: str, text: str, private: bool = False) -> None:
 
     A `private` file is for its owner alone (0600), also where it replaces one that was open to others.
     """
+    save_bytes_atomically(path, text.encode("utf-8", "backslashreplace"), private)
+
+
+def save_bytes_atomically(path: str, data: bytes, private: bool = False) -> None:
+    """Write a file of bytes, as save_atomically writes one of text."""
     folder, name = os.path.split(path)
     try:
         # The folder stays open: replacing one of its parents meanwhile cannot redirect the write.
@@ -25,7 +30,6 @@ def save_atomically(path: str, text: str, private: bool = False) -> None:
         replaced_mode = _replaceable_mode(name, folder_fd)
         mode = 0o600 if private else replaced_mode
         draft = f".{name[:100]}.{os.urandom(8).hex()}"  # nobody can foresee it
-        data = text.encode("utf-8", "backslashreplace")
         write_then_rename(draft, name, data, 0o600 if private else 0o644, folder_fd, exact_mode=mode)
         os.fsync(folder_fd)
     except (OSError, ValueError) as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.requirements import canonical_name
 from gpuready.system.imports.search_path import read_lines
+from gpuready.system.imports.watched_files import is_readable, open_regular, path_exists, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class Distribution:
             tops = [top for top in dict.fromkeys(map(_top_module, heads)) if top]
             self._tops = tops or [line for line in read_lines(f"{self.info}/top_level.txt") if line]
         return self._tops
+
+    def list_libraries(self) -> list[str]:
+        """The paths of its recorded libraries, extension modules among them."""
+        return [f"{self.site}/{name}" for name, _, _ in self.rows if name.endswith(".so") or ".so." in name]
 
     def find_editable_source(self) -> str | None:
         """The folder that an editable install was made from (PEP 610); None for any other."""
@@ -195,18 +199,18 @@ def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
 
 def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
     """Yield kind, path and detail of each file that is missing, has another size or cannot be read."""
-    stat = os.stat
+    stat = read_status
     for name, _, size in rows:
         path = f"{site}/{name}"
         try:
             status = stat(path)
         except OSError:
-            if not (name.endswith(".py") and os.path.exists(f"{path}c")):  # byte-code without its source
+            if not (name.endswith(".py") and path_exists(f"{path}c")):  # byte-code without its source
                 yield "missing", path, "recorded when it was installed, and not there"
             continue
         if size is not None and status.st_size != size:
             yield "resized", path, f"{status.st_size} bytes instead of {size}"
-        elif status.st_mode & READABLE != READABLE and not os.access(path, os.R_OK):
+        elif status.st_mode & READABLE != READABLE and not is_readable(path):
             yield "unreadable", path, "this user may not read it"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.watched_files import resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class HiddenModules:
         source = self.path.modules.get(top)
         if source:
             return os.path.dirname(source.removesuffix("/__init__.py")) == folder
-        if os.path.realpath(folder) == os.path.realpath(copy.site):
+        if resolve_path(folder) == resolve_path(copy.site):
             return True
         if folder == self.request.get("cwd") and folder not in self.path.folders:
             return False

@@ -10,6 +10,7 @@ import os
 
 from gpuready.system import dynamic_loader, elf
 from gpuready.system.host_access import AccessError
+from gpuready.system.imports.watched_files import note_path, open_regular, path_exists, resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ class Loader:
         self.interpreter = self._open_interpreter(interpreter)
 
     def _open_interpreter(self, interpreter: str) -> Library | None:
-        header = self.read_header(os.path.realpath(interpreter))
-        library = None if isinstance(header, str) else Library(os.path.realpath(interpreter), header)
+        header = self.read_header(resolve_path(interpreter))
+        library = None if isinstance(header, str) else Library(resolve_path(interpreter), header)
         for name in library.needed if library else ():
             self.loaded[name] = ""
         return library
@@ -68,6 +69,7 @@ class Loader:
         """The needs of a file, or why the loader refuses it."""
         found = self.headers.get(path)
         if found is None:
+            note_path(path)
             try:
                 found = elf.read_load_needs(path) or "there is no such file"
             except AccessError as error:
@@ -115,6 +117,7 @@ class Loader:
 
     def _read_versions(self, path: str) -> frozenset[str]:
         if path not in self._versions:
+            note_path(path)
             try:
                 self._versions[path] = elf.read_defined_versions(path)
             except AccessError:
@@ -136,15 +139,13 @@ class Loader:
     def _find_in_system(self, name: str) -> str | None:
         if name not in self._system:
             tries = (f"{folder}/{name}" for folder in (*dynamic_loader.default_folders(self.machine), "/usr/local/lib"))
-            self._system[name] = next((path for path in tries if os.path.exists(path)), None) or self._find_in_cache(
-                name
-            )
+            self._system[name] = next((path for path in tries if path_exists(path)), None) or self._find_in_cache(name)
         return self._system[name]
 
     def _find_in_cache(self, name: str) -> str | None:
         if self._cache is None:
             try:
-                with open(dynamic_loader.CACHE_PATH, "rb") as file:
+                with open(dynamic_loader.CACHE_PATH, "rb", opener=open_regular) as file:
                     self._cache = dynamic_loader.parse_loader_cache(file.read(16 << 20), self.machine)
             except OSError:
                 self._cache = {}

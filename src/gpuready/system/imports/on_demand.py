@@ -7,11 +7,10 @@ as they were installed, and the package itself tries them inside of a function o
 from __future__ import annotations
 
 import ast
-import os
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.source_names import CALLS, catches, evaluate_condition, suppresses
+from gpuready.system.imports.watched_files import get_size, open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def is_on_demand(copy: Distribution, kind: str, path: str, tag: ExtensionTag) ->
 def _is_as_recorded(copy: Distribution, relative: str) -> bool:
     size = next((size for name, _, size in copy.rows if name == relative), None)
     try:
-        return size is not None and os.path.getsize(f"{copy.site}/{relative}") == int(size)
+        return size is not None and get_size(f"{copy.site}/{relative}") == int(size)
     except (OSError, ValueError):
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gpuready.system.files import open_regular
+from gpuready.system.imports.watched_files import is_folder, list_names, open_regular, path_exists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SearchPath:
         names = self.listings.get(folder)
         if names is None:
             try:
-                names = frozenset(os.listdir(folder))
+                names = frozenset(list_names(folder))
             except OSError:
                 names = frozenset()
             self.listings[folder] = names
@@ -61,7 +61,7 @@ class SearchPath:
 
     def is_folder(self, path: str) -> bool:
         """Whether a path that its folder lists is a folder itself; an empty one counts."""
-        return bool(self.list_folder(path)) or os.path.isdir(path)
+        return bool(self.list_folder(path)) or is_folder(path)
 
     def _add_folder(self, folder: str) -> None:
         if folder not in self.folders:
@@ -82,7 +82,7 @@ class SearchPath:
             self._read_hook(site, name, line)
             return
         folder = os.path.normpath(os.path.join(site, line))
-        if os.path.exists(folder):
+        if path_exists(folder):
             self._add_folder(folder)
         else:
             self.gone.append((f"{site}/{name}", folder))
@@ -109,7 +109,7 @@ class SearchPath:
                 self._add_hooked(os.path.normpath(os.path.join(site, folder)), "insert" in line, "addsitedir" in line)
 
     def _add_hooked(self, folder: str, is_first: bool, is_site: bool) -> None:
-        if not os.path.isdir(folder) or folder in self.folders:
+        if not is_folder(folder) or folder in self.folders:
             return
         self.folders.insert(0 if is_first else len(self.folders), folder)
         if is_site:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.module_calls import CALL_SIGNS
 from gpuready.system.imports.source_names import drop_function_bodies
+from gpuready.system.imports.watched_files import open_regular
 
 LAZY_SIGNS = re.compile(
     r"^(?:def )?__getattr__\b|_LazyModule\b|\blazy\w*\.attach|^\s*sys\.modules\[__name__\] = \w*Lazy", re.M

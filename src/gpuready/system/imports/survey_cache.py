@@ -1,0 +1,181 @@
+"""Answers of surveys, kept in the user's cache until any path that they rest on changes.
+
+An entry has the request, the answer, and the status of every path that was looked at, absent ones and gpuready's own modules
+included. Whatever is wrong with an entry, the survey is made again: an entry can only save time.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+import time
+from stat import S_ISREG
+
+from gpuready.system.host_access import AccessError
+from gpuready.system.imports import watched_files
+from gpuready.system.imports.watched_files import summarize_status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from gpuready.system.imports.watched_files import Status
+
+    Request = dict[str, Any]
+    Answer = dict[str, Any]
+    NotedFolder = tuple[str, list[str], list[Status]]
+
+MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
+SETTLED_SECONDS = 2.0
+"""What changed later than this before a survey may change again within the same tick of the file system's clock."""
+
+
+def survey_imports(root: str, variables: Mapping[str, str], request: Request) -> Answer:
+    """Answer a request: from the cache, or by a survey whose answer is kept. With a root, which only tests have, nothing is kept."""
+    from gpuready.system.process.isolation import is_single_threaded
+
+    if (
+        root or request.get("deep") or not is_single_threaded()
+    ):  # contents may rot without a trace; notes are for one survey
+        return _survey(root, request)
+    key = _make_key(request)
+    path = _entry_path(variables, key)
+    answer = _load_answer(path, key) if path else None
+    if answer is not None:
+        return answer
+    if not _has_roots(request):
+        return {"roots": []}
+    started = time.time()
+    notes = watched_files.start_notes(str(request.get("cwd") or ""))
+    try:
+        answer = _survey("", request)
+    finally:
+        watched_files.stop_notes()
+    if path and _are_settled(notes.values(), started - SETTLED_SECONDS):
+        _store_entry(variables, os.path.basename(path), marshal.dumps((key, answer, _group_by_folder(notes))))
+    return answer
+
+
+def _survey(root: str, request: Request) -> Answer:
+    from gpuready.system.imports.damage import survey_below_root
+
+    return survey_below_root(root, request)
+
+
+def _has_roots(request: Request) -> bool:
+    """Whether the environment has any distribution that is asked for; a survey of one that has none would find nothing."""
+    from gpuready.system.imports.distributions import find_distributions
+    from gpuready.system.imports.search_path import SearchPath
+
+    found = find_distributions(SearchPath(request.get("first") or (), request["sites"]))
+    return any(root in found for root in request["roots"])
+
+
+def _make_key(request: Request) -> bytes:
+    """The request, and what else an answer depends on: this Python, and the user, who may not read every file."""
+    user = (os.geteuid(), os.getegid(), sorted(os.getgroups()))
+    return repr((sorted(request.items()), sys.version, user)).encode("utf-8", "surrogatepass")
+
+
+def _entry_path(variables: Mapping[str, str], key: bytes) -> str:
+    from binascii import crc32
+
+    home, parent = variables.get("XDG_CACHE_HOME", ""), variables.get("HOME", "")
+    if not home.startswith("/"):
+        home = f"{parent}/.cache" if parent.startswith("/") else ""
+    return f"{home}/gpuready/imports/{crc32(key):08x}" if home else ""
+
+
+# -- reading ------------------------------------------------------------------------------------------
+
+
+def _load_answer(path: str, key: bytes) -> Answer | None:
+    """The answer of an entry that is whole, ours, for this request, and still true."""
+    try:
+        data = _read_private_file(path)
+        found, answer, folders = marshal.loads(data)
+        is_true = found == key and all(_is_unchanged(*folder) for folder in folders)
+        return answer if is_true and isinstance(answer, dict) else None
+    except (OSError, ValueError, TypeError, EOFError):
+        return None
+
+
+def _read_private_file(path: str) -> bytes:
+    """The contents of a file that nobody but this user can have written; the first four bytes are their checksum."""
+    from binascii import crc32
+
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        is_ours = S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        if not is_ours or status.st_size > MAX_ENTRY_BYTES:
+            raise ValueError("not an entry of ours")
+        data = os.read(fd, status.st_size + 1)
+    finally:
+        os.close(fd)
+    if len(data) != status.st_size or crc32(data[4:]) != int.from_bytes(data[:4], "little"):
+        raise ValueError("a damaged entry")
+    return data[4:]
+
+
+def _is_unchanged(folder: str, names: list[str], statuses: list[Status]) -> bool:
+    """Whether every noted name of a folder has the status it had."""
+    stat = os.stat
+    for name, status in zip(names, statuses, strict=True):
+        path = f"{folder}/{name}"
+        try:
+            found = stat(path)
+        except (OSError, ValueError):
+            if status is not None:
+                return False
+            continue
+        if status != (found.st_ino, found.st_size, found.st_ctime_ns) and not _has_names(path, status):
+            return False
+    return True
+
+
+def _has_names(folder: str, status: Status) -> bool:
+    """Whether a path was noted as a folder with names, and has them still."""
+    return isinstance(status, list) and status == sorted(os.listdir(folder))
+
+
+# -- writing ------------------------------------------------------------------------------------------
+
+
+def _are_settled(statuses: Iterable[Status], limit: float) -> bool:
+    """Whether nothing that was looked at has changed since a time: clocks of file systems tick in milliseconds, of some in seconds."""
+    times = [status[2] for status in statuses if isinstance(status, tuple)]
+    return not times or max(times) < limit * 1e9
+
+
+def _group_by_folder(notes: dict[str, Status]) -> list[NotedFolder]:
+    """The noted paths by folder, and gpuready's own modules, which made the answer."""
+    folders: dict[str, NotedFolder] = {}
+    own = [getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("gpuready.")]
+    for path, status in (*notes.items(), *((path, summarize_status(os.stat(path))) for path in own if path)):
+        folder, _, name = path.rpartition("/")
+        row = folders.setdefault(folder, (folder, [], []))
+        row[1].append(name)
+        row[2].append(status)
+    return list(folders.values())
+
+
+def _store_entry(variables: Mapping[str, str], name: str, body: bytes) -> None:
+    """Write an entry, and remove the oldest; where that fails, the next check only takes longer."""
+    from binascii import crc32
+
+    from gpuready.system.durable_files import unlink_quietly
+    from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
+    from gpuready.system.private_files import save_bytes_atomically
+
+    if len(body) + 4 > MAX_ENTRY_BYTES:
+        return
+    try:
+        folder = make_cache_folder(variables, "imports")
+        save_bytes_atomically(f"{folder}/{name}", crc32(body).to_bytes(4, "little") + body, private=True)
+    except (AccessError, OSError):
+        return
+    for path in files_beyond_newest(folder, MAX_ENTRIES):
+        unlink_quietly(path)

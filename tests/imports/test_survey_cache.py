@@ -1,0 +1,263 @@
+"""A kept answer never outlives a change of anything that it rests on, and an entry that is wrong is not there."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from gpuready.system import imports
+from gpuready.system.imports import damage, survey_cache
+from gpuready.system.process import isolation
+
+SITE = "env/lib/python3.12/site-packages"
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def install(site: Path, name: str, files: dict[str, str], requires: tuple[str, ...] = ()) -> None:
+    """A distribution as pip leaves it: its files, METADATA and RECORD."""
+    info = site / f"{name}-1.0.dist-info"
+    for path, text in files.items():
+        write(site / path, text)
+    needs = "".join(f"Requires-Dist: {need}\n" for need in requires)
+    write(info / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}\n")
+    write(info / "RECORD", "".join(f"{path},sha256=x,{len(text)}\n" for path, text in files.items()))
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A small environment with a folder of PYTHONPATH, one of a .pth file, one of LD_LIBRARY_PATH and a current folder."""
+    site = tmp_path / SITE
+    install(site, "torch", {"torch/__init__.py": "import kite\n", "torch/deep/part.py": "x = 1\n"}, ("kite>=1",))
+    install(site, "kite", {"kite/__init__.py": "y = 2\n", "kite/_wing.abi3.so": "no ELF"})
+    for name in ("first", "added", "libraries", "cwd"):
+        (tmp_path / name).mkdir()
+    write(site / "more.pth", f"{tmp_path}/added\n")
+    write(tmp_path / "cwd/notes.txt", "")
+    os.symlink(write(tmp_path / "python3.12", "no ELF"), tmp_path / "python")
+    monkeypatch.setattr(survey_cache, "SETTLED_SECONDS", -60.0)  # all of it was just made
+    monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def request(world: Path, **changes: object) -> dict[str, object]:
+    return {
+        "python": "3.12.1",
+        "machine": os.uname().machine,
+        "release": "6.1",
+        "interpreter": str(world / "python"),
+        "first": [str(world / "first")],
+        "sites": [str(world / SITE)],
+        "cwd": str(world / "cwd"),
+        "library_path": str(world / "libraries"),
+        "stdlib": "",
+        "roots": ["torch"],
+        "beside": [],
+        "starts": {},
+    } | changes
+
+
+def ask(world: Path, **changes: object) -> tuple[dict[str, object], bool]:
+    """The answer, and whether it took a survey."""
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(damage, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a))
+        answer = survey_cache.survey_imports("", {"XDG_CACHE_HOME": str(world / "cache")}, request(world, **changes))
+    return answer, bool(made)
+
+
+def entries(world: Path) -> list[Path]:
+    return sorted((world / "cache/gpuready/imports").glob("*"))
+
+
+def test_an_answer_is_kept_while_nothing_changes(world):
+    first, is_new = ask(world)
+    assert is_new and first["roots"] == ["torch"] and first["files"] == 4
+    assert ask(world) == (first, False)
+    assert [path.stat().st_mode & 0o777 for path in entries(world)] == [0o600]
+
+
+def test_another_request_has_an_answer_of_its_own(world):
+    ask(world)
+    for change in ({"cwd": str(world)}, {"python": "3.11.2"}, {"roots": ["kite"]}, {"library_path": ""}):
+        assert ask(world, **change)[1], change
+    assert ask(world, simulate=True)[1] and "outcome" in ask(world, simulate=True)[0]
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+def change_silently(path: Path) -> None:
+    """Other contents of the same size, with the old time: only ctime tells."""
+    status = path.stat()
+    path.write_text("z" * status.st_size)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace(path: Path) -> None:
+    write(path.with_name("draft"), path.read_text()).replace(path)
+
+
+def retarget(link: Path) -> None:
+    link.unlink()
+    link.symlink_to("/bin/sh")
+
+
+CHANGES = {
+    "touched": lambda at: touch(at / SITE / "torch/deep/part.py"),
+    "changed silently": lambda at: change_silently(at / SITE / "kite/__init__.py"),
+    "replaced": lambda at: replace(at / SITE / "torch/__init__.py"),
+    "truncated": lambda at: os.truncate(at / SITE / "torch/deep/part.py", 2),
+    "removed": lambda at: os.remove(at / SITE / "torch/deep/part.py"),
+    "mode": lambda at: os.chmod(at / SITE / "torch/deep/part.py", 0o200),
+    "library": lambda at: write(at / SITE / "kite/_wing.abi3.so", "other"),
+    "metadata": lambda at: install(at / SITE, "torch", {"torch/__init__.py": "import kite\n"}, ("kite>=2",)),
+    "removed distribution": lambda at: os.rename(at / SITE / "kite-1.0.dist-info", at / "gone"),
+    "new distribution": lambda at: install(at / SITE, "torch", {"torch/new.py": ""}),
+    "shadowed in the current folder": lambda at: write(at / "cwd/kite.py", ""),
+    "shadowed in PYTHONPATH": lambda at: write(at / "first/torch.py", ""),
+    "shadowed by a package": lambda at: write(at / "first/kite/__init__.py", ""),
+    "changed .pth": lambda at: write(at / SITE / "more.pth", f"{at}/first\n"),
+    "new .pth": lambda at: write(at / SITE / "zz.pth", f"{at}/libraries\n"),
+    "distribution in a .pth folder": lambda at: install(at / "added", "kite", {"kite/__init__.py": ""}),
+    "editable": lambda at: write(at / SITE / "kite-1.0.dist-info/direct_url.json", '{"url":"file:///gone","editable":true}'),
+    "interpreter": lambda at: retarget(at / "python"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("simulate", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_any_change_is_seen(world, change, simulate):
+    ask(world, simulate=simulate)
+    assert not ask(world, simulate=simulate)[1]
+    time.sleep(0.02)  # a tick of the file system's clock
+    CHANGES[change](world)
+    answer, is_new = ask(world, simulate=simulate)
+    assert is_new and answer == damage.survey_below_root("", request(world, simulate=simulate))
+
+
+def test_a_file_of_the_current_folder_that_hides_nothing_changes_nothing_for_long(world):
+    ask(world)
+    write(world / "cwd/output.log", "")
+    assert ask(world)[1] and not ask(world)[1]
+    write(world / "cwd/output.log", "more")
+    assert not ask(world)[1]
+
+
+def test_a_changed_gpuready_asks_again(world, monkeypatch):
+    module = types.ModuleType("gpuready.own_part")
+    module.__file__ = str(write(world / "own_part.py", ""))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    ask(world)
+    assert not ask(world)[1]
+    write(world / "own_part.py", "changed")
+    assert ask(world)[1]
+
+
+def test_what_has_just_changed_is_not_kept(world, monkeypatch):
+    monkeypatch.setattr(survey_cache, "SETTLED_SECONDS", 2.0)
+    ask(world)
+    assert not entries(world) and ask(world)[1]
+
+
+def put_back(path: Path, data: bytes, mode: int = 0o600) -> None:
+    path.unlink()
+    path.write_bytes(data)
+    path.chmod(mode)
+
+
+def link_elsewhere(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to(path.with_name("elsewhere"))
+
+
+SPOILED = {
+    "cut": lambda path: put_back(path, path.read_bytes()[:-9]),
+    "empty": lambda path: put_back(path, b""),
+    "one bit": lambda path: put_back(path, path.read_bytes()[:-30] + b"~" + path.read_bytes()[-29:]),
+    "other contents": lambda path: put_back(path, b"\0\0\0\0i\1\0\0\0"),
+    "readable by others": lambda path: path.chmod(0o644),
+    "writable by others": lambda path: path.chmod(0o602),
+    "a link": link_elsewhere,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILED)
+def test_a_spoiled_entry_is_not_there(world, spoil):
+    answer, _ = ask(world)
+    SPOILED[spoil](entries(world)[0])
+    assert ask(world) == (answer, True)
+
+
+def test_an_entry_of_another_user_is_not_there(world, monkeypatch):
+    ask(world)
+    key = survey_cache._make_key(request(world))
+    assert survey_cache._load_answer(str(entries(world)[0]), key) is not None
+    monkeypatch.setattr(survey_cache.os, "geteuid", lambda: 12345)
+    assert survey_cache._load_answer(str(entries(world)[0]), key) is None
+
+
+def test_the_cache_is_bounded(world, monkeypatch):
+    for number in range(12):
+        ask(world, release=str(number))
+    assert len(entries(world)) == survey_cache.MAX_ENTRIES
+    monkeypatch.setattr(survey_cache, "MAX_ENTRY_BYTES", 100)
+    assert ask(world, release="x")[1] and ask(world, release="x")[1]
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"HOME": "/nonexistent"}, {"XDG_CACHE_HOME": "/proc/version"}, {"HOME": "x"}]
+)
+def test_without_a_cache_it_only_takes_longer(world, variables):
+    assert survey_cache.survey_imports("", variables, request(world)) == ask(world)[0]
+
+
+def test_what_is_not_kept(world, monkeypatch):
+    assert ask(world, deep=True)[1] and ask(world, deep=True)[1], "contents may rot without a trace"
+    monkeypatch.setattr(isolation, "is_single_threaded", lambda: False)
+    assert ask(world)[1] and not entries(world), "notes are for one survey at a time"
+    monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)
+    assert ask(world, roots=["absent"]) == ({"roots": []}, False) and not entries(world)
+
+
+ACCESS = {"stat", "lstat", "access", "listdir", "scandir", "walk", "open", "readlink"}
+PATH_ACCESS = {"exists", "lexists", "isfile", "isdir", "islink", "getsize", "getmtime", "realpath", "samefile"}
+OTHERS = {
+    "watched_files.py": "is the access",
+    "survey_cache.py": "its own files",
+    "package_source.py": "no part of a survey",
+}
+
+
+def test_a_survey_touches_files_only_where_that_is_noted():
+    for path in sorted(Path(imports.__file__).parent.glob("*.py")):
+        if path.name in OTHERS:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            used = name in {*(f"os.{one}" for one in ACCESS), *(f"os.path.{one}" for one in PATH_ACCESS)}
+            assert not used, f"{path.name}: {name} is not noted; watched_files has the same"
+            if isinstance(node, ast.ImportFrom) and node.module in (
+                "os",
+                "os.path",
+                "glob",
+                "pathlib",
+                "gpuready.system.files",
+            ):
+                raise AssertionError(f"{path.name} imports from {node.module}")
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "open":
+                assert "open_regular" in {ast.unparse(word.value) for word in node.keywords}, path.name
