@@ -175,8 +175,8 @@ def _lock_request(
     host: HostAccess, plan: Plan, settings: uv.UvSettings
 ) -> tuple[ResolutionRequest, dict[str, str | None]]:
     """Return the lock as a request: each row exactly, from the index it came from."""
-    from gpuready.apply.resolve import find_folder_wheels
     from gpuready.apply.uv_config import split_index_login
+    from gpuready.apply.wheel_search import find_folder_wheels
 
     sources: dict[str, str] = {}
     addresses: dict[str, str] = {}

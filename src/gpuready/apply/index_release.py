@@ -29,11 +29,14 @@ class IndexRelease(Record):
 
 
 def find_index_release(
-    host: HostAccess, name: str, specifier: str, python: str, settings: uv.UvSettings
+    host: HostAccess, name: str, specifier: str, python: str, settings: uv.UvSettings, platform: str = ""
 ) -> IndexRelease | None:
-    """Return the newest release inside a specifier with its own metadata; None where no index can say."""
-    request = ResolutionRequest((f"{name}{specifier}",), {}, {}, (), python, "")
-    key = resolution_cache.resolution_cache_key(host, ("release", name, specifier, python), settings)
+    """Return the newest release inside a specifier with its own metadata; None where no index can say.
+
+    ``platform``: as the resolver calls it; without one, whether it has a wheel is said for this machine.
+    """
+    request = ResolutionRequest((f"{name}{specifier}",), {}, {}, (), python, platform)
+    key = resolution_cache.resolution_cache_key(host, ("release", name, specifier, python, platform), settings)
     cached = resolution_cache.load_cached_answer(host, key)
     if cached is not None:
         try:
@@ -59,6 +62,7 @@ def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, set
         save_atomically(f"{folder}/pyproject.toml", request.format_project())
         argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
         argv += ["--python-version", request.python, "--no-header", "-q", "-o", f"{folder}/pylock.toml"]
+        argv += ["--python-platform", request.platform] if request.platform else []
         argv += ["--python", host.get_interpreter()["executable"]]
         stated = format_stated_metadata([name], {})
         ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=stated)

@@ -26,7 +26,7 @@ MAX_AGE = 24 * 3600.0
 MAX_ANSWERS = 200
 """How many results are kept."""
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
 def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvSettings) -> str:

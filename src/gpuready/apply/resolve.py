@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.apply import resolution_cache, uv, uv_config, uv_output
+from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search
 from gpuready.apply.resolution_request import (
     FOLDER_INDEX,
     ResolutionRequest,
@@ -46,13 +46,17 @@ def resolve_plan(
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-    ``allow_build``: uv may run the code of packages without wheels, to learn what they require. ValueError, in a
-    sentence, if something that the user named cannot be used.
+    ``allow_build``: where nothing else resolves, uv may run the code of packages without wheels, to learn what they
+    require. ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
-    return _PlanResolver(host, plan, contract, settings, source, allow_build, note, deadline).resolve_in_rounds()
+    for builds in (False, True) if allow_build else (False,):
+        found = _PlanResolver(host, plan, contract, settings, source, builds, note, deadline).resolve_in_rounds()
+        if found.lock:
+            break
+    return found
 
 
 class _PlanResolver:
@@ -79,7 +83,7 @@ class _PlanResolver:
 
             self.sources, notes = read_source_requirements(host, source, contract)
             self.notes += notes
-        self.folders = find_folder_wheels(host, plan, self.settings.folders)
+        self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
         self.below: dict[str, str] = {}
@@ -137,12 +141,20 @@ class _PlanResolver:
         cached = resolution_cache.decode_answer(resolution_cache.load_cached_answer(self.host, name))
         if cached is not None:
             return cached
-        answer = self.ask_uv(request)
+        answer = self.mark_built(self.ask_uv(request))
         if isinstance(answer, PlanConflict):
             resolution_cache.store_answer(self.host, name, {"conflict": answer.to_json()})
         elif not isinstance(answer, uv_output.InconclusiveResolution):
             resolution_cache.store_answer(self.host, name, {"rows": [row.to_json() for row in answer]})
         return answer
+
+    def mark_built(self, answer: _UvAnswer) -> _UvAnswer:
+        """Mark the rows that have no wheel: of those that were learnt on the way, or of all where uv may build any."""
+        if not isinstance(answer, tuple):
+            return answer
+        known = self.source_rows
+        suspects = [row for row in answer if self.allow_build or known.get(row.name, {}).get("version") == row.version]
+        return wheel_search.mark_built(self.host, answer, suspects, self.plan, self.settings)
 
     def ask_uv(self, request: ResolutionRequest) -> _UvAnswer:
         """Ask uv, in more rounds where packages have no wheel: what the catalogue knows of them is stated."""
@@ -170,7 +182,7 @@ class _PlanResolver:
             if (name, asked) in self.sources_read or is_known:
                 continue
             self.sources_read.add((name, asked))
-            release = find_index_release(self.host, name, asked, request.python, self.settings)
+            release = find_index_release(self.host, name, asked, request.python, self.settings, request.platform)
             if release is not None and not release.has_wheel:
                 self.source_rows[name] = {"version": release.version, "requires": release.requires_dist}
                 learnt = True
@@ -303,8 +315,7 @@ class _PlanResolver:
         )
 
     def name_builds(self, rows: tuple[LockedPackage, ...]) -> list[str]:
-        known = self.source_rows
-        built = [f"{row.name} {row.version}" for row in rows if known.get(row.name, {}).get("version") == row.version]
+        built = [f"{row.name} {row.version}" for row in rows if row.built]
         return built and [
             f"no wheel, so that an install builds them, which runs their code (--allow-build): {', '.join(built)}"
         ]
@@ -378,23 +389,3 @@ def _exact_pins(request: ResolutionRequest) -> dict[str, str]:
     pins = (one.partition("==") for one in request.requires)
     exact = {packages.canonical_package_name(name.partition("[")[0]): version for name, _, version in pins if version}
     return {name: version for name, version in exact.items() if versions.is_version(version)}
-
-
-def find_folder_wheels(host: HostAccess, plan: Plan, folders: tuple[str, ...]) -> dict[str, str]:
-    """Find builds of torch and its family in folders of wheels: they need no index."""
-    folder_by_package: dict[str, str] = {}
-    if is_default_index(plan.index):
-        return folder_by_package
-    build = plan.torch.partition("+")[2]
-    tag = "cp" + "".join(map(str, versions.major_minor(plan.python)))
-    for folder in folders:
-        for file in host.list_directory(folder) or ():
-            parts = file.removesuffix(".whl").replace("%2B", "+").split("-")
-            if not file.endswith(".whl") or len(parts) < 5:
-                continue
-            name, version = packages.canonical_package_name(parts[0]), parts[1]
-            wanted = plan.torch if name == "torch" else plan.packages.get(name, "")
-            fits = version == wanted if wanted and "+" in wanted else version.partition("+")[2] == build
-            if name in indexes.torch_index_packages() and fits and parts[-3] in (tag, "py3", "cp3"):
-                folder_by_package.setdefault(name, folder)
-    return folder_by_package

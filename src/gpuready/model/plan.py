@@ -73,6 +73,7 @@ class LockedPackage(Record):
     origin: str = ""  # a path or URL where it does not come from an index
     via: tuple[str, ...] = ()
     size: int = 0  # bytes of the chosen file, where the index states it
+    built: bool = False  # no wheel of it fits: an install builds it from its sources
 
 
 class Plan(Record):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from gpuready import contracts
 from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
@@ -11,13 +13,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from gpuready.model.plan import Plan
+    from gpuready.model.plan import LockedPackage, Plan
 
     ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
     ResolvePlan = Callable[[Plan], Plan]
+    FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
 
 MAX_OLDER_PYTHONS = 3
 """How many older Pythons are tried."""
+
+MAX_NEWER_PYTHONS = 2
+"""How many newer Pythons are tried, where a package has no wheel for the chosen one."""
 
 MAX_OLDER_TORCHES = 3
 """How many older releases of torch are tried."""
@@ -28,22 +34,57 @@ NEWER_GLIBCS = ("2.34", "2.35", "2.39")
 
 
 def resolve_or_fall_back(
-    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], wheel_names: Sequence[str]
+    first: Plan,
+    choose: ChoosePlan,
+    resolve: ResolvePlan,
+    free: Sequence[str],
+    wheel_names: Sequence[str],
+    find_wheels: FindWheels = lambda *_: None,
 ) -> Plan:
     """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
-    ``free``: which of torch and python the user left open. ``here``: the torch wheels in local folders.
+    ``free``: which of torch and python the user left open. ``wheel_names``: the torch wheels in local folders.
+    ``find_wheels``: says which packages have a wheel for another Python, which is then taken before a build.
     """
+    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names)
+    built = [row for row in resolved.lock if row.built]
+    if not built or "python" not in free:
+        return resolved
+    others = [word for word in free if word != "python"]
+    for other, own_reason in _plans_with_other_python(first, resolved.python, choose):
+        wheels = find_wheels(built, other) or ()
+        lacking = [row for row in built if row.name in wheels]
+        if not lacking:
+            continue
+        again = _resolve_nearest(other, choose, resolve, others, wheel_names)
+        if again.lock and sum(row.built for row in again.lock) < len(built):
+            named = " and ".join(f"{row.name} {row.version}" for row in lacking)
+            has = f"{named} {'has' if len(lacking) == 1 else 'have'} a wheel"
+            why = f"{has} for Python {other.python}, and none for {resolved.python}"
+            return _note_rejected(again, RejectedChoice(f"Python {resolved.python}", why), own_reason)
+    return resolved
+
+
+def _resolve_nearest(
+    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], wheel_names: Sequence[str]
+) -> Plan:
     resolved = resolve(first)
     if resolved.lock or not free:
         return resolved
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
         return _resolve_neighbour(first, choose, resolve, free, why) or resolved
+    why = resolved.resolved.removeprefix("not resolved here: ")
+    if "python" in free and ": no wheel" in why:
+        pythons = _plans_with_older_python(first, choose)
+        found = _first_resolved(
+            pythons, resolve, RejectedChoice(f"Python {first.python}", why.partition(", and to")[0])
+        )
+        if found is not None:
+            return found
     if "torch" in free:
-        why = resolved.resolved.removeprefix("not resolved here: ")
         local = _plans_with_local_torch(first, choose, wheel_names)
-        others = (*local, *_plans_with_unused_cuda(first, why), *_plans_from_pypi(first, choose))
+        others = chain(local, _plans_with_unused_cuda(first, why), _plans_from_pypi(first, choose))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
@@ -116,13 +157,14 @@ def _first_resolved(others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, re
     for other, own_reason in others:
         resolved = resolve(other)
         if resolved.lock:
-            rest = [
-                one for one in resolved.fell if one.why != own_reason
-            ]  # rejected by our own choice: not informative
-            return resolved.replace(
-                fell=(rejected, *rest), notes=(*resolved.notes, f"not {rejected.choice}: {rejected.why}")
-            )
+            return _note_rejected(resolved, rejected, own_reason)
     return None
+
+
+def _note_rejected(resolved: Plan, rejected: RejectedChoice, own_reason: str) -> Plan:
+    """Say what was rejected, and why; choices that fell by our own choice are not informative."""
+    rest = [one for one in resolved.fell if one.why != own_reason]
+    return resolved.replace(fell=(rejected, *rest), notes=(*resolved.notes, f"not {rejected.choice}: {rejected.why}"))
 
 
 def _plans_with_older_python(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
@@ -132,6 +174,17 @@ def _plans_with_older_python(first: Plan, choose: ChoosePlan) -> Iterator[tuple[
         python = f"{major}.{minor - less}"
         why = f"with Python {first.python} nothing resolves"
         other = choose(first.torch, python, why)
+        if other.verdict == "plan":
+            yield other, why
+
+
+def _plans_with_other_python(first: Plan, tried: str, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
+    """Yield plans with the same torch and other Pythons than the one that was tried: older ones, then newer ones."""
+    major, minor = versions.major_minor(tried)
+    steps = (*range(-1, -MAX_OLDER_PYTHONS - 1, -1), *range(1, MAX_NEWER_PYTHONS + 1))
+    why = f"with Python {tried} packages would be built"
+    for step in steps:
+        other = choose(first.torch, f"{major}.{minor + step}", why)
         if other.verdict == "plan":
             yield other, why
 

@@ -13,6 +13,7 @@ from gpuready.workflow.index_contract import (
     make_release_finder,
 )
 from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.workflow.wheel_folders import list_folder_wheels, make_wheel_finder, wheel_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -292,6 +293,7 @@ def _resolve_plans(
 
     host = system.LiveHost()
     plans = []
+    unreachable: dict[str, str] = {}  # index -> what was said of it
     is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
@@ -300,7 +302,12 @@ def _resolve_plans(
             continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
+            if one.index in unreachable:
+                return one.replace(resolved=unreachable[one.index])
+            done = call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
+            if done.resolved.startswith(f"not resolved here: the index {one.index}: "):
+                unreachable[one.index] = done.resolved
+            return done
 
         def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = resolve_once) -> Plan:
             return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
@@ -308,7 +315,12 @@ def _resolve_plans(
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
             plan = resolve_or_fall_back(
-                plan, choose_again, resolve_plan, free, _list_folder_wheels(host, resolve_options)
+                plan,
+                choose_again,
+                resolve_plan,
+                free,
+                list_folder_wheels(host, resolve_options),
+                make_wheel_finder(host, resolve_options),
             )
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
@@ -326,14 +338,14 @@ def _use_folder_steps(
 ) -> Plan:
     """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
     from gpuready.apply.resolution_request import FOLDER_INDEX
-    from gpuready.apply.resolve import find_folder_wheels
+    from gpuready.apply.wheel_search import find_folder_wheels
     from gpuready.plan.steps import make_plan_steps
 
     if "+cu" in plan.torch and not plan.cuda:
         return plan.replace(steps=make_plan_steps(plan, contract, facts))
     if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
         return plan
-    places = _wheel_folders(host, resolve_options)
+    places = wheel_folders(host, resolve_options)
     folder = find_folder_wheels(host, plan, places).get("torch", "")
     return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
 
@@ -348,19 +360,6 @@ def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
         "use-project-config": resolve_options["use_project_config"],
     }
     return {name: value for name, value in options.items() if value}
-
-
-def _list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
-    """Return the file names in every configured folder of wheels."""
-    folders = _wheel_folders(host, resolve_options)
-    return [name for folder in folders for name in host.list_directory(folder) or () if name.endswith(".whl")]
-
-
-def _wheel_folders(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> tuple[str, ...]:
-    from gpuready.apply import uv
-
-    names = ("find_links", "offline", "use_project_config")
-    return call_or_refuse(uv.make_uv_settings, host, *(resolve_options[name] for name in names)).folders
 
 
 def _note_catalog_age(result: PlanResult) -> PlanResult:
