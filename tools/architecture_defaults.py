@@ -12,14 +12,17 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 TYPES = (
-    "bart", "bert", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "falcon", "gemma3", "glm", "glm4", "glm4_moe",
-    "gpt_oss", "granite", "granitemoe", "llama4_text", "modernbert", "olmo2", "olmo3", "opt", "qwen2_5_vl_text",
-    "qwen2_5_vl_vision", "qwen3_next", "qwen3_vl_text", "qwen3_vl_vision", "roberta", "siglip_vision_model", "smollm3",
-    "starcoder2", "t5", "vit", "whisper",
+    "arcee", "bart", "bert", "bloom", "camembert", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "distilbert",
+    "electra", "ernie4_5", "exaone4", "falcon", "falcon_mamba", "gemma3", "glm", "glm4", "glm4_moe", "gpt_bigcode",
+    "gpt_neo", "gpt_oss", "gptj", "granite", "granitemoe", "helium", "hunyuan_v1_dense", "llama4_text", "m2m_100",
+    "mamba", "mamba2", "marian", "mbart", "modernbert", "mt5", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt",
+    "pegasus", "phimoe", "qwen2_5_vl_text", "qwen2_5_vl_vision", "qwen2_vl_text", "qwen2_vl_vision", "qwen3_next",
+    "qwen3_vl_moe_text", "qwen3_vl_text", "qwen3_vl_vision", "roberta", "seed_oss", "siglip_vision_model", "smollm3",
+    "stablelm", "starcoder2", "t5", "umt5", "vit", "whisper", "xlm-roberta",
 )  # fmt: skip
 IGNORED = (  # parts of the names of keys that change no size
     "token", "eps", "init", "use_cache", "pretraining", "theta", "output", "label", "loss", "jitter", "median", "mask_",
-    "apply_spec", "return_dict", "chunk_size", "is_encoder_decoder", "_cross_attention", "deterministic", "reference_compile", "sparse_pred", "encoder_stride", "pooler_act", "tokens_per_second",
+    "apply_spec", "return_dict", "chunk_size", "is_encoder_decoder", "_cross_attention", "deterministic", "reference_compile", "sparse_pred", "encoder_stride", "pooler_act", "tokens_per_second", "time_step_limit",
 )  # fmt: skip
 HEAD = """\
 # What transformers takes for a key that a config.json of this model_type does not have (null defaults are left out).

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 def count_encoder_parameters(s: ModelShape) -> int:
     """Count the parameters of an encoder with its head: masked language model, or classes of pictures."""
+    if s.norm == "t5":
+        return _count_t5_parameters(s)
     if s.kind == "encoder-decoder":
         return _count_seq2seq_parameters(s)
     norm = 2 * s.hidden if s.family != "modernbert" else s.hidden
@@ -38,3 +40,12 @@ def _count_seq2seq_parameters(s: ModelShape) -> int:
     tables = (s.vocabulary * (1 if s.tied else 2) + s.sizes["source"] + s.sizes["target"]) * s.hidden
     convolutions = whisper * (3 * s.hidden * (s.sizes["bins"] + s.hidden) + 2 * s.hidden)
     return layers + tables + convolutions + 2 * norm
+
+
+def _count_t5_parameters(s: ModelShape) -> int:
+    encoder = s.sizes["encoder_layers"]
+    attention = 4 * s.hidden * s.heads * s.head_size + s.hidden
+    mlp = (3 if s.gated else 2) * s.hidden * s.inner + s.hidden
+    biased = s.layers if s.family == "umt5" else 2
+    layers = s.layers * (attention + mlp) + (s.layers - encoder) * attention
+    return layers + s.vocabulary * s.hidden + 2 * s.hidden + biased * s.sizes["buckets"] * s.heads

@@ -110,13 +110,42 @@ def parse_seq2seq(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
+def parse_t5(config: Mapping[str, Any], family: str) -> ModelShape:
+    require_head(config, "ForConditionalGeneration", "T5WithLMHeadModel")
+    proj = str(config["feed_forward_proj"])
+    gated, _, name = proj.rpartition("-")
+    if gated not in ("", "gated"):
+        raise ValueError(f"the config's feed_forward_proj must be an activation or gated-ACTIVATION, not {proj!r}")
+    name = "gelu_new" if proj == "gated-gelu" else name
+    encoder, heads = read_count(config, "num_layers"), read_count(config, "num_heads")
+    decoder = read_count(config, "num_decoder_layers", default=encoder)
+    drop = read_fraction(config, "dropout_rate")
+    return ModelShape(
+        family=family, kind="encoder-decoder", hidden=read_count(config, "d_model"), layers=encoder + decoder, heads=heads,
+        kv_heads=heads, head_size=read_count(config, "d_kv"), inner=read_count(config, "d_ff"), vocabulary=read_count(config, "vocab_size"),
+        tied=True, norm="t5", activation=read_activation({"feed_forward_proj": name}, ("feed_forward_proj",), "relu"),
+        gated=bool(gated), rotary=0.0, dropout_hidden=drop, dropout_attention=drop,
+        scaled_logits=config.get("tie_word_embeddings") is not False,
+        sizes={"encoder_layers": encoder, "buckets": read_count(config, "relative_attention_num_buckets")},
+    )  # fmt: skip
+
+
+ROBERTA_FAMILIES = ("roberta", "xlm-roberta", "camembert")  # their positions start behind the padding
+POSITION_DEFAULTS = {
+    "gpt2": 1024,
+    "whisper": 448,
+    "bart": 1024,
+    "opt": 2048,
+    "gpt_neo": 2048,
+    "bert": 512,
+} | dict.fromkeys(ROBERTA_FAMILIES, 512)
+
+
 def count_positions(config: Mapping[str, Any]) -> int:
     """Return how many tokens a model with learned positions takes; 0 for one without, or an unknown one."""
-    keys = {"bert": "max_position_embeddings", "roberta": "max_position_embeddings", "whisper": "max_target_positions",
-            "bart": "max_position_embeddings", "opt": "max_position_embeddings", "gpt2": "n_positions"}  # fmt: skip
     family = str(config.get("model_type") or "")
-    if family not in keys:
+    if family not in POSITION_DEFAULTS:
         return 0
-    default = {"gpt2": 1024, "whisper": 448, "bart": 1024, "opt": 2048}.get(family, 512)
-    count = read_count(config, keys[family], default=default)
-    return count - 2 if family == "roberta" else count  # its positions start behind the padding
+    key = {"gpt2": "n_positions", "whisper": "max_target_positions"}.get(family, "max_position_embeddings")
+    count = read_count(config, key, default=POSITION_DEFAULTS[family])
+    return count - 2 if family in ROBERTA_FAMILIES else count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_seq2seq, parse_vit
+from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_seq2seq, parse_t5, parse_vit
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -179,6 +179,21 @@ def _parse_opt(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
+def _parse_gpt_neo(config: Mapping[str, Any], family: str) -> ModelShape:
+    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_heads", "num_attention_heads")
+    if hidden % heads:
+        raise ValueError(f"hidden_size ({hidden}) must be a multiple of the heads ({heads})")
+    return ModelShape(
+        family=family, hidden=hidden, layers=read_count(config, "num_layers", "num_hidden_layers"), heads=heads, kv_heads=heads,
+        head_size=hidden // heads, inner=read_count(config, "intermediate_size", default=4 * hidden),
+        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False,
+        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_out=True, bias_mlp=True, rotary=0.0,
+        positions=read_count(config, "max_position_embeddings"), dropout_embedding=read_fraction(config, "embed_dropout"),
+        dropout_attention=read_fraction(config, "attention_dropout"), dropout_hidden=read_fraction(config, "resid_dropout"),
+        mlp_names=("c_fc", "c_proj"),
+    )  # fmt: skip
+
+
 # -- mixtures of experts ------------------------------------------------------------------------------------------
 
 
@@ -265,10 +280,15 @@ def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
 FAMILY_PARSERS: dict[str, ShapeParser] = {
     "bert": parse_bert,
     "roberta": parse_bert,
+    "xlm-roberta": parse_bert,
+    "camembert": parse_bert,
     "modernbert": parse_modernbert,
     "vit": parse_vit,
     "whisper": parse_seq2seq,
     "bart": parse_seq2seq,
+    "t5": parse_t5,
+    "mt5": parse_t5,
+    "umt5": parse_t5,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,
@@ -281,6 +301,7 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "glm4": _parse_glm,
     "falcon": _parse_falcon,
     "opt": _parse_opt,
+    "gpt_neo": _parse_gpt_neo,
     "granitemoe": _parse_granitemoe,
     "glm4_moe": _parse_glm4_moe,
     "deepseek_v2": _parse_deepseek,

@@ -118,7 +118,9 @@ def _fused_attention(
     ops.tape.op = "attention"
     bias = None
     if mask is not None:
-        bias = ops.new_empty(mask.shape, q.width)  # an additive mask in the dtype of the query
+        bias = (
+            mask if mask.width > 1 else ops.new_empty(mask.shape, q.width)
+        )  # an additive mask in the dtype of the query
         ops.tape.launch_kernel("move", bias.numel * (1 + 2 * q.width))
         if kernel == "efficient" and mask.shape[-1] % 8:  # rows must be aligned to 8 values
             bias = ops.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)
@@ -189,7 +191,7 @@ def _math_attention(
         bias = ops.new_empty((seq, keys), q.width)
         del lower
     elif mask is not None:
-        bias = ops.new_empty(mask.shape, q.width)
+        bias = ops.new_empty(mask.shape, q.width) if mask.width == 1 else mask
     if broadcast:
         k_all, v_all = k, v
         k_scaled = repeat_kv_heads(ops, ops.scalar_op(k), heads, always=True)
@@ -199,6 +201,8 @@ def _math_attention(
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
     del dense
+    if bias is not None and bias.requires_grad:
+        scores = _add_bias_in_place(ops, scores, bias)
     weights = _safe_softmax(ops, scores)
     del scores
     weights = ops.dropout(weights, dropout)
@@ -206,6 +210,19 @@ def _math_attention(
     out = ops.matmul(weights, v_all, (*q.shape[:3], v.shape[3]))
     del bias
     return ops.to_width(out, narrow)
+
+
+def _add_bias_in_place(ops: TorchOps, scores: Tensor, bias: Tensor) -> Tensor:
+    """Add a learned bias to the scores; its gradient is the sum over the batch."""
+    out = ops.detach(scores)
+    if ops.any_requires_grad(scores, bias):
+        shape = bias.shape
+
+        def backward(g: Grads) -> tuple[Tensor | None, ...]:
+            return g[0], ops.sum_to_shape(g[0], shape)
+
+        ops.add_node(out, "add", (scores, bias), backward)
+    return out
 
 
 def _safe_softmax(ops: TorchOps, scores: Tensor) -> Tensor:
@@ -250,6 +267,7 @@ def eager_attention(
     softcap: bool,
     upcast: bool,
     widens: bool,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention as the models implement it themselves."""
     batch, heads, seq, _ = q.shape
@@ -264,6 +282,8 @@ def eager_attention(
         scores = ops.scalar_op(scores)
         scores = ops.unary_op(scores, "tanh", keeps="result")
         scores = ops.scalar_op(scores)
+    if bias is not None:
+        scores = ops.add(scores, bias)
     if mask is not None:
         scores = ops.add(scores, mask)
     if widens and not upcast and scores.width == 2:

@@ -161,7 +161,7 @@ class BertModel(EncoderModel):
     ) -> Tensor:
         ops, s = self.ops, self.shape
         whole = (batch, seq, s.hidden)
-        rows = batch if s.family == "roberta" else 1  # its positions skip the padding of each row
+        rows = batch if s.family != "bert" else 1  # its positions skip the padding of each row
         tokens = ops.embedding(batch * seq, self.token_table, whole)
         self.require_input_grad(tokens)
         types = ops.embedding(batch * seq, self.types, whole)

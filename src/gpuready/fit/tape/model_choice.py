@@ -22,6 +22,10 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape import encoders
 
         return {"vit": encoders.VitModel, "modernbert": encoders.ModernBertModel}.get(shape.family, encoders.BertModel)
+    if shape.norm == "t5":
+        from gpuready.fit.tape.t5 import T5Model
+
+        return T5Model
     if shape.kind == "encoder-decoder":
         from gpuready.fit.tape.encoder_decoder import EncoderDecoderModel
 
@@ -38,6 +42,10 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape.falcon import FalconModel
 
         return FalconModel
+    if shape.family == "gpt_neo":
+        from gpuready.fit.tape.gpt_neo import GptNeoModel
+
+        return GptNeoModel
     if shape.family == "llama4_text":
         from gpuready.fit.tape.llama4 import Llama4Model
 
