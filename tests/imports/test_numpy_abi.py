@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.system.imports.distributions import find_distributions
+from gpuready.system.imports.distributions import Distribution, find_distributions
 from gpuready.system.imports.libraries import Loader
-from gpuready.system.imports.numpy_abi import leaves_numpy_open, list_refused_modules
+from gpuready.system.imports.numpy_abi import OLDEST_NUMPY, leaves_numpy_open, list_refused_modules
 from gpuready.system.imports.search_path import SearchPath
 from tests.imports.copies import EnvironmentCopy
 
@@ -73,13 +73,35 @@ def test_who_says_numpy_two_knows_it(requirement: str, is_open: bool) -> None:
     assert leaves_numpy_open(requirement) is is_open
 
 
+def make_distribution(site: Path, name: str, version: str, *requires: str) -> Distribution:
+    info = site / f"{name}-{version}.dist-info"
+    info.mkdir()
+    needs = "".join(f"Requires-Dist: {text}\n" for text in requires)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+    return find_distributions(SearchPath((), [str(site)]))[name][0]
+
+
+def make_loader(site: Path) -> Loader:
+    return Loader(SearchPath((), [str(site)]), "x86_64", "", "")
+
+
 @pytest.mark.parametrize(("version", "is_refused"), [("26.0.1", True), ("25.0.0", False)])
 def test_a_package_that_refuses_numpy_one(tmp_path: Path, version: str, is_refused: bool) -> None:
-    info = tmp_path / f"pyarrow-{version}.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pyarrow\nVersion: {version}\n")
-    copy = find_distributions(SearchPath((), [str(tmp_path)]))["pyarrow"][0]
-    loader = Loader(SearchPath((), [str(tmp_path)]), "x86_64", "", "")
+    copy, loader = make_distribution(tmp_path, "pyarrow", version), make_loader(tmp_path)
     found = list_refused_modules(copy, ["/site/pyarrow/lib.abi3.so"], [], loader, "1.26.4")
     assert bool(found) is is_refused
     assert not list_refused_modules(copy, ["/site/pyarrow/lib.abi3.so"], [], loader, "2.2.6")
+
+
+@pytest.mark.parametrize(("oldest", "is_refused"), [(b"2.00", True), (b"1.20", False), (b"1.27", True)])
+def test_the_oldest_numpy_that_a_module_was_compiled_for(
+    whole: EnvironmentCopy, tmp_path: Path, oldest: bytes, is_refused: bool
+) -> None:
+    data = whole.path("numpy/linalg/_umath_linalg*.so").read_bytes()
+    (at,) = {match.start(1) for match in OLDEST_NUMPY.finditer(data)}
+    library = tmp_path / "lib.abi3.so"
+    library.write_bytes(data[:at] + oldest + data[at + 4 :])
+    copy = make_distribution(tmp_path, "arrow", "14.0", "numpy")
+    found = list_refused_modules(copy, [str(library)], [str(library)], make_loader(tmp_path), "1.26.4")
+    text = f"it takes no numpy before {oldest.decode()}"
+    assert found == ([(str(library), text)] if is_refused else [])

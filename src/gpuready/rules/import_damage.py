@@ -38,6 +38,22 @@ def damage_rows(facts: Facts, contract: Contract, kinds: Iterable[str]) -> list[
     return [row for row in rows if row["kind"] in kinds and any(root in row["roots"] for root in roots)]
 
 
+def list_cause_rows(facts: Facts, failed: dict[str, Any], kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the rows of these kinds that a failure is about, whether a root requires the package or only imports it."""
+    rows = (facts.value("import.damage") if "import.damage" in facts else ()) or ()
+    return [row for row in rows if row["kind"] in kinds and _is_cause(row, failed)]
+
+
+def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
+    cause, error = str(failed.get("cause") or ""), str(failed["error"])
+    if row["kind"] in NEED_KINDS:
+        name = str(row["distribution"])
+        return cause.partition(".")[0].replace("_", "-").lower() == name or f"'{name.replace('-', '_')}" in error
+    if row["kind"] == "start":
+        return f"{absent_module(row)!r}" in error
+    return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
+
+
 def absent_module(row: dict[str, Any]) -> str:
     """``uvicorn`` of "it imports uvicorn: not installed"."""
     return str(row["detail"]).partition(" imports ")[2].partition(":")[0]
@@ -51,6 +67,13 @@ def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
             if (known or {}).get(root, {}).get("error"):
                 return {"root": root, **known[root]}
     return None
+
+
+def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Return the rows of modules for another numpy that a root requires, or whose import fails."""
+    rows = damage_rows(facts, contract, NUMPY_KINDS)
+    more = list_cause_rows(facts, failed, NUMPY_KINDS) if failed else []
+    return [*rows, *(row for row in more if row not in rows)]
 
 
 def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> bool:
@@ -67,6 +90,15 @@ def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, A
         return ()
     does = f"reinstall {visible_gpus.join_names(names)}, and nothing else"
     return (fix_steps.reinstall_step(facts, does, *names),)
+
+
+def remove_unneeded_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
+    """Return one step that removes packages that no root requires, and that are imported because they are there."""
+    names = list(dict.fromkeys(str(row.get("by") or row["distribution"]) for row in rows if not row["roots"]))
+    if not names:
+        return ()
+    does = f"remove {visible_gpus.join_names(names)}, which nothing here requires"
+    return (fix_steps.uninstall_step(facts, does, *names),)
 
 
 def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:

@@ -1,8 +1,10 @@
 """The installed numpy is incompatible with a compiled package.
 
 ## What it checks
-Whether an extension module of a package that torch or the framework requires was compiled with the headers of numpy 1,
-read from its file, while numpy 2 is installed; or refuses numpy 1, as pyarrow 26 does, while that is installed. It is an error if importing torch or the framework meets it, else a
+Whether an extension module of a package that torch or the framework requires, or imports where it is installed, was
+compiled with the headers of numpy 1, read from its file, while numpy 2 is installed; or takes no numpy as old as the
+installed one: by the version in its file (``compiled against NumPy C-API version ... (NumPy 2.0)``), or because its code
+refuses numpy 1, as that of pyarrow 26 does. It is an error if importing torch or the framework meets it, else a
 warning. torch itself is checked by PKG021.
 
 ## Why it matters
@@ -52,10 +54,10 @@ HEALTHY = BROKEN | {"import.damage": (), "import.outcome": {}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, import_damage.NUMPY_KINDS)
+    failed = import_damage.find_failed_root(facts, contract)
+    rows = import_damage.list_numpy_rows(facts, contract, failed)
     if not rows:
         return None
-    failed = import_damage.find_failed_root(facts, contract)
     is_met = failed is not None and import_damage.is_numpy_failure(rows, failed)
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
     return Finding(
@@ -69,7 +71,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=f"importing {failed['module']} fails with it"
         if failed and is_met
         else f"importing {names[0].replace('-', '_')} fails",
-        fix=_fix_steps(facts, names, "before 2" in str(rows[0]["detail"])),
+        fix=(
+            *import_damage.remove_unneeded_step(facts, rows),
+            *_fix_steps(facts, names, str(rows[0]["detail"]).partition("no numpy before ")[2].partition(",")[0]),
+        ),
     )
 
 
@@ -77,10 +82,10 @@ def _first_path(rows: list[dict[str, object]], name: str) -> str:
     return next(str(row["path"]) for row in rows if row["distribution"] == name)
 
 
-def _fix_steps(facts: Facts, names: list[str], wants_two: bool) -> tuple[FixStep, ...]:
+def _fix_steps(facts: Facts, names: list[str], oldest: str) -> tuple[FixStep, ...]:
     packages = visible_gpus.join_names(names)
-    if wants_two:
-        newer = fix_steps.install_step(facts, "install numpy 2", "numpy>=2")
+    if oldest:
+        newer = fix_steps.install_step(facts, f"install numpy {oldest} or newer", f"numpy>={oldest}")
         return newer, FixStep(f"install an older {packages}, if another package needs numpy 1")
     upgraded = [word for name in names for word in ("--upgrade-package", name)]
     newer = fix_steps.install_step(facts, f"install a newer {packages}", *upgraded, *names)

@@ -4,17 +4,19 @@
 Without running anything: the files of torch, of the framework and of all that these require are compared with
 their RECORD, the libraries of their extension modules are searched as the dynamic loader does, their
 requirements are looked up, files that hide a module are found, and so is what the framework's commands import
-at their start without requiring it. Where something differs, import statements are followed on paper to see
-whether an import meets it. With ``--import`` the modules are really imported, in
-a process of their own.
+at their start without requiring it. The same is done for installed packages that only an extra names: transformers
+imports jax or scikit-learn as soon as they are there. Where something differs, import statements are followed on
+paper to see whether an import meets it; where only running would tell, the rule is undecided. With ``--import`` the
+modules are really imported, in a process of their own.
 
 ## Why it matters
-Nothing runs. An interrupted install, a full disk, a copy from another machine, a removed package or a file of
-the wrong name in the current folder are the usual reasons, and installers call such an environment satisfied.
+Nothing runs. An interrupted install, a full disk, a copy from another machine, a removed package, a package that
+takes another version of what is installed, or a file of the wrong name in the current folder are the usual reasons,
+and installers call such an environment satisfied.
 
 ## How to fix
-Reinstall the package at fault, install what is missing, or rename the file that hides a module. If several
-packages are damaged, a new environment is faster and safer.
+Reinstall the package at fault, install what is missing, remove what nothing requires, or rename the file that hides
+a module. If several packages are damaged, a new environment is faster and safer.
 
 ## References
 - PyPA specification, recording installed projects
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 CODE = "PKG042"
 SEVERITY = "error"
 READS = (*import_damage.READS, "import.outcome", "import.result")
+KINDS = (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS, "start")
 ROW = {
     "distribution": "tokenizers",
     "kind": "missing",
@@ -59,18 +62,19 @@ HEALTHY = BROKEN | {"import.outcome": {"demo": {"module": "demo", "error": "", "
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS, "start"))
+    rows = import_damage.damage_rows(facts, contract, KINDS)
+    found = facts.value("import.damage") if "import.damage" in facts else ()
     hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
     result = facts.value("import.result") if "import.result" in facts else None
-    if not (rows or hidden or result):
+    if not (found or hidden or result):
         return None
     failed = import_damage.find_failed_root(facts, contract)
     if failed is None:
         _require_outcome(facts, contract, bool(rows or hidden))
         return None
-    if import_damage.is_numpy_failure(import_damage.damage_rows(facts, contract, import_damage.NUMPY_KINDS), failed):
+    if import_damage.is_numpy_failure(import_damage.list_numpy_rows(facts, contract, failed), failed):
         return None  # PKG046 reports it
-    at_fault = [row for row in rows if _is_cause(row, failed)] or rows
+    at_fault = import_damage.list_cause_rows(facts, failed, KINDS) or rows
     return Finding(
         CODE,
         SEVERITY,
@@ -90,16 +94,6 @@ def _require_outcome(facts: Facts, contract: Contract, differs: bool) -> None:
     )
     if gap:
         raise UnknownFactError(facts.fact("import.outcome").replace(value=None, gap=str(gap)))
-
-
-def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
-    cause, error = str(failed.get("cause") or ""), str(failed["error"])
-    if row["kind"] in import_damage.NEED_KINDS:
-        name = str(row["distribution"])
-        return cause.partition(".")[0].replace("_", "-").lower() == name or f"'{name.replace('-', '_')}" in error
-    if row["kind"] == "start":
-        return f"{import_damage.absent_module(row)!r}" in error
-    return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
 
 
 def _provide_module(row: dict[str, Any]) -> str:
@@ -128,6 +122,7 @@ def _fix_steps(
     cause = str(failed.get("cause") or "")
     shadow = next((str(row["path"]) for row in hidden if row["path"] == cause), "")
     steps = (
+        *import_damage.remove_unneeded_step(facts, rows),
         *([FixStep(f"rename {shadow.removesuffix('/__init__.py')}, or run from another folder")] if shadow else ()),
         *import_damage.reinstall_steps(facts, contract, rows),
         *import_damage.install_needs_step(facts, rows),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
 from gpuready.system.imports.hidden_modules import HiddenModules
@@ -21,6 +20,8 @@ from gpuready.system.imports.requirements import (
     parse_requirement,
 )
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
+from gpuready.system.imports.undeclared_needs import list_imported_names, list_optional_names
+from gpuready.system.imports.watched_files import get_size, is_folder, open_regular, path_exists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.system.imports.distributions import Distribution
+    from gpuready.system.imports.installed_modules import StartImports
 
 MAX_FILES = 20000
 """How many recorded files are compared without --deep."""
@@ -72,13 +74,18 @@ class Survey:
         beside = [name for name in self.request.get("beside") or () if roots and name in self.copies]
         for root in (*roots, *beside):
             self.closure[root] = self._follow_requirements(root)
+        starts = {root: self._add_imported(root) for root in roots if root != "torch"}
         names = list(dict.fromkeys([*self.closure, *(name for found in self.closure.values() for name in found)]))
-        self.looked_at = names
+        optional = list_optional_names(self, names)
+        more = [name for one in optional for name in self._follow_requirements(one)]
+        self.looked_at = list(dict.fromkeys([*names, *optional, *more]))
         self._load_torch(names)
         for name in names:
             self._look_at(name)
+        for name in optional:
+            self._look_at_optional(self.copies[name][0])
         self.hidden = self.shadows.find_hidden(names)
-        self._look_at_starts(roots)
+        self._look_at_starts(starts)
         self.on_demand = self._find_on_demand()
         answer: dict[str, Any] = {}
         if self.request.get("simulate"):
@@ -95,7 +102,7 @@ class Survey:
         ]
         return answer | {
             "roots": roots,
-            "distributions": len(names),
+            "distributions": len(self.looked_at),
             "rows": [row | {"roots": self._roots_of(row)} for row in rows[:MAX_ROWS]],
             "hidden": self.hidden,
             "files": self.files,
@@ -149,6 +156,17 @@ class Survey:
                 queue += sorted(new)
         return list(dict.fromkeys([root, *sorted(name for name, _ in seen)]))
 
+    def _add_imported(self, root: str) -> StartImports:
+        """Count what a framework imports at its start as required, whatever its metadata says."""
+        from gpuready.system.imports.installed_modules import StartImports
+
+        starts = [self.choose_module(root), *(self.request.get("starts") or {}).get(root, ())]
+        found = StartImports(self.copies[root][0], self.path, starts)
+        for name in list_imported_names(self, found.others, self.closure[root]):
+            new = self._follow_requirements(name)
+            self.closure[root] = list(dict.fromkeys([*self.closure[root], *new]))
+        return found
+
     def _list_needs(self, name: str, extra: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield what one distribution needs and is installed."""
         asked = frozenset([extra])
@@ -180,7 +198,7 @@ class Survey:
         for kind, path, detail in rows:
             self._report(name, kind, path, detail)
         source = copy.find_editable_source()
-        if source and not os.path.isdir(source):
+        if source and not is_folder(source):
             self._report(name, "source", source, "the folder it was installed from is gone")
         elif source:
             self.unchecked[name] = f"an editable install of {source}: its files are not recorded"
@@ -188,6 +206,13 @@ class Survey:
         elif not copy.rows:
             self._look_at_modules(copy)
         self._look_at_extensions(copy)
+
+    def _look_at_optional(self, copy: Distribution) -> None:
+        """A shorter look at what may be imported: its files, and whether it takes the installed numpy."""
+        for kind, path, detail in self._compare_copy(copy)[0]:
+            self._report(copy.name, kind, path, detail)
+        files = copy.list_libraries()
+        self._look_for_other_numpy(copy, [path for path in files if extension_kind(path, self.tag) == "own"], files)
 
     def _look_for_root(self, copy: Distribution, source: str) -> None:
         """Report a framework whose editable source has no module of its name."""
@@ -217,7 +242,7 @@ class Survey:
 
     def _is_of_another(self, path: str, name: str) -> bool:
         """Whether another distribution has the same file, of the size that it has: the last one installed has written it."""
-        size = os.path.getsize(path)
+        size = get_size(path)
         copies = [copies[0] for other, copies in self.copies.items() if other != name]
         return any(
             f"{copy.site}/{file}" == path and length == size
@@ -234,7 +259,7 @@ class Survey:
         if gone and (known or copy.name == "torch"):
             for top in gone:
                 self._report(copy.name, "missing", f"{copy.site}/{top}", "a top-level module, and not there")
-        elif not os.path.exists(f"{copy.info}/RECORD"):  # one without a module has nothing to record
+        elif not path_exists(f"{copy.info}/RECORD"):  # one without a module has nothing to record
             self.unchecked[copy.name] = "no RECORD of its files"
 
     def _is_module(self, site: str, top: str) -> bool:
@@ -242,17 +267,12 @@ class Survey:
         files = [name for name in names if name.startswith(f"{top}.") and name.endswith((".py", ".pyc", ".so"))]
         return top in names or top in self.path.modules or bool(files)
 
-    def _look_at_starts(self, roots: list[str]) -> None:
+    def _look_at_starts(self, starts: dict[str, StartImports]) -> None:
         """Report what a framework or its commands import at their start and no folder has, whatever its metadata requires."""
-        for root in [name for name in roots if name != "torch"]:
-            from gpuready.system.imports.installed_modules import find_absent_imports
-
-            starts = [self.choose_module(root), *(self.request.get("starts") or {}).get(root, ())]
-            for module, path in find_absent_imports(self.copies[root][0], self.path, starts, self._is_importable):
-                is_own = module.partition(".")[0] == starts[0].partition(".")[0]
-                self._report(
-                    root, "start", path, f"it imports {module}: not {'in its source' if is_own else 'installed'}"
-                )
+        for root, found in starts.items():
+            for module, path in found.list_absent(self._is_importable):
+                place = "in its source" if module.partition(".")[0] in found.own else "installed"
+                self._report(root, "start", path, f"it imports {module}: not {place}")
 
     def _is_importable(self, name: str) -> bool:
         """Whether a module of another package is there; of a package without ``__init__``, its parts are looked for."""
@@ -277,7 +297,7 @@ class Survey:
         files = [os.path.basename(hook) for hook in self.path.hooks]
         own = [name for name in files if top in name and not name.startswith("__editable__")]
         source = copies[0].find_editable_source() if copies and own else None
-        return source is not None and os.path.isdir(source)
+        return source is not None and is_folder(source)
 
     # -- libraries
 
@@ -286,17 +306,17 @@ class Survey:
             return
         folder = f"{self.copies['torch'][0].site}/torch"
         for name in TORCH_LIBRARIES:
-            if os.path.exists(f"{folder}/{name}") and (fault := self.loader.find_fault(f"{folder}/{name}")):
+            if path_exists(f"{folder}/{name}") and (fault := self.loader.find_fault(f"{folder}/{name}")):
                 self._report("torch", "library", f"{folder}/{name}", fault)
 
     def _look_at_extensions(self, copy: Distribution) -> None:
-        files = [f"{copy.site}/{name}" for name, _, _ in copy.rows if name.endswith(".so") or ".so." in name]
+        files = copy.list_libraries()
         others, loadable = [], []
         for path in files:
             kind = extension_kind(path, self.tag)
             if kind == "other":
                 others.append(path)
-            if kind != "own" or not os.path.exists(path) or "/tests/" in path:
+            if kind != "own" or not path_exists(path) or "/tests/" in path:
                 continue
             self.extensions += 1
             if fault := self.loader.find_fault(path, files):

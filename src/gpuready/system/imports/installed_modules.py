@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.import_statements import list_statements
 from gpuready.system.imports.package_source import module_name
 from gpuready.system.imports.source_names import DYNAMIC_SIGNS
+from gpuready.system.imports.watched_files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,34 +27,38 @@ RAISED = re.compile(
 MAX_MODULES = 3000
 
 
-def find_absent_imports(
-    copy: Distribution, path: SearchPath, starts: Sequence[str], is_importable: Callable[[str], bool]
-) -> list[tuple[str, str]]:
-    """Return the modules that some modules import and nothing provides, each with the file that does.
+class StartImports:
+    """What the modules that a framework starts from import: ``others`` of other packages, ``absent`` parts of its own.
 
-    Of an editable install the parts of the package itself count, too: no RECORD tells which of its files are gone.
+    Each has the file that imports it. Only of an editable install parts can be absent: no RECORD tells which of its files are gone.
     """
-    sources = SourceFiles(copy, path)
-    own = {name.partition(".")[0] for name in starts}
-    waiting = [name for start in starts for name in _with_parents(start)]
-    seen: set[str] = set()
-    others: dict[str, str] = {}
-    absent: dict[str, str] = {}
-    while waiting and len(seen) < MAX_MODULES:
-        name = waiting.pop()
-        if name in seen or (file := sources.find(name)) is None:
-            continue
-        seen.add(name)
-        for wanted, is_module in _list_imports(name, file):
-            if wanted.partition(".")[0] not in own:
-                others.setdefault(wanted, file)
-            else:
+
+    def __init__(self, copy: Distribution, path: SearchPath, starts: Sequence[str]):
+        self.own = {name.partition(".")[0] for name in starts}
+        self.others: dict[str, str] = {}
+        self.absent: dict[str, str] = {}
+        self._follow(SourceFiles(copy, path), [name for start in starts for name in _with_parents(start)])
+
+    def _follow(self, sources: SourceFiles, waiting: list[str]) -> None:
+        seen: set[str] = set()
+        while waiting and len(seen) < MAX_MODULES:
+            name = waiting.pop()
+            if name in seen or (file := sources.find(name)) is None:
+                continue
+            seen.add(name)
+            for wanted, is_module in _list_imports(name, file):
+                if wanted.partition(".")[0] not in self.own:
+                    self.others.setdefault(wanted, file)
+                    continue
                 waiting += _with_parents(wanted)
                 if sources.lacks(wanted) if is_module else sources.lacks_name(wanted):
-                    absent.setdefault(wanted, file)
-    lacking = {name: file for name, file in others.items() if not is_importable(name)}
-    short = {_shortest(name, lacking): file for name, file in lacking.items()}
-    return [*short.items(), *absent.items()]
+                    self.absent.setdefault(wanted, file)
+
+    def list_absent(self, is_importable: Callable[[str], bool]) -> list[tuple[str, str]]:
+        """Return the modules that are imported and that nothing provides, each with the file that does."""
+        lacking = {name: file for name, file in self.others.items() if not is_importable(name)}
+        short = {_shortest(name, lacking): file for name, file in lacking.items()}
+        return [*short.items(), *self.absent.items()]
 
 
 def _shortest(name: str, names: Mapping[str, str]) -> str:

@@ -317,10 +317,17 @@ class Body:
             if full in self.simulation.modules:
                 name = full
                 continue
-            if isinstance(known, Module) and self.simulation.lacks_attribute(known, part):
+            if isinstance(known, Module) and self._lacks_attribute(known, part, certain):
                 text = f"module {name!r} has no attribute {part!r}"
                 self.fail(certain, ImportFailure("AttributeError", text, known.file or known.name))
             return
+
+    def _lacks_attribute(self, module: Module, name: str, certain: bool) -> bool:
+        """Whether an attribute is lacking; of a version that this package does not accept, where no file has the name at all."""
+        if self.simulation.lacks_attribute(module, name):
+            return True
+        is_user = self.finder.top_of(self.module.file) in self.finder.odd.users
+        return certain and is_user and self.finder.odd.lacks_word(module.name, name)
 
 
 RUNNERS: dict[str, Callable[[Body, Any, bool], bool | None]] = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import sys
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.distributions import split_metadata_name
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.odd_versions import OddVersions
 from gpuready.system.imports.requirements import parse_requirement
+from gpuready.system.imports.usual_modules import list_usual_modules
+from gpuready.system.imports.watched_files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,22 +54,8 @@ LOAD_KINDS = ("library", "numpy")
 """Kinds of rows of extension modules that cannot be loaded."""
 
 
-USUAL_MODULES = {
-    "pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "opencv-python": "cv2", "protobuf": "google",
-    "python-dateutil": "dateutil", "beautifulsoup4": "bs4", "attrs": "attr", "gitpython": "git", "antlr4-python3-runtime": "antlr4",
-    "opencv-python-headless": "cv2", "hydra-core": "hydra", "pytorch-lightning": "pytorch_lightning", "python-dotenv": "dotenv",
-}  # fmt: skip
-"""Modules of distributions that have another name. What is not installed has no files that tell."""
-
-
 ALSO_IMPORTED = {"torch": {"numpy"}}
 """What a distribution imports if it is there, and does not require."""
-
-
-def list_usual_modules(name: str) -> tuple[str, ...]:
-    """The modules that a distribution most likely has."""
-    plain = name.replace("-", "_")
-    return (USUAL_MODULES.get(name, plain), plain, plain.removeprefix("python_").removesuffix("_python"))
 
 
 def list_unaffected_modules(survey: Survey) -> frozenset[str]:
@@ -115,10 +103,7 @@ class ModuleFinder:
         self.other = {row["path"] for row in rows if row["kind"] == "python"}
         self.absent = {row["distribution"] for row in rows if row["kind"] in ("absent", "source")}
         self.absent_tops = {module for name in self.absent for module in list_usual_modules(name)}
-        odd = {row["distribution"] for row in rows if row["kind"] == "version"}
-        self.odd_tops = {
-            top for name in odd for top in survey.copies[name][0].list_top_modules() if name in survey.copies
-        }
+        self.odd = OddVersions(survey)
         self.hidden = {row["path"] for row in survey.hidden}
         self.added: list[str] = []
         self.made: set[str] = set()
@@ -274,13 +259,13 @@ class ModuleFinder:
             return True
         if any(row["path"] == cause for row in self.survey.rows if row["kind"] in LOAD_KINDS):
             return True
-        top = self._top_of(cause)
-        return top in self.odd_tops
+        top = self.top_of(cause)
+        return top in self.odd.tops
 
     def _site_of(self, path: str) -> str:
         return next((folder for folder in self.path.folders if path.startswith(f"{folder}/")), "")
 
-    def _top_of(self, path: str) -> str:
+    def top_of(self, path: str) -> str:
         site = self._site_of(path)
         return path[len(site) + 1 :].partition("/")[0].removesuffix(".py") if site else ""
 
@@ -304,7 +289,7 @@ class ModuleFinder:
                 data = file.read(MAX_SCANNED_BYTES)
         except OSError:
             return []
-        short = {self._dotted_name(one) for one in self.short if self._top_of(one) == self._top_of(path)}
+        short = {self._dotted_name(one) for one in self.short if self.top_of(one) == self.top_of(path)}
         tails = {
             name: b"\0" + name.rpartition(".")[2].encode() + b"\0" for name in short
         }  # ``yaml.nodes.Node`` in Cython
@@ -327,4 +312,4 @@ class ModuleFinder:
                 return str(path)
         top = name.partition(".")[0]
         hidden = next((row["path"] for row in self.survey.hidden if row["module"] == top), "")
-        return hidden or (name if top in self.odd_tops and certain else "")
+        return hidden or (name if top in self.odd.tops and certain else "")

@@ -44,7 +44,8 @@ class PlainSources:
 
     def is_plain(self, path: str, text: str) -> bool:
         is_asked = self.finder.is_suspect(path) or self.finder.is_unrecorded(path)
-        return not (is_asked or self.mentions_harm(text) or self._asks_in_vain(text))
+        is_user = self.finder.top_of(path) in self.finder.odd.users  # of a package whose version it does not accept
+        return not (is_asked or is_user or self.mentions_harm(text) or self._asks_in_vain(text))
 
     def mentions_harm(self, text: str) -> bool:
         """Whether a source has the name of a module that differs."""

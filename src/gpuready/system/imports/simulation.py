@@ -11,7 +11,6 @@ import builtins
 import gc
 import sys
 
-from gpuready.system.files import open_regular
 from gpuready.system.imports.module_body import Body
 from gpuready.system.imports.module_calls import CALL_SIGNS
 from gpuready.system.imports.module_finder import ModuleFinder
@@ -20,6 +19,7 @@ from gpuready.system.imports.plain_body import PlainBody, PlainSources
 from gpuready.system.imports.scope_values import ScopeValues
 from gpuready.system.imports.source_names import collect_names, find_lazy_attributes, is_dynamic, list_exported_names
 from gpuready.system.imports.source_parts import LAZY_SIGNS, parse_short, read_function, read_function_text, read_text
+from gpuready.system.imports.watched_files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Simulation:
         self.modules_followed = 0
         self.depth = 0
         self.called: set[tuple[str, str, str]] = set()
-        self.closed: set[str] = set()
+        self.closed: set[str] = set(finder.odd.tops)
         self.guards: list[Callable[[ImportFailure], bool]] = []
         self.possible: list[tuple[ImportFailure, str]] = []
         self._own_names: dict[str, set[str] | None] = {}
