@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.apply.install_steps import note_purpose
 from gpuready.model import Fact, Facts
-from gpuready.model.plan import Plan
+from gpuready.model.plan import LockedPackage, Plan
 from gpuready.probe.packages import probe_packages
 from gpuready.probe.target_environment import describe_environment
 from gpuready.system import LiveHost
@@ -102,3 +102,20 @@ def test_a_lock_ends_in_the_frameworks_own_command_and_never_in_its_own(framewor
     done = InstallResult("installed", "env", report=Report(Contract("x", "1"), facts))
     found = " ".join(order._add_start_of_lock(done).plan.start)
     assert found.startswith(start) and bool(found) == bool(start) and "rm" not in found.split()
+
+
+@pytest.mark.parametrize(("acts", "agreed"), [(True, False), (False, False), (True, True)])
+def test_a_build_that_nobody_agreed_to_is_refused_before_anything_is_made(acts, agreed):
+    order = _planned("2.13.0+cpu")
+    order.plan = order.plan.replace(
+        python="3.13", lock=(LockedPackage("kite", "1.0", built=True), LockedPackage("reel", "2"))
+    )
+    order.allow_build = agreed
+    if acts and not agreed:
+        with pytest.raises(Refused, match=r"no wheel for Python 3\.13 .*: kite 1\.0; .*--allow-build"):
+            order._describe_builds(acts)
+    else:
+        (note,) = order._describe_builds(acts)
+        assert "kite 1.0" in note and "reel" not in note
+    order.plan = order.plan.replace(lock=(LockedPackage("reel", "2"),))
+    assert order._describe_builds(True) == []

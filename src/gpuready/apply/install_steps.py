@@ -184,6 +184,22 @@ def list_entry_modules(plan: Plan) -> list[str]:
     return [module for row in rows if row.device == "any" or not is_for_cpu(plan) for module in row.arguments]
 
 
+def list_index_urls(plan: Plan) -> tuple[str, ...]:
+    """Return the index URLs of a lock's rows, other than the default index and the user's own."""
+    from gpuready.catalog import indexes
+
+    known = set(indexes.list_indexes()) - {indexes.DEFAULT_INDEX}
+    names = dict.fromkeys(row.index for row in plan.lock if row.index)
+    return tuple(indexes.index_url(name) for name in names if name in known)
+
+
+def describe_builds(plan: Plan) -> str:
+    """Name the packages of a lock that are built from their sources; empty if there are none."""
+    built = ", ".join(f"{row.name} {row.version}" for row in plan.lock if row.built)
+    where = f"no wheel for Python {plan.python} on this platform"
+    return built and f"{where}: {built}; an install builds from source, which runs the code of these packages"
+
+
 def is_for_cpu(plan: Plan) -> bool:
     """Whether the plan took the CPU build of torch."""
     return bool(plan.torch) and not plan.cuda and "+rocm" not in plan.torch

@@ -105,6 +105,7 @@ class InstallOrder:
             self.plan = self._make_plan(self.source or None, find_links, offline)
         self.notes = [
             *self._describe_cpu_plan(),
+            *self._describe_builds(acts),
             *self.uv_settings.notes,
             *([f"root would be refused: {self.foreign_file_refusal}"] if self.foreign_file_refusal else []),
         ]
@@ -175,6 +176,15 @@ class InstallOrder:
             return []
         return ["no GPU is visible here: this makes a CPU environment; --on h100x8 makes one for a machine with GPUs"]
 
+    def _describe_builds(self, acts: bool) -> list[str]:
+        """Name what is built from its sources; Refused before anything is made, where nobody agreed to that."""
+        from gpuready.apply.install_steps import describe_builds
+
+        says = describe_builds(self.plan)
+        if says and acts and not self.allow_build:
+            raise Refused(f"{says}: agree with --allow-build, or name a folder that has wheels with --find-links DIR")
+        return [says] if says else []
+
     def _should_install_kernel(self, kernel: KernelPlan) -> bool:
         """Return whether to install a compiled package; Refused where it is required and cannot be built here."""
         from gpuready.apply import install_steps
@@ -220,7 +230,7 @@ class InstallOrder:
 
     def _make_ingredients(self) -> InstallInputs:
         from gpuready.apply import source_checkout, source_requirements, uv
-        from gpuready.apply.install_steps import InstallInputs, foreign_architecture
+        from gpuready.apply.install_steps import InstallInputs, foreign_architecture, list_index_urls
 
         path = call_or_refuse(uv.find_uv, self.host)
         call_or_refuse(uv.check_uv_version, self.host, path)
@@ -230,7 +240,7 @@ class InstallOrder:
             path,
             self._find_interpreter(path),
             self.home.path.rpartition("/")[2] or "gpuready",
-            _index_urls(self.plan),
+            list_index_urls(self.plan),
             self.on is not None or bool(foreign),
             linked,
             self.allow_build,
@@ -380,15 +390,6 @@ def _empty_report() -> Report:
     from gpuready.model import Contract, Facts, Report
 
     return Report(Contract("lock", ""), Facts(()))
-
-
-def _index_urls(plan: Plan) -> tuple[str, ...]:
-    """Return the index URLs of a lock's rows, other than the default index and the user's own."""
-    from gpuready.catalog import indexes
-
-    known = set(indexes.list_indexes()) - {indexes.DEFAULT_INDEX}
-    names = dict.fromkeys(row.index for row in plan.lock if row.index)
-    return tuple(indexes.index_url(name) for name in names if name in known)
 
 
 def _read_uv_settings(
