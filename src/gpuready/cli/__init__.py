@@ -41,6 +41,9 @@ class _Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the console script."""
+    from gpuready.system import own_modules
+
+    own_modules.install_finder()
     from gpuready import system
 
     gc.disable()  # a command of 0.1 s ends before a collection would pay off
