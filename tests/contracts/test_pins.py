@@ -131,6 +131,16 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
     assert not any("rm" in n.key or "$" in n.key for n in pinned.needs)
 
 
+KNOWN_HERE = {
+    "platform_machine": "x86_64",
+    "python_version": "3.11",
+    "python_full_version": "3.11.7",
+    "sys_platform": "linux",
+    "platform_system": "Linux",
+    "os_name": "posix",
+}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -148,6 +158,23 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
         "x (>=1.0)",
         "pkg @ https://example.invalid/x.whl",
         'a>=1; extra == "x" or python_version < "4"',
+        'protobuf!=6.30.*,!=6.33.0.*,>=5.29.6; platform_machine != "s390x"',
+        'a>=1; platform_machine == "x86_64" or (platform_machine == "aarch64" and sys_platform == "linux")',
+        'a>=1; python_version >= "3.10" and python_version < "3.12.1"',
+        'a>=1; python_full_version <= "3.11.0"',
+        "a>=1; '3.11' == python_version",
+        'a>=1; "linux" in sys_platform',
+        'a>=1; platform_machine not in "arm64 aarch64"',
+        'a>=1; extra == "gpu" and platform_machine == "x86_64"',
+        'a>=1; platform_machine == "arm64" and extra == "gpu"',
+        'a>=1; (extra == "gpu" or extra == "all") and sys_platform == "win32"',
+        'a>=1; extra != "gpu"',
+        'a>=1; python_version ~= "3.11"',
+        'a>=1; python_version == "3.1*"',
+        'a>=1; python_version in "3.10, 3.11"',
+        'a>=1; platform_python_implementation == "CPython"',
+        "a>=1; python_version",
+        'a>=1; python_version < "3.11',
         "b~=1.4.2",
         "c===1.0",
         "d>=1.0rc1",
@@ -158,13 +185,16 @@ def test_lines_that_are_no_requirements_are_passed_over(contract):
         "",
     ],
 )
-def test_the_short_road_agrees_with_packaging(text, monkeypatch):
+@pytest.mark.parametrize("environment", [{}, KNOWN_HERE])
+def test_the_short_road_agrees_with_packaging(text, environment, monkeypatch):
     from gpuready.contracts import pins
 
-    short = pins._parse_requirement(text, {})
-    monkeypatch.setattr(pins, "_parse_plain_requirement", lambda text: None)
-    long = pins._parse_requirement(text, {})
+    short = pins._parse_requirement(text, environment)
+    monkeypatch.setattr(pins, "_parse_plain_requirement", lambda text, environment: None)
+    long = pins._parse_requirement(text, environment)
     assert (short is None) == (long is None)
+    if short and long:
+        assert short.extra == long.extra
     if short and long and not short.applies:
         assert (short.name, short.applies) == (long.name, long.applies)
     elif short and long:

@@ -33,6 +33,15 @@ def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     assert versions.satisfies_specifier(version, clause) == expected
 
 
+@given(anything, st.sampled_from(["==", "!=", "~="]), releases)
+def test_prefixes_and_compatible_releases_agree_with_packaging(version, operator, release):
+    clause = f"{operator}{release}{'.0' if operator == '~=' else '.*'}"
+    expected = SpecifierSet(clause).contains(public(version), prereleases=True)
+    assert versions.satisfies_specifier(version, clause) == expected
+    near = release + ".1"
+    assert versions.satisfies_specifier(near, clause) == SpecifierSet(clause).contains(public(near), prereleases=True)
+
+
 @pytest.mark.parametrize(
     ("version", "specifier", "inside"),
     [

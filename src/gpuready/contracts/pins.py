@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
+from gpuready.model.markers import Marker
 from gpuready.model.versions import parse_plain_release, satisfies_specifier, split_clause
 
 TYPE_CHECKING = False
@@ -184,7 +185,7 @@ def marker_environment(facts: Facts) -> dict[str, str]:
 
 def _parse_requirement(text: str, environment: Mapping[str, str] | None) -> MetadataPin | None:
     """Parse one line of metadata; None where it is not a requirement, which pip would reject too."""
-    plain_pin = _parse_plain_requirement(text)
+    plain_pin = _parse_plain_requirement(text, environment or {})
     if plain_pin is not None:
         return plain_pin
     from packaging.requirements import InvalidRequirement, Requirement
@@ -208,7 +209,7 @@ def _named_extra(text: str) -> str:
     return name if name.isascii() and name.replace("-", "").isalnum() else ""
 
 
-def _parse_plain_requirement(text: str) -> MetadataPin | None:
+def _parse_plain_requirement(text: str, environment: Mapping[str, str]) -> MetadataPin | None:
     """Parse a simple requirement by hand; None where it needs ``packaging``, whose import takes as long as a check."""
     left, _, marker = (part.strip() for part in text.partition(";"))
     at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
@@ -217,14 +218,25 @@ def _parse_plain_requirement(text: str) -> MetadataPin | None:
         rest = rest.partition("]")[2].strip()
     if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
         return None
-    if marker.startswith("extra ==") and " and " not in marker and " or " not in marker:
-        plain_pin = MetadataPin(canonical_package_name(name), rest, True, _named_extra(text))
-        return plain_pin if plain_pin.extra and (not rest or _is_plain_specifier(rest)) else None
-    return (
-        MetadataPin(canonical_package_name(name), rest, True)
-        if not marker and (not rest or _is_plain_specifier(rest))
-        else None
-    )
+    if rest and not _is_plain_specifier(rest):
+        return None
+    name = canonical_package_name(name)
+    return _apply_plain_marker(name, rest, marker, environment) if marker else MetadataPin(name, rest, True)
+
+
+def _apply_plain_marker(name: str, specifier: str, text: str, environment: Mapping[str, str]) -> MetadataPin | None:
+    """Return a pin with a marker all of whose variables are known; None for any other."""
+    try:
+        marker = Marker(text)
+        if not marker.list_variables() <= {"extra", *environment}:
+            return None
+        if marker.evaluate(environment, frozenset()):
+            return MetadataPin(name, specifier, True)
+        extra = _named_extra(f";{text}")
+        applies = bool(extra) and marker.evaluate(environment, frozenset([extra]))
+    except (ValueError, IndexError):
+        return None
+    return MetadataPin(name, specifier, applies, extra)
 
 
 def _is_plain_specifier(specifier: str) -> bool:

@@ -67,18 +67,36 @@ def satisfies_specifier(version: str, specifier: str) -> bool:
     return any(_satisfies_all_clauses(version, choice) for choice in specifier.split("|"))
 
 
+def is_satisfied(version: str, specifier: str) -> bool | None:
+    """Whether a version satisfies a specifier; None where either cannot be understood."""
+    try:
+        return all(satisfies_specifier(version, clause) for clause in specifier.split(",") if clause)
+    except ValueError:
+        return None
+
+
 def _satisfies_all_clauses(version: str, specifier: str) -> bool:
     clauses = [c.strip() for c in specifier.split(",") if c.strip()]
     release = parse_plain_release(version)
     answers = []
     for clause in clauses:
         operator, bound = split_clause(clause)
-        wanted = parse_plain_release(bound)
-        if release is None or wanted is None or operator == "~=" or "+" in bound:
+        is_prefix = bound.endswith(".*") and operator in ("==", "!=")
+        wanted = parse_plain_release(bound[:-2] if is_prefix else bound)
+        if release is None or wanted is None or "+" in bound or (operator == "~=" and len(wanted) < 2):
             answers.append(_satisfies_with_packaging(version, clause))
+        elif is_prefix:
+            answers.append(_has_prefix(release, wanted) == (operator == "=="))
+        elif operator == "~=":
+            answers.append(_compare_release(release, ">=", wanted) and _has_prefix(release, wanted[:-1]))
         else:
             answers.append(_compare_release(release, operator, wanted))
     return all(answers)
+
+
+def _has_prefix(release: tuple[int, ...], prefix: tuple[int, ...]) -> bool:
+    """Whether a release is one of ``2.1.*``, whose numbers are the prefix."""
+    return _pad_releases(release, prefix)[0][: len(prefix)] == prefix
 
 
 def split_clause(clause: str) -> tuple[str, str]:

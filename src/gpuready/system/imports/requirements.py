@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.model.versions import parse_plain_release, satisfies_specifier
+from gpuready.model.markers import Marker
+from gpuready.model.markers import canonical_name as canonical_name
+from gpuready.model.versions import is_satisfied as is_satisfied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     Parsed = tuple[str, tuple[str, ...], str, str]
-
-_OPERATORS = ("===", "==", "!=", "<=", ">=", "~=", "<", ">")
-_VERSION_NAMES = ("python_version", "python_full_version", "implementation_version", "platform_release")
-
-
-def canonical_name(name: str) -> str:
-    """``Flash_Attn`` -> ``flash-attn`` (PEP 503)."""
-    plain = name.strip().lower().replace("_", "-").replace(".", "-")
-    while "--" in plain:
-        plain = plain.replace("--", "-")
-    return plain
 
 
 def parse_requirement(text: str) -> Parsed:
@@ -41,33 +32,12 @@ def is_for_other_extra(text: str, extras: frozenset[str]) -> bool:
     return "extra" in text and _is_for_other_extra(text.partition(";")[2].strip(), extras)
 
 
-def is_satisfied(version: str, specifier: str) -> bool | None:
-    """Whether a version satisfies a specifier; None where either cannot be understood."""
-    try:
-        clauses = [plain for clause in specifier.split(",") if clause for plain in _plain_clauses(clause)]
-        return all(satisfies_specifier(version, clause) for clause in clauses)
-    except ValueError:
-        return None
-
-
-def _plain_clauses(clause: str) -> list[str]:
-    """``~=1.4.2`` -> ``>=1.4.2``, ``<1.5``; ``==2.1.*`` -> ``>=2.1``, ``<2.2``: clauses that are compared quickly."""
-    bound = clause[2:].removesuffix(".*")
-    numbers = parse_plain_release(bound)
-    if numbers is None or not (clause.startswith("~=") or (clause.startswith("==") and clause.endswith(".*"))):
-        return [clause]
-    kept = numbers[:-1] if clause.startswith("~=") else numbers
-    if not kept:
-        return [clause]
-    return [f">={bound}", f"<{'.'.join(map(str, (*kept[:-1], kept[-1] + 1)))}"]
-
-
 def marker_applies(marker: str, environment: Mapping[str, str], extras: frozenset[str]) -> bool:
     """Whether a requirement with this marker applies; one that cannot be parsed applies to nobody."""
     if _is_for_other_extra(marker, extras):
         return False
     try:
-        return not marker or _Marker(marker, environment, extras).evaluate()
+        return not marker or Marker(marker).evaluate(environment, extras)
     except (ValueError, IndexError):
         return False
 
@@ -79,103 +49,6 @@ def _is_for_other_extra(marker: str, extras: frozenset[str]) -> bool:
         return False
     is_whole = " or " not in rest or (rest[0] == "(" and rest[-1] == ")" and rest.count("(") == 1)
     return is_whole and canonical_name(last[8:].strip("'\" ")) not in extras
-
-
-class _Marker:
-    """A recursive descent over the words of one marker."""
-
-    def __init__(self, text: str, environment: Mapping[str, str], extras: frozenset[str]):
-        self.words, self.at = _split_marker(text), 0
-        self.environment, self.extras = environment, extras
-
-    def evaluate(self) -> bool:
-        value = self._any_of()
-        if self.at != len(self.words):
-            raise ValueError("words after the marker")
-        return value
-
-    def _any_of(self) -> bool:
-        value = self._all_of()
-        while self._takes("or"):
-            value = self._all_of() or value
-        return value
-
-    def _all_of(self) -> bool:
-        value = self._one()
-        while self._takes("and"):
-            value = self._one() and value
-        return value
-
-    def _one(self) -> bool:
-        if self._takes("("):
-            value = self._any_of()
-            if not self._takes(")"):
-                raise ValueError("an open bracket")
-            return value
-        left, operator = self._next(), self._next()
-        if operator == "not":
-            operator = f"not {self._next()}"
-        return self._compare(left, operator, self._next())
-
-    def _takes(self, word: str) -> bool:
-        found = self.at < len(self.words) and self.words[self.at] == word
-        self.at += found
-        return found
-
-    def _next(self) -> str:
-        self.at += 1
-        return self.words[self.at - 1]
-
-    def _compare(self, left: str, operator: str, right: str) -> bool:
-        names = (left, right)
-        if "extra" in names:
-            wanted = canonical_name((right if left == "extra" else left)[1:])
-            return (wanted in self.extras) == (operator != "!=")
-        return _compare_values(
-            self._value(left), operator, self._value(right), any(name in _VERSION_NAMES for name in names)
-        )
-
-    def _value(self, word: str) -> str:
-        return word[1:] if word[0] == "'" else self.environment.get(word.replace(".", "_"), "")
-
-
-def _compare_values(left: str, operator: str, right: str, are_versions: bool) -> bool:
-    if operator in ("in", "not in"):
-        return (left in right) == (operator == "in")
-    if are_versions and operator in _OPERATORS:
-        fits = is_satisfied(left, f"{operator}{right}")
-        if fits is not None:
-            return fits
-    comparisons = {"==": left == right, "===": left == right, "!=": left != right, "<": left < right, ">": left > right}
-    return comparisons.get(operator, left <= right if operator == "<=" else left >= right)
-
-
-def _split_marker(text: str) -> list[str]:
-    """Split a marker into words; a quoted text begins with one quote: ``os_name == "nt"`` -> os_name, ==, 'nt."""
-    words, at = [], 0
-    while at < len(text):
-        sign = text[at]
-        if sign in "'\"":
-            end = text.index(sign, at + 1)
-            words.append("'" + text[at + 1 : end])
-            at = end + 1
-        elif sign in "()":
-            words.append(sign)
-            at += 1
-        elif operator := next((one for one in _OPERATORS if text.startswith(one, at)), ""):
-            words.append(operator)
-            at += len(operator)
-        elif sign.isspace():
-            at += 1
-        else:
-            end = at
-            while end < len(text) and (text[end].isalnum() or text[end] in "_."):
-                end += 1
-            if end == at:
-                raise ValueError(f"the sign {sign!r}")
-            words.append(text[at:end])
-            at = end
-    return words
 
 
 def marker_environment(version: str, machine: str, release: str) -> dict[str, str]:
