@@ -33,6 +33,18 @@ def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     assert versions.satisfies_specifier(version, clause) == expected
 
 
+posts = st.sampled_from(["", ".post1", ".post2", ".post10", ".post2+cu126"])
+
+
+@given(
+    st.sampled_from(["1", "1.0", "1.0.0", "1.1", "2"]), posts, operators, st.sampled_from(["1", "1.0.0", "1.1"]), posts
+)
+def test_post_releases_agree_with_packaging(release, suffix, operator, wanted, wanted_suffix):
+    version, clause = release + suffix, operator + wanted + wanted_suffix.partition("+")[0]
+    expected = SpecifierSet(clause).contains(public(version), prereleases=True)
+    assert versions.satisfies_specifier(version, clause) == expected
+
+
 @given(anything, st.sampled_from(["==", "!=", "~="]), releases)
 def test_prefixes_and_compatible_releases_agree_with_packaging(version, operator, release):
     clause = f"{operator}{release}{'.0' if operator == '~=' else '.*'}"

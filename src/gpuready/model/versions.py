@@ -33,7 +33,7 @@ def parse_plain_release(text: str) -> tuple[int, ...] | None:
 def is_version(text: object) -> bool:
     if not isinstance(text, str):
         return False
-    return parse_plain_release(text) is not None or _is_pep440_version(text)
+    return (parse_plain_release(text) or parse_post_release(text)) is not None or _is_pep440_version(text)
 
 
 def _is_pep440_version(text: str) -> bool:
@@ -84,7 +84,8 @@ def _satisfies_all_clauses(version: str, specifier: str) -> bool:
         is_prefix = bound.endswith(".*") and operator in ("==", "!=")
         wanted = parse_plain_release(bound[:-2] if is_prefix else bound)
         if release is None or wanted is None or "+" in bound or (operator == "~=" and len(wanted) < 2):
-            answers.append(_satisfies_with_packaging(version, clause))
+            fits = _compare_post_releases(version, operator, bound)
+            answers.append(_satisfies_with_packaging(version, clause) if fits is None else fits)
         elif is_prefix:
             answers.append(_has_prefix(release, wanted) == (operator == "=="))
         elif operator == "~=":
@@ -92,6 +93,25 @@ def _satisfies_all_clauses(version: str, specifier: str) -> bool:
         else:
             answers.append(_compare_release(release, operator, wanted))
     return all(answers)
+
+
+def _compare_post_releases(version: str, operator: str, bound: str) -> bool | None:
+    """Compare versions either of which may be a post-release (``0.7.0.post1``); None for any others."""
+    left, right = parse_post_release(version), parse_post_release(bound)
+    if left is None or right is None or operator in (">", "~=") or "+" in bound:
+        return None  # 1.0.post1 is no answer to >1.0
+    return _compare_release(left, operator, right)
+
+
+@lru_cache(4096)
+def parse_post_release(text: str) -> tuple[int, ...] | None:
+    """Numbers that compare as versions with an optional ``.postN`` do: up to eight of the release, then the post number."""
+    public, plus, local = text.strip().partition("+")
+    head, post, number = public.partition(".post")
+    release = parse_plain_release(f"{head}{plus}{local}")
+    if release is None or len(release) > 8 or (post and not (number.isascii() and number.isdigit())):
+        return None
+    return (*_pad_releases(release, (0,) * 8)[0], int(number) if post else -1)
 
 
 def _has_prefix(release: tuple[int, ...], prefix: tuple[int, ...]) -> bool:
