@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice
-from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
+from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (LockedPackage("x", "1"),)
@@ -128,3 +128,18 @@ def test_without_the_index_of_the_cpu_build_pypis_torch_is_taken():
 )
 def test_no_other_build_is_taken_where_that_would_not_help(changes):
     assert not cpu_plan(**changes).lock
+
+
+def test_an_index_that_does_not_answer_is_asked_once_but_a_local_torch_needs_none():
+    asked = []
+
+    def resolve(plan):
+        asked.append((plan.index, plan.torch))
+        if plan.torch == "2.9.0+cpu" or plan.index == "pypi":
+            return plan.replace(lock=ROW, resolved="resolved")
+        return plan.replace(resolved=f"not resolved here: the index {plan.index}: its name does not resolve")
+
+    once = ask_index_once(resolve, lambda plan: plan.torch == "2.9.0+cpu")
+    assert not once(FIRST).lock and once(FIRST.replace(python="3.12")).resolved == once(FIRST).resolved
+    assert once(FIRST.replace(torch="2.9.0+cpu")).lock and once(FIRST.replace(index="pypi")).lock
+    assert asked == [("cpu", FIRST.torch), ("cpu", "2.9.0+cpu"), ("pypi", FIRST.torch)]

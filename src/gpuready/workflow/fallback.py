@@ -125,6 +125,21 @@ def _plans_with_older_torch(first: Plan, choose: ChoosePlan, python: str) -> Ite
             return
 
 
+def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]) -> ResolvePlan:
+    """Return a function that resolves plans, and asks an index of torch that did not answer no second time."""
+    unreachable: dict[str, str] = {}  # index -> what was said of it
+
+    def resolve_plan(plan: Plan) -> Plan:
+        if plan.index in unreachable and not has_local_torch(plan):
+            return plan.replace(resolved=unreachable[plan.index])
+        done = resolve(plan)
+        if done.resolved.startswith(f"not resolved here: the index {plan.index}: "):
+            unreachable[plan.index] = done.resolved
+        return done
+
+    return resolve_plan
+
+
 def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
     """Resolve a plan for an unstated system; for a newer glibc where a package has no wheel for the old one.
 

@@ -288,12 +288,17 @@ def _resolve_plans(
 ) -> PlanResult:
     """Resolve each plan by its index; one that no index can resolve stays as chosen."""
     from gpuready.apply.resolve import resolve_plan as resolve
+    from gpuready.apply.wheel_search import find_folder_wheels
     from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
-    from gpuready.workflow.fallback import resolve_for_newer_glibc, resolve_or_fall_back
+    from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 
     host = system.LiveHost()
     plans = []
-    unreachable: dict[str, str] = {}  # index -> what was said of it
+    folders = wheel_folders(host, resolve_options)
+
+    def has_local_torch(plan: Plan) -> bool:
+        return "torch" in find_folder_wheels(host, plan, folders)
+
     is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
@@ -302,14 +307,11 @@ def _resolve_plans(
             continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            if one.index in unreachable:
-                return one.replace(resolved=unreachable[one.index])
-            done = call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
-            if done.resolved.startswith(f"not resolved here: the index {one.index}: "):
-                unreachable[one.index] = done.resolved
-            return done
+            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
 
-        def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = resolve_once) -> Plan:
+        def resolve_plan(
+            one: Plan, once: Callable[[Plan], Plan] = ask_index_once(resolve_once, has_local_torch)
+        ) -> Plan:
             return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
 
         if plan.verdict == "plan" and choose_again is not None:
