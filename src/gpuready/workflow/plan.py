@@ -309,9 +309,9 @@ def _resolve_plans(
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
             return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
 
-        def resolve_plan(
-            one: Plan, once: Callable[[Plan], Plan] = ask_index_once(resolve_once, has_local_torch)
-        ) -> Plan:
+        ask_once = ask_index_once(resolve_once, has_local_torch)
+
+        def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = ask_once) -> Plan:
             return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
 
         if plan.verdict == "plan" and choose_again is not None:
