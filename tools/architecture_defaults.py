@@ -16,7 +16,7 @@ TYPES = (
     "electra", "ernie4_5", "exaone4", "falcon", "falcon_mamba", "gemma3", "glm", "glm4", "glm4_moe", "gpt_bigcode",
     "gpt_neo", "gpt_oss", "gptj", "granite", "granitemoe", "helium", "hunyuan_v1_dense", "llama4_text", "m2m_100",
     "mamba", "mamba2", "marian", "mbart", "modernbert", "mt5", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt",
-    "pegasus", "phimoe", "qwen2_5_vl_text", "qwen2_5_vl_vision", "qwen2_vl_text", "qwen2_vl_vision", "qwen3_next",
+    "pegasus", "phimoe", "qwen2_5_vl_text", "qwen2_5_vl_vision", "qwen2_vl_text", "qwen2_vl_vision", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next",
     "qwen3_vl_moe_text", "qwen3_vl_text", "qwen3_vl_vision", "roberta", "seed_oss", "siglip_vision_model", "smollm3",
     "stablelm", "starcoder2", "t5", "umt5", "vit", "whisper", "xlm-roberta",
 )  # fmt: skip

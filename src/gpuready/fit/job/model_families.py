@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.catalog import load_catalog
 from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_seq2seq, parse_t5, parse_vit
+from gpuready.fit.job.hybrid_shapes import parse_mamba2, parse_qwen3_next
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -308,4 +309,8 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "deepseek_v3": _parse_deepseek,
     "gpt_oss": _parse_gpt_oss,
     "llama4_text": _parse_llama4,
+    "mamba2": parse_mamba2,
+    "qwen3_next": parse_qwen3_next,
+    "qwen3_5_text": parse_qwen3_next,
+    "qwen3_5_moe_text": parse_qwen3_next,
 }

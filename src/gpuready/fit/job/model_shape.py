@@ -92,6 +92,7 @@ class ModelShape(Record):
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
     kind: str = "decoder"  # decoder, encoder (masked language model), image (classes of pictures), encoder-decoder
     sizes: Mapping[str, int] = field(default_factory=dict)  # what only an encoder has
+    mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
 
     def is_rotary_layer(self, layer: int) -> bool:
@@ -106,15 +107,26 @@ class ModelShape(Record):
             from gpuready.fit.job.encoder_counts import count_encoder_parameters
 
             return count_encoder_parameters(self)
+        if self.family == "mamba2":
+            from gpuready.fit.job.hybrid_shapes import count_mamba2_parameters
+
+            return count_mamba2_parameters(self)
         norm = self.hidden * (2 if self.norm == "layer" else 1)
         norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms and self.input_norms else 2
         sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))
         embeddings = (self.vocabulary * (1 if self.tied else 2) + self.positions) * self.hidden
         return (
             embeddings + norm + self.vocabulary * self.bias_head
-            + self.layers * (self._count_attention() + norms_per_layer * norm)
+            + self._count_mixers() + self.layers * norms_per_layer * norm
             + (self.layers - sparse) * self._count_dense_mlp() + sparse * self._count_experts()
         )  # fmt: skip
+
+    def _count_mixers(self) -> int:
+        if not self.mixers:
+            return self.layers * self._count_attention()
+        from gpuready.fit.job.hybrid_shapes import count_mixer_parameters
+
+        return count_mixer_parameters(self)
 
     def _count_attention(self) -> int:
         queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
@@ -164,6 +176,7 @@ MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 
 
@@ -180,7 +193,7 @@ def read_count(config: Mapping[str, Any], *names: str, default: int | None = Non
     return default
 
 
-def _config_layer_numbers(config: Mapping[str, Any], name: str) -> list[int]:
+def read_layer_numbers(config: Mapping[str, Any], name: str) -> list[int]:
     """Return a list of layer numbers."""
     numbers = config.get(name) or []
     if not isinstance(numbers, list) or not all(
@@ -352,7 +365,7 @@ def _apply_expert_fields(shape: ModelShape, config: Mapping[str, Any], family: s
     if family not in ("qwen2_moe", "qwen3_moe"):
         return shape
     step = read_count(config, "decoder_sparse_step", default=1)
-    dense = set(_config_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
+    dense = set(read_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
     shared = read_count(config, "shared_expert_intermediate_size", default=5632) if family == "qwen2_moe" else 0
     return shape.replace(
         experts=read_count(config, "num_experts", default=60 if shared else 128),

@@ -52,11 +52,11 @@ class DecoderModel:
         self.maker = maker
         ops.bias_first = shape.packed == "conv"
         width = maker.width
-        if shape.router in ("sigmoid", "scores"):  # these names become the experts'
+        if shape.router in ("sigmoid", "scores") or shape.family == "qwen3_next":  # these names become the experts'
             maker.unadapted = ("gate_proj", "up_proj", "down_proj")
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
-        self.layers = [new_layer_weights(self, n) for n in range(shape.layers)]
+        self.layers = [self.new_layer(n) for n in range(shape.layers)]
         self.norm = new_norm_weights(self, shape.hidden)
         self.head = (
             LinearLayer(self.token_table)
@@ -72,6 +72,9 @@ class DecoderModel:
         """Return the weights outside of the layers."""
         tensors = [self.token_table, *(t for t in self.norm if t is not None), *self.head.list_tensors()]
         return tensors if self.position_table is None else [*tensors, self.position_table]
+
+    def new_layer(self, index: int) -> LayerWeights:
+        return new_layer_weights(self, index)
 
     def add_attention_weights(self, layer: LayerWeights) -> None:
         """Create the weights of a layer's attention; models with another attention override it."""
@@ -135,7 +138,8 @@ class DecoderModel:
             ) -> Tensor:
                 return self.run_layer(layer, x, tables, mask)
 
-            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None), layer.index)
+            mixer = s.mixers[layer.index] if s.mixers else ""
+            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None, mixer), layer.index)
         out = self.apply_norm(hidden, self.norm)
         if ops.zero3 is not None:
             out = ops.zero3.mark_module_end(out)

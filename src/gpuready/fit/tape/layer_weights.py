@@ -35,7 +35,9 @@ class LayerWeights:
 
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
-    return bool(shape.experts) and shape.family not in ("qwen2_moe", "llama4_text", "granitemoe", "gpt_oss")
+    return bool(shape.experts) and shape.family not in (
+        "qwen2_moe", "llama4_text", "granitemoe", "gpt_oss", "qwen3_5_moe_text",
+    )  # fmt: skip
 
 
 def new_norm_weights(model: DecoderModel, size: int) -> tuple[Tensor, Tensor | None]:

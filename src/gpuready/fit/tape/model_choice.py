@@ -30,6 +30,14 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape.encoder_decoder import EncoderDecoderModel
 
         return EncoderDecoderModel
+    if "mamba2" in shape.mixers:
+        from gpuready.fit.tape.mamba2 import Mamba2Model
+
+        return Mamba2Model
+    if "delta" in shape.mixers:
+        from gpuready.fit.tape.delta_net import DeltaNetModel
+
+        return DeltaNetModel
     if shape.latent:
         from gpuready.fit.tape.latent_attention import LatentModel
 
