@@ -14,20 +14,20 @@ from stat import S_ISREG
 
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports import watched_files
-from gpuready.system.imports.watched_files import summarize_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from gpuready.system.imports.watched_files import Status
 
     Request = dict[str, Any]
     Answer = dict[str, Any]
-    NotedFolder = tuple[str, list[str], list[Status]]
+    NotedFolder = tuple[str, str, int]
 
 MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
+SEPARATOR, ABSENT = "\0", (-1, -1, -1)
 SETTLED_SECONDS = 2.0
 """What changed later than this before a survey may change again within the same tick of the file system's clock."""
 
@@ -47,14 +47,16 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
         return answer
     if not _has_roots(request):
         return {"roots": []}
-    started = time.time()
+    settled = time.time() - SETTLED_SECONDS
     notes = watched_files.start_notes(str(request.get("cwd") or ""))
     try:
         answer = _survey("", request)
+        _note_own_modules()
     finally:
         watched_files.stop_notes()
-    if path and _are_settled(notes.values(), started - SETTLED_SECONDS):
-        _store_entry(variables, os.path.basename(path), marshal.dumps((key, answer, _group_by_folder(notes))))
+    if path and _are_settled(notes.statuses, settled):
+        body = (key, answer, list(notes.names.items()), _group_by_folder(notes.statuses))
+        _store_entry(variables, os.path.basename(path), marshal.dumps(body))
     return answer
 
 
@@ -95,8 +97,10 @@ def _load_answer(path: str, key: bytes) -> Answer | None:
     """The answer of an entry that is whole, ours, for this request, and still true."""
     try:
         data = _read_private_file(path)
-        found, answer, folders = marshal.loads(data)
-        is_true = found == key and all(_is_unchanged(*folder) for folder in folders)
+        found, answer, listed, folders = marshal.loads(data)
+        is_true = (
+            found == key and all(_has_names(*one) for one in listed) and all(_is_unchanged(*one) for one in folders)
+        )
         return answer if is_true and isinstance(answer, dict) else None
     except (OSError, ValueError, TypeError, EOFError):
         return None
@@ -120,46 +124,48 @@ def _read_private_file(path: str) -> bytes:
     return data[4:]
 
 
-def _is_unchanged(folder: str, names: list[str], statuses: list[Status]) -> bool:
+def _has_names(folder: str, names: list[str]) -> bool:
+    return sorted(os.listdir(folder)) == names
+
+
+def _is_unchanged(folder: str, names: str, digest: int) -> bool:
     """Whether every noted name of a folder has the status it had."""
     stat = os.stat
-    for name, status in zip(names, statuses, strict=True):
-        path = f"{folder}/{name}"
+    found: list[int] = []
+    for name in names.split(SEPARATOR):
         try:
-            found = stat(path)
+            status = stat(f"{folder}/{name}")
+            found += status.st_ino, status.st_size, status.st_ctime_ns
         except (OSError, ValueError):
-            if status is not None:
-                return False
-            continue
-        if status != (found.st_ino, found.st_size, found.st_ctime_ns) and not _has_names(path, status):
-            return False
-    return True
-
-
-def _has_names(folder: str, status: Status) -> bool:
-    """Whether a path was noted as a folder with names, and has them still."""
-    return isinstance(status, list) and status == sorted(os.listdir(folder))
+            found += ABSENT
+    return hash(tuple(found)) == digest
 
 
 # -- writing ------------------------------------------------------------------------------------------
 
 
-def _are_settled(statuses: Iterable[Status], limit: float) -> bool:
+def _are_settled(notes: Mapping[str, Status], limit: float) -> bool:
     """Whether nothing that was looked at has changed since a time: clocks of file systems tick in milliseconds, of some in seconds."""
-    times = [status[2] for status in statuses if isinstance(status, tuple)]
-    return not times or max(times) < limit * 1e9
+    return all(status is None or status[2] < limit * 1e9 for status in notes.values())
 
 
-def _group_by_folder(notes: dict[str, Status]) -> list[NotedFolder]:
-    """The noted paths by folder, and gpuready's own modules, which made the answer."""
-    folders: dict[str, NotedFolder] = {}
-    own = [getattr(module, "__file__", None) for name, module in sys.modules.items() if name.startswith("gpuready.")]
-    for path, status in (*notes.items(), *((path, summarize_status(os.stat(path))) for path in own if path)):
+def _group_by_folder(notes: Mapping[str, Status]) -> list[NotedFolder]:
+    """Return the noted paths by folder, each with a digest of their statuses, which the hash of a tuple of numbers is: the
+    same in every process of one Python."""
+    names: dict[str, list[str]] = {}
+    statuses: dict[str, list[int]] = {}
+    for path, status in notes.items():
         folder, _, name = path.rpartition("/")
-        row = folders.setdefault(folder, (folder, [], []))
-        row[1].append(name)
-        row[2].append(status)
-    return list(folders.values())
+        names.setdefault(folder, []).append(name)
+        statuses.setdefault(folder, []).extend(status or ABSENT)
+    return [(folder, SEPARATOR.join(names[folder]), hash(tuple(found))) for folder, found in statuses.items()]
+
+
+def _note_own_modules() -> None:
+    """Note gpuready's own modules, which made the answer."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("gpuready.") and (path := getattr(module, "__file__", None)):
+            watched_files.note_path(path)
 
 
 def _store_entry(variables: Mapping[str, str], name: str, body: bytes) -> None:

@@ -14,16 +14,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Status = tuple[int, int, int] | list[str] | None
-
-_notes: dict[str, Status] | None = None
-_compared_by_names = ""
+    Status = tuple[int, int, int] | None
 
 
-def start_notes(folder: str = "") -> dict[str, Status]:
-    """Start to note paths. ``folder`` is compared by the names in it: other programs may write there all the time."""
-    global _notes, _compared_by_names
-    _notes, _compared_by_names = {}, folder
+class Notes:
+    """The status of each path when it was first looked at, None where there was none; and the names in ``listed``.
+
+    That folder is compared by its names: other programs may write files there all the time.
+    """
+
+    def __init__(self, listed: str):
+        self.listed = listed
+        self.statuses: dict[str, Status] = {}
+        self.names: dict[str, list[str]] = {}
+
+
+_notes: Notes | None = None
+
+
+def start_notes(listed: str = "") -> Notes:
+    global _notes
+    _notes = Notes(listed)
     return _notes
 
 
@@ -32,21 +43,17 @@ def stop_notes() -> None:
     _notes = None
 
 
-def summarize_status(status: os.stat_result) -> tuple[int, int, int]:
-    """What changes with a file: ctime moves with contents, mode and name, and no program can set it."""
-    return status.st_ino, status.st_size, status.st_ctime_ns
-
-
 def read_status(path: str) -> os.stat_result:
     """The status of a path, as os.stat has it."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
         if _notes is not None:
-            _notes.setdefault(path, None)
+            _notes.statuses.setdefault(path, None)
         raise
-    if _notes is not None and path not in _notes and path != _compared_by_names:
-        _notes[path] = summarize_status(status)
+    if _notes is not None and path not in _notes.statuses and path != _notes.listed:
+        # ctime moves with contents, mode and name, and no program can set it
+        _notes.statuses[path] = status.st_ino, status.st_size, status.st_ctime_ns
     return status
 
 
@@ -81,9 +88,12 @@ def is_readable(path: str) -> bool:
 def list_names(folder: str) -> list[str]:
     """The names in a folder; OSError where it cannot be listed."""
     note_path(folder)
+    if _notes is None or folder != _notes.listed:
+        return os.listdir(folder)
+    _notes.statuses[folder] = None  # an answer that rests on a folder which cannot be listed is never kept
     names = os.listdir(folder)
-    if _notes is not None and folder == _compared_by_names:
-        _notes[folder] = sorted(names)
+    del _notes.statuses[folder]
+    _notes.names[folder] = sorted(names)
     return names
 
 
