@@ -75,9 +75,33 @@ def test_the_order_is_active_project_path():
     env = {"VIRTUAL_ENV": "/v", "CONDA_PREFIX": "/c"}
     assert chosen(active, conda("/c"), here, SYSTEM, env=env) == ("/v", "active venv")
     env["VIRTUAL_ENV"] = "/gone"
-    assert chosen(active, conda("/c"), here, SYSTEM, env=env) == ("/c", "active conda environment")
+    prefix, why = chosen(active, conda("/c"), here, SYSTEM, env=env)
+    assert prefix == "/c" and why.startswith("active conda environment; ")
     assert chosen(active, conda("/c"), here, SYSTEM) == (f"{PROJECT}/.venv", "./.venv")
     assert chosen(active, conda("/c"), SYSTEM) == ("/usr", "python3 on PATH")
+
+
+LOST = {f"{PROJECT}/.venv/pyvenv.cfg": "home = /gone\n", f"{PROJECT}/.venv/lib/python3.11/site-packages/x.py": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "env", "said"),
+    [
+        (LOST, {}, "no working Python in ./.venv"),
+        ({}, {"VIRTUAL_ENV": "/gone"}, "no working Python in /gone (VIRTUAL_ENV)"),
+        ({"/c/conda-meta/history": ""}, {"CONDA_PREFIX": "/c"}, "no working Python in /c (CONDA_PREFIX)"),
+        (LOST, {"VIRTUAL_ENV": "/gone"}, "no working Python in /gone (VIRTUAL_ENV) or ./.venv"),
+        (LOST, {"VIRTUAL_ENV": f"{PROJECT}/.venv/"}, f"no working Python in {PROJECT}/.venv (VIRTUAL_ENV)"),
+    ],
+)
+def test_an_environment_without_its_python_is_passed_over_and_named(files: dict[str, str], env: dict[str, str], said):
+    assert chosen(files, SYSTEM, env=env) == ("/usr", f"python3 on PATH; {said}")
+    nothing = choose_environment(machine(files, env=env, path="/none"))
+    assert not nothing.prefix and nothing.gap == f"{said}; {NO_ENVIRONMENT}"
+
+
+def test_a_folder_that_is_no_environment_is_not_named():
+    assert chosen({f"{PROJECT}/.venv/notes.txt": ""}, SYSTEM) == ("/usr", "python3 on PATH")
 
 
 def test_a_conda_base_that_every_shell_activates_yields_to_the_project():

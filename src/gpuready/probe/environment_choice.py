@@ -36,14 +36,22 @@ UV_CACHE_BUCKETS = ("archive-v", "builds-v")
 def choose_environment(host: HostAccess, python: str | None = None) -> TargetEnvironment:
     """Return the named environment, else the first that the user works in; one without a prefix where there is none.
 
+    What was passed over because its Python is gone stands in ``chosen_by``, or in the gap where nothing was found.
     ValueError, in one sentence, if a named one is not a Python 3.
     """
     if python is not None:
         return find_named_environment(host, python)
+    broken: dict[str, str] = {}
     try:
-        return next(_list_environments(host), NOTHING_FOUND)
+        chosen = next(_list_environments(host, broken), NOTHING_FOUND)
     except AccessError as error:
         return NOTHING_FOUND.replace(gap=str(error))
+    if not broken:
+        return chosen
+    passed_over = f"no working Python in {' or '.join(broken.values())}"
+    if not chosen.prefix:
+        return chosen.replace(gap=f"{passed_over}; {chosen.gap}")
+    return chosen.replace(chosen_by=f"{chosen.chosen_by}; {passed_over}")
 
 
 def choose_interpreter(host: HostAccess, python: str | None = None) -> str:
@@ -54,18 +62,18 @@ def choose_interpreter(host: HostAccess, python: str | None = None) -> str:
     return chosen.path
 
 
-def _list_environments(host: HostAccess) -> Iterator[TargetEnvironment]:
-    """Yield candidates in order. An active conda base is the default of many shells: a project's environment precedes."""
+def _list_environments(host: HostAccess, broken: dict[str, str]) -> Iterator[TargetEnvironment]:
+    """Yield candidates in order, and note in ``broken`` those whose Python is gone. An active conda base is the default of many shells: a project's environment precedes."""
     own = OwnEnvironment(host)
     if own.is_library and not own.is_tool:
         yield from own.describe("this Python process")
     is_base = read_if_present(host.get_env_var, "CONDA_DEFAULT_ENV") == "base"
-    yield from _active_environment(host, own, "VIRTUAL_ENV", "active venv")
+    yield from _active_environment(host, own, broken, "VIRTUAL_ENV", "active venv")
     if not is_base:
-        yield from _active_environment(host, own, "CONDA_PREFIX", "active conda environment")
-    yield from _project_environment(host)
+        yield from _active_environment(host, own, broken, "CONDA_PREFIX", "active conda environment")
+    yield from _project_environment(host, broken)
     if is_base:
-        yield from _active_environment(host, own, "CONDA_PREFIX", "active conda environment")
+        yield from _active_environment(host, own, broken, "CONDA_PREFIX", "active conda environment")
     if not own.is_tool and own.has_torch():
         yield from own.describe("gpuready is installed in it")
     yield from _environments_on_path(host, own)
@@ -115,7 +123,7 @@ def is_tool_environment(host: HostAccess, prefix: str) -> bool:
 
 
 def _active_environment(
-    host: HostAccess, own: OwnEnvironment, variable: str, chosen_by: str
+    host: HostAccess, own: OwnEnvironment, broken: dict[str, str], variable: str, chosen_by: str
 ) -> Iterator[TargetEnvironment]:
     prefix = (read_if_present(host.get_env_var, variable) or "").rstrip("/")
     if not prefix:
@@ -124,11 +132,13 @@ def _active_environment(
     config = parse_pyvenv_config(read_if_present(host.read_text, f"{prefix}/pyvenv.cfg") or "")
     prefix = config.get("extends-environment", prefix)
     path = read_if_present(find_interpreter, host, prefix)
-    if path and not (own.is_tool and own.is_same(prefix)):
+    if not path:
+        broken.setdefault(prefix, f"{prefix} ({variable})")
+    elif not (own.is_tool and own.is_same(prefix)):
         yield describe_environment(host, prefix, path, variable).replace(chosen_by=chosen_by)
 
 
-def _project_environment(host: HostAccess) -> Iterator[TargetEnvironment]:
+def _project_environment(host: HostAccess, broken: dict[str, str]) -> Iterator[TargetEnvironment]:
     """The environment of the project in the current folder. Its files may be a stranger's: nothing of them is run."""
     here = read_if_present(host.get_cwd) or ""
     for folder in _project_folders(host, here):
@@ -138,6 +148,8 @@ def _project_environment(host: HostAccess) -> Iterator[TargetEnvironment]:
             path = read_if_present(find_interpreter, host, prefix)
             if path:
                 yield describe_environment(host, prefix, path, prefix, may_run=False).replace(chosen_by=chosen_by)
+            elif read_if_present(host.stat_path, f"{prefix}/pyvenv.cfg"):
+                broken.setdefault(prefix, chosen_by if "/" in chosen_by else prefix)
 
 
 def _project_folders(host: HostAccess, here: str) -> list[str]:
