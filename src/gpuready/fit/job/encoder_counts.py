@@ -20,6 +20,10 @@ def count_encoder_parameters(s: ModelShape) -> int:
     if s.family == "vit":
         patches = s.sizes["channels"] * s.sizes["patch"] ** 2 * s.hidden + s.hidden
         return layers + patches + (1 + s.sizes["tokens"]) * s.hidden + norm + (s.hidden + 1) * s.sizes["labels"]
+    if "labels" in s.sizes:
+        tables = (s.vocabulary + s.sizes["types"] + s.sizes["positions"]) * s.hidden + norm
+        dense = 0 if s.sizes["per_token"] else (s.hidden + 1) * s.hidden
+        return layers + tables + dense + (s.hidden + 1) * s.sizes["labels"]
     tables = s.vocabulary * s.hidden * (1 if s.tied else 2) + s.vocabulary * s.bias_head
     if s.family == "modernbert":  # the first layer has no norm before its attention; the head's dense has no bias
         return layers - norm + tables + norm + norm + s.hidden * s.hidden + norm

@@ -20,12 +20,41 @@ def require_head(config: Mapping[str, Any], *known: str) -> None:
         )
 
 
+def read_classes(config: Mapping[str, Any]) -> dict[str, int]:
+    """Return the number of classes of a head, and whether every token gets one; empty for a masked language model."""
+    require_head(config, "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+    named = str((config.get("architectures") or [""])[0])
+    if not named.endswith("Classification"):
+        return {}
+    return {"labels": _count_labels(config), "per_token": int(named.endswith("ForTokenClassification"))}
+
+
+def _count_labels(config: Mapping[str, Any]) -> int:
+    labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
+    if not isinstance(labels, int):
+        raise ValueError(f"the config's num_labels must be a whole number, not {labels!r}")
+    return labels
+
+
+def parse_distilbert(config: Mapping[str, Any], family: str) -> ModelShape:
+    names = {
+        "hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers", "intermediate_size": "hidden_dim",
+        "hidden_act": "activation", "hidden_dropout_prob": "dropout",
+    }  # fmt: skip
+    renamed = {key: config[old] for key, old in names.items() if config.get(old) is not None}
+    shape = _encoder_shape({**config, **renamed}, family)
+    return shape.replace(
+        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), bias_qkv=True, bias_head=True,
+        sizes={"types": 0, "positions": read_count(config, "max_position_embeddings"), **read_classes(config)},
+    )  # fmt: skip
+
+
 def parse_bert(config: Mapping[str, Any], family: str) -> ModelShape:
-    require_head(config, "ForMaskedLM")
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise FitUndecided(f"a {family} as a decoder is not known here; --trace plays it")
     shape = _encoder_shape(config, family)
     sizes = {"types": read_count(config, "type_vocab_size"), "positions": read_count(config, "max_position_embeddings")}
+    sizes |= read_classes(config)
     return shape.replace(
         vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), sizes=sizes, bias_qkv=True,
         bias_head=True, dropout_embedding=shape.dropout_hidden,
@@ -71,9 +100,6 @@ def parse_vit(config: Mapping[str, Any], family: str) -> ModelShape:
     require_head(config, "ForImageClassification")
     shape = _encoder_shape(config, family, "image")
     picture, patch = read_count(config, "image_size"), read_count(config, "patch_size")
-    labels = config.get("num_labels") or len(config.get("id2label") or ()) or 2
-    if not isinstance(labels, int):
-        raise ValueError(f"the config's num_labels must be a whole number, not {labels!r}")
     if picture % patch:
         raise ValueError(f"image_size ({picture}) must be a multiple of patch_size ({patch})")
     sizes = {
@@ -81,7 +107,7 @@ def parse_vit(config: Mapping[str, Any], family: str) -> ModelShape:
         "picture": picture,
         "patch": patch,
         "tokens": (picture // patch) ** 2 + 1,
-        "labels": labels,
+        "labels": _count_labels(config),
     }
     return shape.replace(bias_qkv=bool(config["qkv_bias"]), sizes=sizes, dropout_embedding=shape.dropout_hidden)
 

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.encoder_shapes import parse_bert, parse_modernbert, parse_seq2seq, parse_t5, parse_vit
+from gpuready.fit.job.encoder_shapes import (
+    parse_bert,
+    parse_distilbert,
+    parse_modernbert,
+    parse_seq2seq,
+    parse_t5,
+    parse_vit,
+)
 from gpuready.fit.job.hybrid_shapes import parse_mamba2, parse_qwen3_next
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
@@ -283,6 +290,7 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "roberta": parse_bert,
     "xlm-roberta": parse_bert,
     "camembert": parse_bert,
+    "distilbert": parse_distilbert,
     "modernbert": parse_modernbert,
     "vit": parse_vit,
     "whisper": parse_seq2seq,

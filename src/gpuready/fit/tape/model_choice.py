@@ -18,6 +18,13 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
+    if shape.kind == "encoder" and (shape.family == "distilbert" or "labels" in shape.sizes):
+        from gpuready.fit.tape import classifiers
+
+        plain, sorting = classifiers.DistilBertModel, classifiers.DistilBertClassifier
+        if shape.family == "distilbert":
+            return sorting if "labels" in shape.sizes else plain
+        return classifiers.BertClassifier
     if shape.kind in ("encoder", "image"):
         from gpuready.fit.tape import encoders
 
