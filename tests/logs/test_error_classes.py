@@ -33,6 +33,10 @@ def frame(file: str, line: int, function: str, code: str) -> str:
 CUT = [
     (
         "version-conflict",
+        frame(f"{SITE}/tool/deps.py", 9, "check", 'require_version("tool>=0.9,<=0.12", "pip install")'),
+    ),
+    (
+        "peft-accelerate-version",
         frame(f"{SITE}/tool/deps.py", 9, "check", 'require_version("peft>=0.9,<=0.12", "pip install")'),
     ),
     ("cuda-home-missing", frame("/src/kernels/builder.py", 40, "installed_cuda_version", "assert cuda_home")),

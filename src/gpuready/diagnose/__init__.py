@@ -218,10 +218,12 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
 def _name_pair(
     suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup, pairs: PairLookup
 ) -> CauseSuspect:
-    """The cause that names two packages, in place of the version conflict of any two."""
-    if suspect.cause != VERSION_CONFLICT or conflict is None or conflict.direction in ("mixed", "undefined"):
+    """The cause that names two packages, or one of them, in place of the version conflict of any two."""
+    if suspect.cause != VERSION_CONFLICT or (conflict and conflict.direction in ("mixed", "undefined")):
         return suspect
-    slug = pairs(conflict.caller, conflict.package)
+    named = suspect.seen[0].captures.get("package", "") if suspect.seen else ""
+    pair = (conflict.caller, conflict.package) if conflict else ("", named.lower().replace("-", "_"))
+    slug = pairs(*pair)
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
 
 

@@ -15,6 +15,7 @@ from gpuready.diagnose.origin import (
     calling_frames,
     find_origin,
     package_of_frame,
+    refuses_options,
 )
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.run_activity import is_complaint_line
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from gpuready.logs.tracebacks import LoggedException
 
 BUILD, RESOLUTION, NETWORK, KERNEL = "extension-build-failed", "package-resolution", "hub-unreachable", "triton-kernel-failed"  # fmt: skip
-_KINDS = {"network": NETWORK, "hub": NETWORK, "installer": RESOLUTION, "extension": "ext-abi-mismatch"}
+_KINDS = {"network": NETWORK, "installer": RESOLUTION, "extension": "ext-abi-mismatch"}
 _NATIVE = {
     "compiler": BUILD,
     "linker": BUILD,
@@ -79,6 +80,7 @@ _OF_VALUES = (
     "stopiteration",
 )
 _OF_INTERFACES = ("attributeerror", "typeerror", "nameerror")
+_OF_ARGUMENTS = ("valueerror", "typeerror", "badparameter", "clierror", "hfvalidationerror")
 _NAMES = ("nameerror", "unboundlocalerror")
 """What any program raises: about its values, about what it calls, and about names of its own."""
 _DATA = LazyRegex(r"/torch/utils/data/|-packages/datasets/|collat")
@@ -131,6 +133,8 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if origin.kind in _KINDS:
         return BUILD if origin.package in _BUILDERS else _KINDS[origin.kind]
     name = (failure.short_type or failure.named_type).lower()
+    if origin.kind == "hub":
+        return NOT_ENVIRONMENT if name in _OF_ARGUMENTS else NETWORK
     if (
         "partially initialized module" in failure.message
         and failure.frames
@@ -144,7 +148,7 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if name in ("modulenotfounderror", "importerror") and not failure.type:
         is_inside = name == "importerror" or any("-packages/" in frame.file for frame in failure.frames)
         return VERSION_CONFLICT if is_inside else "missing-python-package"
-    if name in INPUT_REFUSED and not failure.type:
+    if (name in INPUT_REFUSED and not failure.type) or refuses_options(failure):
         return NOT_ENVIRONMENT
     if name in (*_OF_VALUES, *_OF_INTERFACES):
         return _guess_by_callers(failure, name)

@@ -171,9 +171,9 @@ INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror",
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
 _CONFIG_TYPES = LazyRegex(
-    r"(?:mis|bad|invalid|wrong)?(?:config\w{0,12}|argument|option|parameter|usage)\w{0,12}(?:error|exception)$"
+    r"\w{0,30}(?:config\w{0,12}|argument|option|parameter|usage|validation)\w{0,12}(?:error|exception)$"
 )
-"""``MisconfigurationException``, ``ConfigError``, ``BadParameterError``: types that say what they refuse."""
+"""``MisconfigurationException``, ``DeepSpeedConfigError``, ``VLLMValidationError``: types that say what they refuse."""
 
 _DATA_ERRORS = (
     "notimplementederror",
@@ -217,6 +217,26 @@ _DATA_FILES = LazyRegex(
 _COMPILER_LINE = LazyRegex(
     r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
 )
+
+
+_REFUSED_OPTION = LazyRegex(
+    r"(?i)(?:does not|do not|doesn't|don't|not (?:yet |currently )?|un)support|only supports?\b"
+)
+_HARDWARE_WORDS = LazyRegex(
+    r"(?i)cuda|gpu|nvidia|driver|hopper|ampere|blackwell|\bsm_?\d|capability|architecture|platform|device|version|\d\.\d|install|kernel|memory|nccl"
+    r"|build|compil|library|windows|linux|python|dtype|float|fp8|bf16|model type|backend"
+)
+_RAISED_BY_CHECKS = ("runtimeerror", "exception", "notimplementederror")
+
+
+def refuses_options(failure: LoggedException) -> bool:
+    """Whether a package refuses options that it was given: by its type, or in words that name neither hardware nor a release."""
+    name, message = failure.short_type.lower(), failure.message[:400]
+    if not failure.type or _HARDWARE_WORDS.search(message):
+        return False
+    if _CONFIG_TYPES.match(name):
+        return True
+    return name in _RAISED_BY_CHECKS and bool(_REFUSED_OPTION.search(message)) and bool(failure.frames)
 
 
 def names_environment(text: str) -> bool:

@@ -6,6 +6,7 @@ from itertools import chain
 
 from gpuready.logs.error_numbers import find_cuda_errors, find_nccl_chains
 from gpuready.logs.http_status import find_hub_refusals
+from gpuready.logs.stated_packages import find_asked_packages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 def state_errors(lines: Sequence[LogLine]) -> dict[int, str]:
     """``stated: CUDA reports cudaErrorNoDevice``, ``stated: the hub answers 403``: by the index of the line."""
     found: dict[int, str] = {}
-    for index, words in chain(find_cuda_errors(lines), find_nccl_chains(lines), find_hub_refusals(lines)):
+    readers = (find_cuda_errors, find_nccl_chains, find_hub_refusals, find_asked_packages)
+    for index, words in chain.from_iterable(reader(lines) for reader in readers):
         found[index] = f"{found[index]}; {words}" if index in found else f"stated: {words}"
     return found
