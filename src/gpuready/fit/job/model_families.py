@@ -12,6 +12,7 @@ from gpuready.fit.job.encoder_shapes import (
     parse_vit,
 )
 from gpuready.fit.job.hybrid_shapes import parse_mamba2, parse_qwen3_next
+from gpuready.fit.job.llama_variants import parse_arcee, parse_exaone4, parse_olmoe, parse_seed_oss, parse_stablelm
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -298,6 +299,11 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "t5": parse_t5,
     "mt5": parse_t5,
     "umt5": parse_t5,
+    "arcee": parse_arcee,
+    "exaone4": parse_exaone4,
+    "olmoe": parse_olmoe,
+    "seed_oss": parse_seed_oss,
+    "stablelm": parse_stablelm,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
+from gpuready.fit.tape.activations import run_activation
 from gpuready.fit.tape.attention import (
     AttentionQuery,
     build_mask,
@@ -189,7 +190,9 @@ class DecoderModel:
         residual = hidden
         x = self.apply_norm(hidden, layer.norms["in"]) if s.input_norms else hidden
         before = x if names else None
+        held = [x] if s.family == "stablelm" else []  # its layer has a name for each
         x, weights = self.self_attention(layer, x, rotary, mask)
+        held += [x] * len(held)
         if drop and not names:
             x = ops.dropout(x, drop)
         live_results = (weights, x if names else None)
@@ -205,7 +208,7 @@ class DecoderModel:
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["post"])
         out = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
-        del before, live_results
+        del before, live_results, held
         return out
 
     def _run_neox_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
@@ -320,7 +323,7 @@ class DecoderModel:
             return q, k, v
         made = []
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-            if name in layer.norms and s.family == "gemma3_text":  # gemma3 transposes before the norm
+            if name in layer.norms and s.family in ("gemma3_text", "exaone4"):  # they transpose before the norm
                 heads_out = ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.apply_norm(heads_out, layer.norms[name]))
                 del heads_out
@@ -346,24 +349,7 @@ class DecoderModel:
         return self.ops.zero3.run_module([], self._apply_activation, x)
 
     def _apply_activation(self, x: Tensor) -> Tensor:
-        """The activation function: one kernel, or a chain of kernels if the model composes it."""
-        ops = self.ops
-        if self.shape.activation != "gelu_new":
-            kept = "result" if self.shape.activation in ("relu", "tanh", "sigmoid") else "input"
-            return ops.unary_op(x, self.shape.activation, keeps=kept)
-        half = ops.scalar_op(x)  # one expression, as in the model: each intermediate is freed with the next
-        return ops.mul(
-            half,
-            ops.scalar_op(
-                ops.unary_op(ops.scalar_op(ops.add(x, ops.scalar_op(self._cube_values(x)))), "tanh", keeps="result"),
-                "add",
-            ),
-        )
-
-    def _cube_values(self, x: Tensor) -> Tensor:
-        """Cube the values; autocast computes powers in fp32."""
-        ops = self.ops
-        return ops.unary_op(ops.to_width(x, 4) if ops.autocast else x, "pow", temporaries=2)
+        return run_activation(self.ops, self.shape.activation, x)
 
     def run_mlp(self, layer: LayerWeights, x: Tensor) -> Tensor:
         if self.ops.zero3 is None:

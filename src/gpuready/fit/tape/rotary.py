@@ -70,7 +70,7 @@ def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, 
         q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
         return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
     rotated_parts = [rotate_tensor(ops, rot, rotary) for rot, _ in parts]
-    if model.shape.parallel == "phi":
+    if model.shape.parallel == "phi" or model.shape.family == "stablelm":
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
