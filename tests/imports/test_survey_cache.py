@@ -148,12 +148,14 @@ def test_any_change_is_seen(world, change, simulate):
     assert is_new and answer == damage.survey_below_root("", request(world, simulate=simulate))
 
 
-def test_a_file_of_the_current_folder_that_hides_nothing_changes_nothing_for_long(world):
+def test_files_of_the_current_folder_that_can_hide_nothing_change_nothing(world):
     ask(world)
     write(world / "cwd/output.log", "")
-    assert ask(world)[1] and not ask(world)[1]
-    write(world / "cwd/output.log", "more")
+    write(world / "cwd/a-folder/kite.py", "")
     assert not ask(world)[1]
+    for name in ("folder/x", "script.py", "_x.abi3.so"):
+        write(world / "cwd" / name, "")
+        assert ask(world)[1] and not ask(world)[1]
 
 
 def test_a_changed_gpuready_asks_again(world, monkeypatch):

@@ -125,7 +125,7 @@ def _read_private_file(path: str) -> bytes:
 
 
 def _has_names(folder: str, names: list[str]) -> bool:
-    return sorted(os.listdir(folder)) == names
+    return watched_files.select_importable(os.listdir(folder)) == names
 
 
 def _is_unchanged(folder: str, names: str, digest: int) -> bool:

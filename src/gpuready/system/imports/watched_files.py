@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     Status = tuple[int, int, int] | None
 
 
-class Notes:
-    """The status of each path when it was first looked at, None where there was none; and the names in ``listed``.
+MODULE_ENDINGS = ("py", "pyc", "so")
 
-    That folder is compared by its names: other programs may write files there all the time.
+
+class Notes:
+    """The status of each path when it was first looked at, None where there was none; and the names of modules in ``listed``.
+
+    That folder is compared by these names: other programs may write files there all the time.
     """
 
     def __init__(self, listed: str):
@@ -93,8 +96,16 @@ def list_names(folder: str) -> list[str]:
     _notes.statuses[folder] = None  # an answer that rests on a folder which cannot be listed is never kept
     names = os.listdir(folder)
     del _notes.statuses[folder]
-    _notes.names[folder] = sorted(names)
+    _notes.names[folder] = select_importable(names)
     return names
+
+
+def select_importable(names: list[str]) -> list[str]:
+    """The names that an import may take for a module: ``torch``, ``torch.py``, ``torch.abi3.so``; no log file."""
+    parts = ((name, *name.partition(".")[::2]) for name in names)
+    return sorted(
+        name for name, stem, end in parts if stem.isidentifier() and (not end or end.endswith(MODULE_ENDINGS))
+    )
 
 
 def walk_folder(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
