@@ -1,11 +1,14 @@
 """How fast is `gpuready check`, beside the tools people use today? One table from one run.
 
-    python benchmarks/check_speed.py [--rivals VENV] [--rounds N] [-o FILE.json]
+    python benchmarks/check_speed.py [--rivals VENV] [--environment VENV] [--rounds N] [--only NAME ...] [-o FILE.json]
 
-Every command is run in turn, round after round, so that a slow moment of the machine hits all of them alike;
-the table has medians and the ratio to the start of Python. Without --rivals, a throw-away environment with
-torch 2.13.0, accelerate, transformers, env-doctor and cuda-doctor is made (a few minutes), unless this
-interpreter has them.
+Every command is run in turn, round after round, so that a slow moment of the machine hits all of them alike; the table has
+medians and the ratio to the start of Python, of time and of processor time (children included). Without --rivals, a
+throw-away environment with torch 2.13.0, accelerate, transformers, env-doctor and cuda-doctor is made (a few minutes),
+unless this interpreter has them. --environment names a large environment, to be checked too. --only chooses rivals: collect_env
+alone takes a third of the time.
+
+gpuready keeps what it has read of an environment until one of its files changes: "first look" is a run without that.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import tempfile
 import time
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 RIVALS = {
     "collect_env": ["python", "-m", "torch.utils.collect_env"],
@@ -38,6 +42,15 @@ with open(sys.argv[1], "w") as told: told.write(str(os.wait4(child, 0)[2].ru_max
 """
 SLOW = 1.0
 """Seconds beyond which a command is run in only a third of the rounds."""
+FIRST = ", first look"
+
+
+class Run(NamedTuple):
+    """One command: its words, where it runs, and the variables that differ."""
+
+    argv: list[str]
+    cwd: str | None = None
+    variables: dict[str, str] = {}  # noqa: RUF012
 
 
 def rival_environment(given: str | None) -> Path:
@@ -53,30 +66,51 @@ def rival_environment(given: str | None) -> Path:
     return home
 
 
-def commands(rivals: Path) -> dict[str, list[str]]:
+def count_packages(environment: Path) -> int:
+    return len(list(environment.glob("lib/python3*/site-packages/*.dist-info")))
+
+
+def commands(rivals: Path, environment: Path | None, only: list[str], scratch: Path) -> dict[str, Run]:
     gpuready = str(Path(sys.executable).with_name("gpuready"))
-    if not os.access(gpuready, os.X_OK):
-        gpuready_command = [sys.executable, "-c", "from gpuready.cli import main; main()"]
-    else:
-        gpuready_command = [gpuready]
-    found = {"python -c pass": [sys.executable, "-c", "pass"]}
+    ours = (
+        [gpuready] if os.access(gpuready, os.X_OK) else [sys.executable, "-c", "from gpuready.cli import main; main()"]
+    )
+    found = {"python -c pass": Run([sys.executable, "-c", "pass"])}
     if smi := shutil.which("nvidia-smi"):
-        found["nvidia-smi"] = [smi]
-    found["gpuready check transformers"] = [*gpuready_command, "check", "transformers", "--python", str(rivals)]
+        found["nvidia-smi"] = Run([smi])
+    empty = str(scratch / "empty")
+    nowhere = {"PATH": empty, "VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
+    found["gpuready check transformers, no environment"] = Run([*ours, "check", "transformers"], empty, nowhere)
+    checked = {"gpuready check transformers": [*ours, "check", "transformers", "--python", str(rivals)]}
+    if environment:
+        checked[f"gpuready check, {count_packages(environment)} packages"] = [
+            *ours,
+            "check",
+            "--python",
+            str(environment),
+        ]
+    for name, argv in checked.items():
+        found[name] = Run(argv, empty, {"XDG_CACHE_HOME": str(scratch / "cache")})
+        found[name + FIRST] = Run(argv, empty, {"XDG_CACHE_HOME": "/dev/null"})
     for name, (program, *rest) in RIVALS.items():
         path = rivals / "bin" / program
         where = str(path) if path.exists() else shutil.which(program)
-        if where:
-            found[name] = [where, *rest]
+        if where and (not only or name in only):
+            found[name] = Run([where, *rest])
     return found
 
 
-def once(argv: list[str]) -> tuple[float, int]:
-    """Wall seconds, exit code."""
+def once(run: Run) -> tuple[float, float, int]:
+    """Wall seconds, processor seconds of the command and all that it waited for, exit code."""
+    null = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in (0, 1, 2)]
+    before = os.getcwd()
+    os.chdir(run.cwd or before)
     started = time.perf_counter()
-    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-    code = child.wait()
-    return time.perf_counter() - started, code
+    child = os.posix_spawn(run.argv[0], run.argv, {**os.environ, **run.variables}, file_actions=null)
+    _, status, used = os.wait4(child, 0)
+    wall = time.perf_counter() - started
+    os.chdir(before)
+    return wall, used.ru_utime + used.ru_stime, os.waitstatus_to_exitcode(status)
 
 
 def peak(argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> int:
@@ -90,39 +124,43 @@ def peak(argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = 
         return int(told.read())
 
 
-def measure(table: dict[str, list[str]], rounds: int) -> dict[str, dict[str, float]]:
-    seconds: dict[str, list[float]] = {name: [] for name in table}
+def measure(table: dict[str, Run], rounds: int) -> dict[str, dict[str, float]]:
+    walls: dict[str, list[float]] = {name: [] for name in table}
+    processors: dict[str, list[float]] = {name: [] for name in table}
     exits: dict[str, int] = {}
     for turn in range(rounds + 1):
-        for name, argv in table.items():
-            if turn > 1 and turn % 3 and seconds[name] and seconds[name][-1] > SLOW:
+        for name, run in table.items():
+            if turn > 1 and turn % 3 and walls[name] and walls[name][-1] > SLOW:
                 continue
-            wall, code = once(argv)
-            exits[name] = code
+            wall, processor, exits[name] = once(run)
             if turn:  # the first round warms the caches
-                seconds[name].append(wall)
+                walls[name].append(wall)
+                processors[name].append(processor)
     return {
         name: {
             "median_s": statistics.median(runs),
             "min_s": min(runs),
             "max_s": max(runs),
+            "processor_median_s": statistics.median(processors[name]),
+            "processor_min_s": min(processors[name]),
             "runs": len(runs),
-            "peak_bytes": peak(table[name]),
+            "peak_bytes": peak(table[name].argv, table[name].cwd, {**os.environ, **table[name].variables}),
             "exit": exits[name],
         }
-        for name, runs in seconds.items()
+        for name, runs in walls.items()
     }
 
 
 def show(results: dict[str, dict[str, float]]) -> str:
-    bare = results["python -c pass"]["median_s"]
-    ours = results["gpuready check transformers"]["median_s"]
-    lines = [f"{'command':28} {'median':>9} {'x python':>9} {'x gpuready':>9} {'peak MB':>8} {'runs':>5} {'exit':>5}"]
+    bare, ours = results["python -c pass"], results["gpuready check transformers"]
+    head = ("median", "x python", "x gpuready", "processor", "x python", "least", "x python", "peak MB", "runs", "exit")
+    lines = [f"{'command':46}" + "".join(f"{word:>11}" for word in head)]
     for name, row in results.items():
-        wall = row["median_s"]
+        times = [row[key] / bare[key] for key in ("median_s", "processor_median_s", "processor_min_s")]
         lines.append(
-            f"{name:28} {wall * 1000:7.1f}ms {wall / bare:9.1f} {wall / ours:9.1f} "
-            f"{row['peak_bytes'] / 1e6:8.1f} {row['runs']:5} {row['exit']:5}"
+            f"{name:46}{row['median_s'] * 1000:9.1f}ms{times[0]:11.1f}{row['median_s'] / ours['median_s']:11.1f}"
+            f"{row['processor_median_s'] * 1000:9.1f}ms{times[1]:11.1f}{row['processor_min_s'] * 1000:9.1f}ms{times[2]:11.1f}"
+            f"{row['peak_bytes'] / 1e6:11.1f}{row['runs']:11}{row['exit']:11}"
         )
     return "\n".join(lines)
 
@@ -130,17 +168,28 @@ def show(results: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rivals", help="an environment that has torch, accelerate, transformers, the doctors")
+    parser.add_argument("--environment", type=Path, help="a large environment, to be checked too")
+    parser.add_argument(
+        "--only", nargs="*", default=[], choices=RIVALS, help="rivals to run; all of them where none is named"
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("-o", "--output")
     args = parser.parse_args()
-    results = measure(commands(rival_environment(args.rivals)), args.rounds)
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "empty").mkdir()
+        rivals = rival_environment(args.rivals).absolute()
+        environment = args.environment and args.environment.absolute()
+        results = measure(commands(rivals, environment, args.only, Path(scratch)), args.rounds)
     print(show(results))
     if args.output:
         about = {
             "date": date.today().isoformat(),
-            "command": "python benchmarks/check_speed.py " + f"--rounds {args.rounds}",
+            "command": "python benchmarks/check_speed.py "
+            + f"--rounds {args.rounds}"
+            + (" --environment VENV" if environment else ""),
             "python": platform.python_version(),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
+            "load_after": round(os.getloadavg()[0], 1),
         }
         Path(args.output).write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
 
