@@ -173,6 +173,7 @@ CAUSE_KEYS = {
     "rule",
     "too_old",
     "pairs",
+    "inside",
     "topics",
 }
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}

@@ -103,6 +103,7 @@ def judge(
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
+    first = _name_by_surroundings(summary, first, lookup)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -225,6 +226,18 @@ def _name_pair(
     pair = (conflict.caller, conflict.package) if conflict else ("", named.lower().replace("-", "_"))
     slug = pairs(*pair)
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
+
+
+def _name_by_surroundings(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
+    """The name that a cause has inside certain processes: a GPU that is not visible, in an actor of Ray."""
+    number = _exception_of(suspect)
+    if number is None:
+        return suspect
+    beside = [failure for failure in summary.failures if failure.source == summary.failures[number].source]
+    for slug, marks in (lookup(suspect.code, suspect.cause) or {}).get("inside", {}).items():
+        if any(mark in failure.text for failure in beside for mark in marks):
+            return suspect.replace(cause=slug, code=_code_of(lookup, slug))
+    return suspect
 
 
 def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:
