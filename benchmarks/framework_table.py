@@ -92,7 +92,8 @@ def used_seconds() -> float:
 def find_import(home: Path) -> str:
     """What the install imported, from its journal: ``import torch, trl``; empty if nothing."""
     steps = [json.loads(line) for line in (home / "journal.jsonl").read_text().splitlines()]
-    return next((step["run"][-1] for step in reversed(steps) if step["step"] == "import"), "")
+    code = next((step["run"][-1] for step in reversed(steps) if step["step"] == "import"), "")
+    return next((part for part in code.split("; ") if part.startswith("import ") and part != "import gc"), "")
 
 
 def time_beside_uv(spec: str, home: Path, work: Path, *options: str) -> dict[str, object]:
@@ -141,10 +142,10 @@ def try_framework(spec: str, asked: argparse.Namespace) -> dict[str, object]:
 
 
 def write_record(path: Path, rows: list[dict[str, object]]) -> None:
-    known = json.loads(path.read_text())["rows"] if path.exists() else []
+    before = json.loads(path.read_text()) if path.exists() else {}
     fresh = {row["framework"] for row in rows}
-    kept = [row for row in known if row["framework"] not in fresh]
-    head = {"date": str(date.today()), "machine": platform.machine(), "python": platform.python_version()}
+    kept = [row for row in before.pop("rows", []) if row["framework"] not in fresh]
+    head = before | {"date": str(date.today()), "machine": platform.machine(), "python": platform.python_version()}
     path.write_text(json.dumps(head | {"rows": [*kept, *rows]}, indent=1) + "\n")
 
 

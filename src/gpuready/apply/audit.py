@@ -101,17 +101,19 @@ def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFile
         return
 
 
-def describe_generation(root: str, on_progress: OnProgress = lambda: None) -> tuple[dict[str, Any], list[InstallFault]]:
-    """Return the manifest data of a new environment, and faults it already has."""
-    inventory = DistributionInventory(root)
+def describe_generation(
+    root: str, on_progress: OnProgress = lambda: None, inventory: DistributionInventory | None = None
+) -> tuple[dict[str, Any], list[InstallFault]]:
+    """Return the manifest data of a new environment, and faults it already has. ``inventory``: that of it, if it was read."""
+    inventory = inventory or DistributionInventory(root)
     own = {path: _hash_own_file(f"{root}/{path}") for path in inventory.unclaimed_files()}
     known = {"packages": inventory.packages, "records": inventory.records, "own": own}
     return known, [*inventory.faults, *_check_files(inventory, True, on_progress)]
 
 
-def list_startup_code(root: str) -> list[str]:
+def list_startup_code(root: str, inventory: DistributionInventory | None = None) -> list[str]:
     """List files that run a package's code whenever this Python starts: .pth files with imports, sitecustomize."""
-    rows = DistributionInventory(root).rows
+    rows = (inventory or DistributionInventory(root)).rows
     startup_files, folders = [], list_site_folders(root)
     for path, claims in rows.items():
         if path.endswith(".pth") and path.rpartition("/")[0] in list_site_folders(root):
@@ -259,11 +261,11 @@ def describe_interpreter(root: str) -> dict[str, str]:
     return {"path": at, "hash": file_contents.hash_file_contents(at)}
 
 
-def list_import_names(root: str, package: str) -> list[str]:
+def list_import_names(root: str, package: str, inventory: DistributionInventory | None = None) -> list[str]:
     """List the import names of a distribution: the one with its name, else all in its RECORD."""
     wanted = canonical_package_name(package)
     tops = set()
-    for path, claims in DistributionInventory(root).rows.items():
+    for path, claims in (inventory or DistributionInventory(root)).rows.items():
         if any(row.package == wanted for row in claims):
             _, slash, rest = path.partition("/site-packages/")
             first, deeper, below = rest.partition("/")

@@ -63,6 +63,7 @@ class Installer:
         self.steps_taken: list[FixStep] = []
         self.notes: list[str] = []
         self.step_count = 0
+        self.inventory: audit.DistributionInventory | None = None  # what the packages of the new generation claim
 
     # -- sequence ---------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class Installer:
         faults = [fault for fault in faults if fault.kind in _HARMLESS_FAULTS]
         self.notes += [f"{f.path}: {f.says}" for f in faults[:5]]
         self.notes += [f"and {len(faults) - 5} more files that two packages bring"] if len(faults) > 5 else []
-        runs = audit.list_startup_code(generation.path)
+        runs = audit.list_startup_code(generation.path, self.inventory)
         self.notes += [f"runs code whenever this Python starts: {', '.join(runs)}"] if runs else []
         return known
 
@@ -194,20 +195,22 @@ class Installer:
             f"{generation.path}/{install_steps.LOCK_FILE}", install_steps.format_lock_requirements(self.plan.lock)
         )
         self._run_step(packages)
+        self.inventory = audit.DistributionInventory(generation.path)
         self._refuse_overreach(generation)
         for step in others:
             self._run_step(step)
+        self.inventory = audit.DistributionInventory(generation.path) if others else self.inventory
         self._add_left_out(generation)
         self._refuse_foreign_code(generation)
         install_steps.write_generation_hook(generation.path)
         install_steps.note_purpose(generation.path, self.plan, self.inputs.foreign)
         self.show_progress("looking over every file")
-        known, faults = audit.describe_generation(generation.path, self.lease.renew_if_due)
+        known, faults = audit.describe_generation(generation.path, self.lease.renew_if_due, self.inventory)
         return known, [*faults, *self._compare_with_lock(generation)]
 
     def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
         """Refuse a wheel that replaces the environment's own files, before anything of it is run."""
-        faults = wheel_contents.find_overreach(generation.path)
+        faults = wheel_contents.find_overreach(generation.path, self.inventory)
         if faults:
             raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
 
@@ -232,10 +235,10 @@ class Installer:
     def _compare_with_lock(self, generation: EnvironmentGeneration) -> list[InstallFault]:
         rebuilt = {kernel.package for kernel in install_steps.kernels_to_build(self.plan)}
         rows = [row for row in self.plan.lock if row.name not in rebuilt]
-        renew, folders = self.lease.renew_if_due, self.settings.folders
+        renew, folders, inventory = self.lease.renew_if_due, self.settings.folders, self.inventory
         return [
-            *wheel_contents.find_absent_packages(generation.path, rows),
-            *wheel_contents.compare_with_wheels(generation.path, rows, folders, renew)[0],
+            *wheel_contents.find_absent_packages(inventory, rows),
+            *wheel_contents.compare_with_wheels(generation.path, rows, folders, renew, inventory)[0],
         ]
 
     def _run_step(self, step: FixStep) -> None:
@@ -285,7 +288,8 @@ class Installer:
             return
         locked = {row.name for row in self.plan.lock}
         own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
-        modules = [module for name in own for module in audit.list_import_names(generation.path, name)]
+        named = [audit.list_import_names(generation.path, name, self.inventory) for name in own]
+        modules = [module for names in named for module in names]
         if not modules:
             return
         modules += install_steps.list_entry_modules(self.plan)

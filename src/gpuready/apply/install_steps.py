@@ -172,8 +172,11 @@ def extra_index_environment(settings: UvSettings, plan: Plan) -> dict[str, str |
 
 
 def import_command(plan: Plan, modules: Sequence[str], python: str) -> tuple[str, ...]:
-    """Return the command that imports what was installed, by its own Python in isolation."""
-    return (python, "-I", "-c", f"import {', '.join(modules)}")
+    """Return the command that imports what was installed, by its own Python in isolation.
+
+    Nothing is garbage so early, and looking for some takes a tenth of the time.
+    """
+    return (python, "-I", "-c", f"import gc; gc.disable(); import {', '.join(modules)}; gc.freeze()")
 
 
 def list_entry_modules(plan: Plan) -> list[str]:

@@ -28,9 +28,9 @@ _SITE_FILES = ("_gpuready_generation.py", "_0_gpuready.pth", "~gpuready.pth", "_
 _INSTALLER_FILES = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "uv_build.json")
 
 
-def find_overreach(root: str) -> list[InstallFault]:
+def find_overreach(root: str, inventory: DistributionInventory | None = None) -> list[InstallFault]:
     """Return the files of wheels that replace a file of the environment itself: its Python, its settings, or ours."""
-    inventory = DistributionInventory(root)
+    inventory = inventory or DistributionInventory(root)
     faults, real_root = [], file_contents.resolve_real_path(root)
     folders = {path.rpartition("/")[0] for path in inventory.rows}
     real_folders = {folder: file_contents.resolve_real_path(f"{root}/{folder}") for folder in folders}
@@ -64,10 +64,9 @@ def _is_environment_file(path: str) -> bool:
     return path in _ROOT_FILES or (folder.endswith("/site-packages") and name in _SITE_FILES)
 
 
-def find_absent_packages(root: str, rows: Iterable[LockedPackage]) -> list[InstallFault]:
+def find_absent_packages(inventory: DistributionInventory, rows: Iterable[LockedPackage]) -> list[InstallFault]:
     """Return the packages of a lock that the environment does not have."""
-    packages = DistributionInventory(root).packages
-    absent = [row for row in rows if canonical_package_name(row.name) not in packages]
+    absent = [row for row in rows if canonical_package_name(row.name) not in inventory.packages]
     return [
         InstallFault("missing", row.name, row.name, f"{row.version} is in the lock and was not installed")
         for row in absent
@@ -75,11 +74,15 @@ def find_absent_packages(root: str, rows: Iterable[LockedPackage]) -> list[Insta
 
 
 def compare_with_wheels(
-    root: str, rows: Iterable[LockedPackage], folders: Sequence[str], on_progress: OnProgress = lambda: None
+    root: str,
+    rows: Iterable[LockedPackage],
+    folders: Sequence[str],
+    on_progress: OnProgress = lambda: None,
+    inventory: DistributionInventory | None = None,
 ) -> tuple[list[InstallFault], int]:
     """Compare installed packages with the wheels of the lock, as far as folders have them; return faults and how many."""
     installed: dict[str, dict[str, str]] = {}
-    for path, claims in DistributionInventory(root).rows.items():
+    for path, claims in (inventory or DistributionInventory(root)).rows.items():
         for claim in claims:
             installed.setdefault(claim.package, {})[path] = claim.hash
     faults, compared = list[InstallFault](), 0
