@@ -58,34 +58,60 @@ def test_uvx_is_named_with_what_it_was_given(started, tmp_path, monkeypatch):
     assert words == ["uvx", "--from", "/home/me/my code/gpuready", "gpuready"]
 
 
-@pytest.mark.parametrize("argv", [["-c"], ["/x/pytest"], ["/x/gpuready/__main__.py"], [""], []])
+@pytest.mark.parametrize("argv", [["-c"], ["/x/pytest"], ["/x/other/__main__.py"], [""], []])
 def test_started_in_another_way_nothing_is_told(argv, monkeypatch):
     monkeypatch.setattr(sys, "argv", argv)
     assert program_name.find_start_words() == []
 
 
-def _run_on_a_terminal(folder: Path, *words: str, path: str) -> str:
-    """What stderr shows, where it is a terminal."""
-    ours, theirs = os.openpty()
-    env = {**QUIET, "PATH": path, "PYTHONPATH": str(SRC)}
-    argv = [str(folder / ".venv/bin/gpuready"), *words]
-    subprocess.run(argv, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=theirs, check=False, timeout=60)
-    os.close(theirs)
-    try:
-        return os.read(ours, 65536).decode()
-    except OSError:  # nothing was written, and nobody is at the other end
-        return ""
-    finally:
-        os.close(ours)
+def test_as_a_module_the_python_is_told_where_the_word_starts_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["/x/gpuready/__main__.py"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert program_name.find_start_words() == [sys.executable, "-m", "gpuready"]
+    (tmp_path / "gpuready").touch(0o755)
+    assert program_name.find_start_words() == []
 
 
-def test_a_person_is_told_after_the_screen(tmp_path):
+@pytest.fixture
+def script(tmp_path) -> Path:
+    """A gpuready that is not on PATH, as ``make check`` leaves it."""
     script = tmp_path / ".venv/bin/gpuready"
     script.parent.mkdir(parents=True)
     script.write_text(f"#!{sys.executable}\nfrom gpuready.cli import main\nmain()\n")
     script.chmod(0o755)
-    words = ("check", "trl", "--on", "h100")
+    return script
+
+
+def _run_on_a_terminal(script: Path, *words: str, path: str = "/usr/bin:/bin") -> str:
+    """What a terminal shows, of both streams."""
+    ours, theirs = os.openpty()
+    env = {**QUIET, "PATH": path, "PYTHONPATH": str(SRC)}
+    shown = b""
+    with subprocess.Popen([str(script), *words], cwd=script.parents[2], env=env, stdout=theirs, stderr=theirs):
+        os.close(theirs)
+        try:
+            while more := os.read(ours, 65536):
+                shown += more
+        except OSError:  # all of it was read, and nobody is at the other end
+            pass
+    os.close(ours)
+    return shown.decode()
+
+
+WORDS = ("check", "trl", "--on", "h100")
+
+
+def test_the_commands_of_the_screen_start_the_gpuready_that_printed_them(script):
+    screen = _run_on_a_terminal(script, *WORDS)
+    assert ".venv/bin/gpuready plan trl --on h100" in screen and " gpuready " not in screen
+    started = _run_on_a_terminal(script, *WORDS, path=f"{script.parent}:/usr/bin:/bin")
+    assert ":     gpuready plan trl --on h100" in started and ".venv/bin" not in started
+
+
+def test_a_person_is_told_where_a_sentence_names_a_command(script):
     says = "gpuready is not on your PATH: write .venv/bin/gpuready for it"
-    assert says in _run_on_a_terminal(tmp_path, *words, path="/usr/bin:/bin")
-    assert says not in _run_on_a_terminal(tmp_path, *words, "--json", path="/usr/bin:/bin")
-    assert says not in _run_on_a_terminal(tmp_path, *words, path=f"{script.parent}:/usr/bin:/bin")
+    assert says in _run_on_a_terminal(script, *WORDS, "--torch", "2.8.0+cpu", "-v")
+    assert says not in _run_on_a_terminal(script, *WORDS)
+    assert says not in _run_on_a_terminal(script, *WORDS, "-v", "--json")
+    assert says not in _run_on_a_terminal(script, *WORDS, "-v", path=f"{script.parent}:/usr/bin:/bin")

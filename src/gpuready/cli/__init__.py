@@ -120,16 +120,16 @@ def _run_command(argv: Sequence[str], started: float) -> int:
 
 
 def _tell_start_words(request: Request, answer: str) -> None:
-    """Tell a person how to start gpuready, where the commands of the answer cannot be pasted as they are."""
+    """Tell a person how to start gpuready, where a sentence of the answer names a command by the plain word."""
+    words = request.session.screen.program
     is_screen = not request.has_switch("json") and request.get_option("format") is None
-    if not request.session.is_live or not is_screen or "gpuready " not in answer:
+    if not is_screen or words == ("gpuready",):
         return
-    from gpuready.system.program_name import find_start_words
+    import shlex
 
-    if words := find_start_words():
-        import shlex
-
-        request.session.write_note(f"gpuready is not on your PATH: write {shlex.join(words)} for it")
+    start = shlex.join(words)
+    if "gpuready " in answer.replace(f"{start} ", ""):
+        request.session.write_note(f"gpuready is not on your PATH: write {start} for it")
 
 
 def _require_answering_disks(argv: Sequence[str]) -> None:

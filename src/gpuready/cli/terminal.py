@@ -20,7 +20,17 @@ def make_screen(color: str = "auto") -> Screen:
     stream = sys.stdout
     terminal = stream is not None and stream.isatty()
     colour = color == "always" or (color == "auto" and terminal and _wants_colour())
-    return Screen(_terminal_width(stream) if terminal else _DEFAULT_WIDTH, colour, not _is_utf8(stream))
+    width = _terminal_width(stream) if terminal else _DEFAULT_WIDTH
+    return Screen(width, colour, not _is_utf8(stream), _find_program_words())
+
+
+def _find_program_words() -> tuple[str, ...]:
+    """The words that start gpuready where a person reads the screen, such as ``.venv/bin/gpuready``."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return ("gpuready",)
+    from gpuready.system.program_name import find_start_words
+
+    return tuple(find_start_words()) or ("gpuready",)
 
 
 def _wants_colour() -> bool:

@@ -31,6 +31,7 @@ class Screen(Record):
     width: int = 80
     colour: bool = False
     ascii: bool = False
+    program: tuple[str, ...] = ("gpuready",)  # the words that start gpuready where the screen is read
 
     def status_mark(self, kind: str) -> str:
         return self.apply_style((_ASCII_MARKS if self.ascii else _MARKS)[kind], kind)
@@ -96,6 +97,8 @@ class Screen(Record):
         A word is never shortened: one that is wider than the screen leaves it.
         """
         width = self.width - indent - display_width(lead) - 2
+        if words[:1] == ("gpuready",):
+            words = (*self.program, *words[1:])
         lines: list[str] = []
         for word in quote_command_words(words):
             if lines and display_width(lines[-1]) + 1 + display_width(word) <= width:

@@ -12,17 +12,22 @@ UV_CACHE_BUCKETS = ("archive-v", "environments-v")
 def find_start_words() -> list[str]:
     """Return the words that start this gpuready, such as ``.venv/bin/gpuready``; none where its name alone does."""
     started = sys.argv[0] if sys.argv else ""
+    if started.endswith("/gpuready/__main__.py"):
+        return [] if _find_on_path() else [_shorten_path(sys.executable), "-m", "gpuready"]
     if os.path.basename(started) != "gpuready" or "/" not in started:
         return []
     path = os.path.abspath(started)
     if _is_in_uv_cache(path):
         source = _find_source()
         return ["uvx", "--from", source, "gpuready"] if source else ["uvx", "gpuready"]
-    for folder in os.environ.get("PATH", "").split(":"):
-        first = f"{folder}/gpuready"
-        if folder and os.access(first, os.X_OK):
-            return [] if os.path.realpath(first) == os.path.realpath(path) else [_shorten_path(path)]
-    return [_shorten_path(path)]
+    first = _find_on_path()
+    return [] if first and os.path.realpath(first) == os.path.realpath(path) else [_shorten_path(path)]
+
+
+def _find_on_path() -> str:
+    """Return the program that the word ``gpuready`` starts in a shell; empty where there is none."""
+    programs = (f"{folder}/gpuready" for folder in os.environ.get("PATH", "").split(":") if folder)
+    return next((program for program in programs if os.access(program, os.X_OK)), "")
 
 
 def _is_in_uv_cache(path: str) -> bool:
