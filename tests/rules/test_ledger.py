@@ -171,7 +171,7 @@ def test_reads_are_declared_facts(rule):
     for key in rule.READS:
         if key == "*" or key.endswith(".*"):
             continue
-        assert catalogue.find_declaration(key), f"{rule.CODE} reads {key}, which facts.toml does not declare"
+        assert catalogue.find_declaration(key), f"{rule.CODE} reads {key}: declare it in facts.toml, then make catalog"
 
 
 @every
