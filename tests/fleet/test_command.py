@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.fleet.faked import SSH, Bin
 
+from gpuready.fleet.ssh_hosts import is_hostfile
 from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
 from gpuready.render import fleet as render
 from gpuready.workflow import knowledge
@@ -139,15 +140,26 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
         (["check", "--engine", "elastic"], "none of its variables is set"),
         (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
-        (
-            ["bisect", "--hosts", "off1,off2", "--retries", "0", "-q"],
-            "bisect needs two nodes that answer, and has 0; off1 is dead: no answer to a connection",
-        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):
     code, out, err = desk.run(*words, SLURM_JOB_ID="")
     assert code == 2 and sentence in err and not out and len(err.strip().splitlines()) == 1, err
+
+
+@pytest.mark.parametrize(("hosts", "count"), [("off1,off2", 0), ("good1,off1", 1)])
+def test_bisect_among_silent_nodes_is_answered_with_their_reasons(desk, hosts, count):
+    code, out, _ = desk.run("bisect", "--hosts", hosts, "--python", sys.executable, "--retries", "0", SLURM_JOB_ID="")
+    assert code == 1 and "FLT001" in out and "no answer to a connection" in out
+    assert f"no pair was run: bisect needs two nodes that answer, and has {count}" in " ".join(out.split())
+
+
+def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(desk, tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# the cluster\nn01 slots=8\nn02\n")
+    code, out, err = desk.run("check", "--hosts", str(file), SLURM_JOB_ID="")
+    assert code == 2 and not out and f"--hostfile {file}" in err
+    assert not is_hostfile("2026-11-17 12:00:01 step 1 loss 3.2\n"), "a log that has the name of its node"
 
 
 def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(desk, tmp_path):

@@ -93,6 +93,7 @@ class SlurmTransport:
             raise TransportUnavailable("there is no sinfo here: this machine does not belong to a Slurm cluster")
         if ran.end or ran.rc:
             why = f"no answer within {SINFO:g} s" if ran.end == "deadline" else last_output_line(ran.err) or ran.end
+            why = why.removeprefix("sinfo: ")
             if not wanted:
                 raise TransportUnavailable(f"sinfo: {why}; name the nodes with --nodes to ask them all the same")
             return [FleetNode(name, "unknown", f"sinfo: {why}", address=name) for name in wanted]

@@ -82,6 +82,12 @@ def parse_hostfile(text: str, where: str) -> list[FleetNode]:
     return _require_unique_names(nodes, where)
 
 
+def is_hostfile(text: str) -> bool:
+    """Whether a file has hosts and nothing else: a log may have the name of its node."""
+    lines = [words for line in text.splitlines() if (words := line.partition("#")[0].split())]
+    return bool(lines) and all("=" not in words[0] and all("=" in word for word in words[1:]) for words in lines)
+
+
 def _expand_hosts(text: str) -> tuple[str, ...]:
     """Expand a node list, but not a bracketed address (``[fe80::1]``), which looks like one."""
     return (text,) if text.startswith("[") and ":" in text.partition("]")[0] else node_names.expand_nodelist(text)

@@ -267,15 +267,14 @@ def _remeasure_outliers(run: FleetRun) -> None:
 
 
 def _bisect_nodes(run: FleetRun) -> Any:
-    """Run rounds of pairs, until the bad node is found or cleared."""
+    """Run rounds of pairs, until the bad node is found or cleared; None where fewer than two nodes answer."""
     from gpuready.fleet.pair_rounds import PairRounds
     from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
 
     answering = [node for node in run.nodes if node.name in run.gather.records]
     if len(answering) < 2:
-        silent = next(node.name for node in run.nodes if node.name not in run.gather.records)
-        why = ": ".join(part for part in run.gather.node_state(silent) if part)
-        raise Refused(f"bisect needs two nodes that answer, and has {len(answering)}; {silent} is {why}")
+        run.notes.append(f"no pair was run: bisect needs two nodes that answer, and has {len(answering)}")
+        return None
     counts = {node.name: run.gather.records[node.name].gpus for node in answering}
     backend = "nccl" if all(counts.values()) else "gloo"
     places = getattr(run.transport, "addresses", {})  # of pods, which differ from those of their nodes

@@ -102,13 +102,17 @@ def _refuse_unread_options(engine: str, reach: ReachOptions) -> None:
 
 def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any) -> Transport:
     from gpuready.fleet import ssh_hosts
+    from gpuready.probe import fact_helpers
 
     if bool(reach.hosts or reach.nodes) == bool(reach.hostfile):
         raise Refused("ssh needs hosts: --hosts n[01-16] or --hostfile FILE, one of the two")
     if reach.hostfile:
         host_list = call_or_refuse(ssh_hosts.parse_hostfile, read_named_file(reach.hostfile), reach.hostfile)
     else:
-        host_list = call_or_refuse(ssh_hosts.parse_host_list, reach.hosts or reach.nodes)
+        named = reach.hosts or reach.nodes
+        if ssh_hosts.is_hostfile(fact_helpers.read_if_present(host.read_text, named) or ""):
+            raise Refused(f"{named} is a file with hosts: give it with --hostfile {named}")
+        host_list = call_or_refuse(ssh_hosts.parse_host_list, named)
     return ssh_hosts.SshTransport(host_list, token, python=reach.python or "python3", parallel=reach.parallel)
 
 
