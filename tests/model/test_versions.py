@@ -33,16 +33,54 @@ def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     assert versions.satisfies_specifier(version, clause) == expected
 
 
-posts = st.sampled_from(["", ".post1", ".post2", ".post10", ".post2+cu126"])
+endings = st.sampled_from(
+    [
+        "",
+        "a0",
+        "b2",
+        "rc1",
+        "rc10",
+        ".post1",
+        ".post10",
+        "dev0",
+        ".dev3",
+        "a1.dev2",
+        "rc1.post2.dev3",
+        ".post2.dev1",
+        ".a1",
+        "post1",
+        "a1dev2",
+    ]
+)
 
 
 @given(
-    st.sampled_from(["1", "1.0", "1.0.0", "1.1", "2"]), posts, operators, st.sampled_from(["1", "1.0.0", "1.1"]), posts
+    st.sampled_from(["1", "1.0", "1.0.0", "1.1", "2"]),
+    endings,
+    operators,
+    st.sampled_from(["1", "1.0.0", "1.1"]),
+    endings,
 )
-def test_post_releases_agree_with_packaging(release, suffix, operator, wanted, wanted_suffix):
-    version, clause = release + suffix, operator + wanted + wanted_suffix.partition("+")[0]
+def test_releases_of_all_kinds_agree_with_packaging(release, suffix, operator, wanted, wanted_suffix):
+    version, clause = release + suffix, operator + wanted + wanted_suffix
     expected = SpecifierSet(clause).contains(public(version), prereleases=True)
     assert versions.satisfies_specifier(version, clause) == expected
+    left, right = public(version), public(wanted + wanted_suffix)
+    assert versions.compare_versions(version, wanted + wanted_suffix) == (left > right) - (left < right)
+    assert versions.parse_version_key(version) is not None
+
+
+@given(st.text("0123abrcpostdev.+-_ ", max_size=14))
+def test_only_versions_have_a_key(text):
+    from packaging.version import InvalidVersion
+
+    try:
+        known = public(text)
+    except InvalidVersion:
+        known = None
+    key = versions.parse_version_key(text)
+    assert key is None or known is not None
+    assert key is None or versions.parse_version_key(str(known)) == key
 
 
 @given(anything, st.sampled_from(["==", "!=", "~="]), releases)

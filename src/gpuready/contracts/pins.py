@@ -10,7 +10,7 @@ from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
 from gpuready.model.markers import Marker
-from gpuready.model.versions import parse_plain_release, parse_post_release, satisfies_specifier, split_clause
+from gpuready.model.versions import parse_plain_release, parse_version_key, satisfies_specifier, split_clause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -240,13 +240,13 @@ def _apply_plain_marker(name: str, specifier: str, text: str, environment: Mappi
 
 
 def _is_plain_specifier(specifier: str) -> bool:
-    """Return whether each clause is an operator and a plain version or post-release, or one that ends in ``.*``."""
+    """Return whether each clause is an operator and a version in plain spelling, or one that ends in ``.*``."""
     try:
         bounds = [split_clause(clause.strip()) for clause in specifier.split(",")]
     except ValueError:
         return False
     return all(
-        (parse_plain_release(b.removesuffix(".*") if o in ("==", "!=") else b) or parse_post_release(b)) is not None
+        (parse_plain_release(b.removesuffix(".*") if o in ("==", "!=") else b) or parse_version_key(b)) is not None
         and "+" not in b
         and not b.startswith("=")
         for o, b in bounds

@@ -33,7 +33,7 @@ def parse_plain_release(text: str) -> tuple[int, ...] | None:
 def is_version(text: object) -> bool:
     if not isinstance(text, str):
         return False
-    return (parse_plain_release(text) or parse_post_release(text)) is not None or _is_pep440_version(text)
+    return (parse_plain_release(text) or parse_version_key(text)) is not None or _is_pep440_version(text)
 
 
 def _is_pep440_version(text: str) -> bool:
@@ -53,7 +53,9 @@ def compare_versions(a: str, b: str) -> int:
     if left is not None and right is not None:
         left, right = _pad_releases(left, right)
         return (left > right) - (left < right)
-    x, y = _parse_public_version(a), _parse_public_version(b)
+    x, y = parse_version_key(a), parse_version_key(b)
+    if x is None or y is None:
+        x, y = _parse_public_version(a), _parse_public_version(b)
     return int(x > y) - int(x < y)
 
 
@@ -84,7 +86,7 @@ def _satisfies_all_clauses(version: str, specifier: str) -> bool:
         is_prefix = bound.endswith(".*") and operator in ("==", "!=")
         wanted = parse_plain_release(bound[:-2] if is_prefix else bound)
         if release is None or wanted is None or "+" in bound or (operator == "~=" and len(wanted) < 2):
-            fits = _compare_post_releases(version, operator, bound)
+            fits = _compare_version_keys(version, operator, bound)
             answers.append(_satisfies_with_packaging(version, clause) if fits is None else fits)
         elif is_prefix:
             answers.append(_has_prefix(release, wanted) == (operator == "=="))
@@ -95,23 +97,46 @@ def _satisfies_all_clauses(version: str, specifier: str) -> bool:
     return all(answers)
 
 
-def _compare_post_releases(version: str, operator: str, bound: str) -> bool | None:
-    """Compare versions either of which may be a post-release (``0.7.0.post1``); None for any others."""
-    left, right = parse_post_release(version), parse_post_release(bound)
-    if left is None or right is None or operator in (">", "~=") or "+" in bound:
-        return None  # 1.0.post1 is no answer to >1.0
+def _compare_version_keys(version: str, operator: str, bound: str) -> bool | None:
+    """Compare versions of which either may be a pre-, post- or development release; None where ``packaging`` is needed."""
+    left, right = parse_version_key(version), parse_version_key(bound)
+    if left is None or right is None or operator not in (">=", "<=", "==", "!=") or "+" in bound:
+        return None  # neither 1.0.post1 nor 1.0rc1 is an answer to >1.0 or <1.0
     return _compare_release(left, operator, right)
 
 
+_MAX_NUMBERS, _NO_DEV = 8, 1 << 62
+
+
 @lru_cache(4096)
-def parse_post_release(text: str) -> tuple[int, ...] | None:
-    """Numbers that compare as versions with an optional ``.postN`` do: up to eight of the release, then the post number."""
+def parse_version_key(text: str) -> tuple[int, ...] | None:
+    """Numbers that compare as versions do (PEP 440): of ``1.0``, ``0.66b2``, ``0.7.0.post1``, ``0.47.0dev0``; None for other spellings."""
     public, plus, local = text.strip().partition("+")
-    head, post, number = public.partition(".post")
-    release = parse_plain_release(f"{head}{plus}{local}")
-    if release is None or len(release) > 8 or (post and not (number.isascii() and number.isdigit())):
+    end = next((at for at, sign in enumerate(public) if sign not in "0123456789."), len(public))
+    head, ending = public[:end], public[end:]
+    release = parse_plain_release((head.removesuffix(".") if ending else head) + plus + local)
+    numbers = _parse_ending(ending)
+    if release is None or numbers is None or len(release) > _MAX_NUMBERS:
         return None
-    return (*_pad_releases(release, (0,) * 8)[0], int(number) if post else -1)
+    pre = [(at, numbers[kind]) for at, kind in enumerate(("a", "b", "rc")) if kind in numbers]
+    rank = pre[0] if pre else (-1, 0) if set(numbers) == {"dev"} else (3, 0)
+    padded = release + (0,) * (_MAX_NUMBERS - len(release))
+    return (*padded, *rank, numbers.get("post", -1), numbers.get("dev", _NO_DEV))
+
+
+def _parse_ending(text: str) -> dict[str, int] | None:
+    """``rc1.post2.dev3`` -> ``{"rc": 1, "post": 2, "dev": 3}``; None for what is spelt otherwise."""
+    numbers: dict[str, int] = {}
+    for kind in ("a", "b", "rc", "post", "dev"):
+        after = text.removeprefix(kind)
+        if after == text:
+            continue
+        text = after.lstrip("0123456789")
+        digits = after[: len(after) - len(text)]
+        if not digits or text == ".":
+            return None
+        numbers[kind], text = int(digits), text.removeprefix(".")
+    return None if text or len({"a", "b", "rc"} & set(numbers)) > 1 else numbers
 
 
 def _has_prefix(release: tuple[int, ...], prefix: tuple[int, ...]) -> bool:
