@@ -41,9 +41,12 @@ def _count_seq2seq_parameters(s: ModelShape) -> int:
 
     layers = encoder * (attention + mlp(s.sizes["encoder_inner"]) + 2 * norm)
     layers += (s.layers - encoder) * (2 * attention + mlp(s.inner) + 3 * norm)
-    tables = (s.vocabulary * (1 if s.tied else 2) + s.sizes["source"] + s.sizes["target"]) * s.hidden
+    places = (s.sizes["source"] + s.sizes["target"]) * s.hidden
+    tables = s.vocabulary * s.hidden * (1 if s.tied else 2) + places * (
+        s.family != "m2m_100"
+    )  # these are no parameters
     convolutions = whisper * (3 * s.hidden * (s.sizes["bins"] + s.hidden) + 2 * s.hidden)
-    return layers + tables + convolutions + 2 * norm
+    return layers + tables + convolutions + 2 * norm * (s.sizes["pre"] + s.sizes["embedding_norm"])
 
 
 def _count_t5_parameters(s: ModelShape) -> int:

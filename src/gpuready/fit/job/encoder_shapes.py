@@ -112,8 +112,25 @@ def parse_vit(config: Mapping[str, Any], family: str) -> ModelShape:
     return shape.replace(bias_qkv=bool(config["qkv_bias"]), sizes=sizes, dropout_embedding=shape.dropout_hidden)
 
 
+def _traits(pre: int, embedding_norm: int, learned: int, logits_bias: int, shift: int) -> dict[str, int]:
+    """Norms before each block, norms of the embeddings, learned positions, a bias of the logits, unused positions."""
+    return {
+        "pre": pre, "embedding_norm": embedding_norm, "learned": learned, "logits_bias": logits_bias, "shift": shift,
+    }  # fmt: skip
+
+
+SEQ2SEQ_TRAITS = {
+    "whisper": _traits(1, 0, 1, 0, 0),
+    "bart": _traits(0, 1, 1, 1, 2),
+    "mbart": _traits(1, 1, 1, 1, 2),
+    "pegasus": _traits(1, 0, 0, 1, 0),
+    "marian": _traits(0, 0, 0, 1, 0),
+    "m2m_100": _traits(1, 0, 0, 0, 2),
+}
+
+
 def parse_seq2seq(config: Mapping[str, Any], family: str) -> ModelShape:
-    require_head(config, "ForConditionalGeneration")
+    require_head(config, "ForConditionalGeneration", "MarianMTModel")
     hidden, heads = read_count(config, "d_model"), read_count(config, "decoder_attention_heads")
     if heads != read_count(config, "encoder_attention_heads") or hidden % heads:
         raise FitUndecided("an encoder and a decoder with different heads are not known here; --trace plays them")
@@ -121,11 +138,12 @@ def parse_seq2seq(config: Mapping[str, Any], family: str) -> ModelShape:
         raise FitUndecided("layers that are dropped at random (layerdrop) are not known here")
     whisper = family == "whisper"
     encoder, decoder = read_count(config, "encoder_layers"), read_count(config, "decoder_layers")
-    places = 0 if whisper else read_count(config, "max_position_embeddings") + 2  # BART's positions start at 2
+    traits = SEQ2SEQ_TRAITS[family]
+    places = 0 if whisper else read_count(config, "max_position_embeddings") + traits["shift"]
     sizes = {
         "encoder_layers": encoder, "encoder_inner": read_count(config, "encoder_ffn_dim"),
         "bins": read_count(config, "num_mel_bins", default=1), "source": places or read_count(config, "max_source_positions"),
-        "target": places or read_count(config, "max_target_positions"),
+        "target": places or read_count(config, "max_target_positions"), **traits,
     }  # fmt: skip
     return ModelShape(
         family=family, kind="encoder-decoder", hidden=hidden, layers=encoder + decoder, heads=heads, kv_heads=heads,
@@ -161,6 +179,7 @@ POSITION_DEFAULTS = {
     "gpt2": 1024,
     "whisper": 448,
     "bart": 1024,
+    "mbart": 1024,
     "opt": 2048,
     "gpt_neo": 2048,
     "bert": 512,

@@ -1,4 +1,4 @@
-"""Whisper and BART: an encoder, and a decoder that attends to its result in every layer."""
+"""Whisper, BART and the models like it: an encoder, and a decoder that attends to its result in every layer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ SELF_NAMES, CROSS_NAMES = ("q", "k", "v", "o"), ("cq", "ck", "cv", "co")
 class EncoderDecoderModel(EncoderModel):
     """What both share. BART norms after each sum; Whisper before each block, and copies the heads into order."""
 
+    _source_mask: Tensor | None = None  # of padded text
     features: Tensor | None = None  # the batch of audio, which the loop holds
     widens_softmax = False
 
     # ------------------------------------------------------------------------------------------- weights
     def create_tables(self) -> None:
         s = self.shape
+        self.embedding_norms: list[tuple[Tensor, Tensor | None]] = []  # of both stacks
         self.token_table = self.new_outer(s.vocabulary, s.hidden)
         if s.family == "whisper":
             self.convolutions = [
@@ -34,15 +36,24 @@ class EncoderDecoderModel(EncoderModel):
             self.source_positions = self.maker.new_frozen((s.sizes["source"], s.hidden))
             self.target_positions = self.new_outer(s.sizes["target"], s.hidden)
             self.encoder_norm = self.new_outer_norm()
-        else:
-            self.source_positions = self.new_outer(s.sizes["source"], s.hidden)
-            self.target_positions = self.new_outer(s.sizes["target"], s.hidden)
+            return
+        places = [(s.sizes[name], s.hidden) for name in ("source", "target")]
+        self.source_positions, self.target_positions = (
+            self.new_outer(*one) if s.sizes["learned"] else self.maker.new_frozen(one) for one in places
+        )
+        if s.sizes["embedding_norm"]:
+            self.embedding_norms.append(self.new_outer_norm())
+        if s.sizes["pre"]:
             self.encoder_norm = self.new_outer_norm()
-            self.logits_bias = self.ops.new_scratch(s.vocabulary * self.width)
+        if s.sizes["logits_bias"]:
+            self.logits_bias = self.ops.new_empty((s.vocabulary,), self.width)
 
     def create_head(self) -> None:
         s = self.shape
-        self.norm = self.new_outer_norm()
+        if s.sizes["embedding_norm"]:
+            self.embedding_norms.append(self.new_outer_norm())
+        if s.sizes["pre"]:
+            self.norm = self.new_outer_norm()
         self.head = LinearLayer(self.token_table if s.tied else self.new_outer(s.vocabulary, s.hidden))
 
     def new_layer(self, index: int) -> LayerWeights:
@@ -75,19 +86,20 @@ class EncoderDecoderModel(EncoderModel):
         encoded = self._encode(batch, seq, run)
         whole = (batch, seq, self.shape.hidden)
         tokens = self.ops.embedding(batch * seq, self.token_table, whole)
-        hidden = self._place_tokens(tokens, self.target_positions, self.norm)
+        hidden = self._place_tokens(tokens, self.target_positions, 1)
         mask = self._causal_mask(batch, seq, tokens.width)
         del tokens
         hidden, states = self._pass_states(hidden, encoded)
         for layer in self.layers[self.shape.sizes["encoder_layers"] :]:
 
             def call_layer(x: Tensor, layer: LayerWeights = layer) -> Tensor:
-                return self._run_block(layer, x, mask, states)
+                return self._run_block(layer, x, mask, states, self._source_mask)
 
             hidden = run(call_layer, hidden, "decoder", layer.index)
-        if self.shape.family == "whisper":
+        if self.shape.sizes["pre"]:
             hidden = self.apply_norm(hidden, self.norm)
         del encoded
+        self._source_mask = None
         return hidden
 
     def _encode(self, batch: int, seq: int, run: LayerRunner) -> Tensor:
@@ -96,15 +108,16 @@ class EncoderDecoderModel(EncoderModel):
             hidden = self._embed_audio(batch)
         else:
             tokens = self.ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
-            hidden = self._place_tokens(tokens, self.source_positions, self.encoder_norm)
+            hidden = self._place_tokens(tokens, self.source_positions, 0)
+            self._source_mask = self._bidirectional_masks(tokens)[0]
             del tokens
         for layer in self.layers[: s.sizes["encoder_layers"]]:
 
             def call_layer(x: Tensor, layer: LayerWeights = layer) -> Tensor:
-                return self._run_block(layer, x, None, None)
+                return self._run_block(layer, x, self._source_mask, None)
 
             hidden = run(call_layer, hidden, "encoder", layer.index)
-        return self.apply_norm(hidden, self.encoder_norm) if s.family == "whisper" else hidden
+        return self.apply_norm(hidden, self.encoder_norm) if s.sizes["pre"] else hidden
 
     def _embed_audio(self, batch: int) -> Tensor:
         ops, s = self.ops, self.shape
@@ -118,13 +131,13 @@ class EncoderDecoderModel(EncoderModel):
         del places, x
         return hidden
 
-    def _place_tokens(self, tokens: Tensor, table: Tensor, norm: tuple[Tensor, Tensor | None]) -> Tensor:
+    def _place_tokens(self, tokens: Tensor, table: Tensor, stack: int) -> Tensor:
         ops, rows = self.ops, tokens.shape[0] if self.shape.family == "whisper" else 1
         seq = tokens.shape[1]
         places = ops.embedding(rows * seq, table, (rows, seq, tokens.shape[2]))
         hidden = ops.add(tokens, places)
-        if self.shape.family == "bart":
-            hidden = self.apply_norm(hidden, norm)
+        if self.embedding_norms:
+            hidden = self.apply_norm(hidden, self.embedding_norms[stack])
         hidden = self.drop_hidden(hidden)
         del places
         return hidden
@@ -162,13 +175,15 @@ class EncoderDecoderModel(EncoderModel):
         return out, states
 
     # -------------------------------------------------------------------------------------------- blocks
-    def _run_block(self, layer: LayerWeights, x: Tensor, mask: Tensor | None, states: Tensor | None) -> Tensor:
+    def _run_block(
+        self, layer: LayerWeights, x: Tensor, mask: Tensor | None, states: Tensor | None, cross: Tensor | None = None
+    ) -> Tensor:
         ops = self.ops
         held: list[Tensor | None] = []
         x = self._add_attention(layer, x, SELF_NAMES, "in", mask, None, held)
         if states is not None:
-            x = self._add_attention(layer, x, CROSS_NAMES, "cross", None, states, held)
-        pre = self.shape.family == "whisper"
+            x = self._add_attention(layer, x, CROSS_NAMES, "cross", cross, states, held)
+        pre = self.shape.sizes["pre"]
         residual = x
         x = self.apply_norm(x, layer.norms["mid"]) if pre else x
         x = self.apply_activation(apply_linear(ops, x, layer.linears["up"]))
@@ -183,7 +198,7 @@ class EncoderDecoderModel(EncoderModel):
         self, layer: LayerWeights, x: Tensor, names: tuple[str, ...], norm: str, mask: Tensor | None,
         states: Tensor | None, held: list[Tensor | None],
     ) -> Tensor:  # fmt: skip
-        ops, pre = self.ops, self.shape.family == "whisper"
+        ops, pre = self.ops, self.shape.sizes["pre"]
         residual = x
         x = self.apply_norm(x, layer.norms[norm]) if pre else x
         x, weights = self._attend(layer, x, x if states is None else states, names, mask)
@@ -217,4 +232,4 @@ class EncoderDecoderModel(EncoderModel):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits = apply_linear(self.ops, hidden, self.head)
-        return self.ops.scalar_op(logits, "add") if self.shape.family == "bart" else logits
+        return self.ops.add(logits, self.logits_bias) if self.shape.sizes["logits_bias"] else logits

@@ -113,8 +113,9 @@ class EncoderModel(DecoderModel):
         return self.ops.dropout(x, self.shape.dropout_hidden if self.training else 0.0)
 
     def compute_loss(self, hidden: Tensor, logits: Tensor) -> Tensor:
-        """Cross entropy in the dtype of the logits, without a shift."""
+        """Cross entropy in the dtype of the logits, or in fp32 under autocast, without a shift."""
         ops, rows = self.ops, logits.numel // logits.shape[-1]
+        logits = ops.to_width(logits, 4) if ops.autocast else logits
         return cross_entropy(ops, ops.view(logits, (rows, logits.shape[-1])), ops.new_scratch(0))
 
 
@@ -124,7 +125,10 @@ def _refuse_what_encoders_lack(shape: ModelShape, job: FitJob) -> None:
         (job.dpo, "preference training"),
         (job.loss != "plain", f"the loss {job.loss!r}"),
         (job.zero == 3, "ZeRO stage 3"),
-        (shape.family == "bart" and job.checkpointing != "none", "checkpointing"),
+        (
+            shape.kind == "encoder-decoder" and shape.family != "whisper" and job.checkpointing != "none",
+            "checkpointing",
+        ),
         (
             shape.family in ("vit", "whisper") and job.method != "full" and job.checkpointing != "none",
             "checkpointing under an adapter",
