@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.apply import generation
+from gpuready.render.layout import Screen
 from gpuready.system import program_name
 from tests.running import QUIET, SRC
 
@@ -107,6 +109,26 @@ def test_the_commands_of_the_screen_start_the_gpuready_that_printed_them(script)
     assert ".venv/bin/gpuready plan trl --on h100" in screen and " gpuready " not in screen
     started = _run_on_a_terminal(script, *WORDS, path=f"{script.parent}:/usr/bin:/bin")
     assert ":     gpuready plan trl --on h100" in started and ".venv/bin" not in started
+
+
+def test_the_folder_of_an_install_is_one_that_it_can_take(started, tmp_path):
+    started("bin/gpuready")
+    own = generation.EnvironmentHome(str(tmp_path / ".venv"))
+    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+    (tmp_path / ".venv").mkdir()
+    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+    (tmp_path / ".venv/pyvenv.cfg").touch()
+    assert program_name.find_new_environment() == ".venv-gpuready" and own.explain_refusal()
+    (tmp_path / ".venv/.gpuready").mkdir()
+    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+
+
+def test_the_screen_names_that_folder_in_an_install_alone():
+    screen = Screen(environment=".venv-gpuready")
+    install = screen.format_command(("gpuready", "install", "trl", "-e", ".venv", "--wants", "bf16"), 0, "")
+    assert install == ["gpuready install trl -e .venv-gpuready --wants bf16"]
+    check = ("gpuready", "check", "trl", "--python", ".venv")
+    assert screen.format_command(check, 0, "") == [" ".join(check)]
 
 
 def test_a_person_is_told_where_a_sentence_names_a_command(script):

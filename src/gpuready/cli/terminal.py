@@ -21,16 +21,12 @@ def make_screen(color: str = "auto") -> Screen:
     terminal = stream is not None and stream.isatty()
     colour = color == "always" or (color == "auto" and terminal and _wants_colour())
     width = _terminal_width(stream) if terminal else _DEFAULT_WIDTH
-    return Screen(width, colour, not _is_utf8(stream), _find_program_words())
-
-
-def _find_program_words() -> tuple[str, ...]:
-    """The words that start gpuready where a person reads the screen, such as ``.venv/bin/gpuready``."""
+    screen = Screen(width, colour, not _is_utf8(stream))
     if sys.stderr is None or not sys.stderr.isatty():
-        return ("gpuready",)
-    from gpuready.system.program_name import find_start_words
+        return screen  # for a person, commands that work from this folder
+    from gpuready.system.program_name import find_new_environment, find_start_words
 
-    return tuple(find_start_words()) or ("gpuready",)
+    return screen.replace(program=tuple(find_start_words()) or screen.program, environment=find_new_environment())
 
 
 def _wants_colour() -> bool:

@@ -32,6 +32,7 @@ class Screen(Record):
     colour: bool = False
     ascii: bool = False
     program: tuple[str, ...] = ("gpuready",)  # the words that start gpuready where the screen is read
+    environment: str = ".venv"  # the folder there that ``gpuready install`` may take
 
     def status_mark(self, kind: str) -> str:
         return self.apply_style((_ASCII_MARKS if self.ascii else _MARKS)[kind], kind)
@@ -98,7 +99,7 @@ class Screen(Record):
         """
         width = self.width - indent - display_width(lead) - 2
         if words[:1] == ("gpuready",):
-            words = (*self.program, *words[1:])
+            words = self._command_from_here(words)
         lines: list[str] = []
         for word in quote_command_words(words):
             if lines and display_width(lines[-1]) + 1 + display_width(word) <= width:
@@ -107,6 +108,13 @@ class Screen(Record):
                 lines.append(word)
         starts = [" " * indent + lead, *[" " * (indent + display_width(lead))] * len(lines)]
         return [f"{start}{line}" for start, line in zip(starts, _continue_lines(lines), strict=False)]
+
+    def _command_from_here(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """A command of ours that works from where the screen is read."""
+        if words[1:2] == ("install",):
+            pairs = zip(("", *words), words, strict=False)
+            words = tuple(self.environment if pair == ("-e", ".venv") else pair[1] for pair in pairs)
+        return (*self.program, *words[1:])
 
     def format_labelled_commands(self, rows: Sequence[tuple[str, tuple[str, ...]]]) -> list[str]:
         """``fix it:   gpuready fix axolotl``: commands in a column behind their labels."""

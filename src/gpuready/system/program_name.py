@@ -24,6 +24,15 @@ def find_start_words() -> list[str]:
     return [] if first and os.path.realpath(first) == os.path.realpath(path) else [_shorten_path(path)]
 
 
+def find_new_environment() -> str:
+    """Return the folder that ``gpuready install`` can take here: ``.venv``, unless another program made it."""
+    try:
+        names = os.listdir(".venv")
+    except OSError:
+        return ".venv"
+    return ".venv" if not names or ".gpuready" in names else ".venv-gpuready"
+
+
 def _find_on_path() -> str:
     """Return the program that the word ``gpuready`` starts in a shell; empty where there is none."""
     programs = (f"{folder}/gpuready" for folder in os.environ.get("PATH", "").split(":") if folder)
