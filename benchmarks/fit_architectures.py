@@ -1,11 +1,12 @@
 """A blind exam of ``gpuready fit --trace`` over model types that it was not developed with.
 
-    python benchmarks/fit_architectures.py freeze FILE [RE]        predictions for fit_architecture_cases.json
+    python benchmarks/fit_architectures.py freeze FILE [RE [CASES]]  predictions for fit_architecture_cases.json
+    python benchmarks/fit_architectures.py templates FILE [CASES]  beside them, what ``fit`` says without torch
     python benchmarks/fit_architectures.py score FILE EXAM.jsonl   predictions beside what was measured
     python benchmarks/fit_architectures.py tape FILE.gz ID         allocations that only one of the two has
 
 ``freeze`` and ``tape`` run in an interpreter with torch, transformers and peft; ``fit_architectures_measure.py`` runs the
-cases on a GPU. A refusal is counted as such: it is no answer, and not wrong. Cases called ``known_`` are shown and not counted.
+cases on a GPU. A refusal is counted as such: it is no answer, and not wrong. Cases called ``known_`` are counted apart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from architecture_sweep import load_libraries
 
 from gpuready.fit import H200, FitJob, FitUndecided
+from gpuready.fit.search.prediction import predict_job
 from gpuready.fit.search.traced_prediction import build_trace_request, predict_traced, tape_from_trace, validate_trace
 
 HERE = Path(__file__).resolve().parent
@@ -114,39 +116,82 @@ def describe(said: dict[str, Any]) -> str:
     return f"{said['allocated'] / GIB:.3f} {said['reserved'] / GIB:.3f} GiB, {said['class']}, {said['parameters']:,}"
 
 
+def freeze_templates(path: str, cases: str = str(CASES)) -> None:
+    """Add what ``fit`` says without torch to the predictions of the trace, or why it does not."""
+    whole = json.loads(Path(path).read_text(encoding="utf-8"))
+    for case in read_cases(Path(cases)):
+        try:
+            fit = predict_job(make_job(case), H200)
+            said: dict[str, Any] = {
+                "allocated": fit.peak_allocated,
+                "reserved": fit.peak_reserved,
+                "minimum": fit.minimum,
+            }
+        except ValueError as why:
+            said = {"refused": str(why)[:300]}
+        whole["cases"].setdefault(case["id"], {})["template"] = said
+    Path(path).write_text(json.dumps(whole, indent=0) + "\n", encoding="utf-8")
+
+
+class Score:
+    """Errors by group: new types, known types, and both without torch."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, dict[str, list[float]]] = {}
+        self.counts: Counter[str] = Counter()
+        self.types: set[str] = set()
+
+    def add(self, row: dict[str, Any], said: dict[str, Any]) -> str:
+        """Count one measured case, and return its line."""
+        group = "known types" if row["id"].startswith("known_") else "new types"
+        self.counts[group] += 1
+        self.types |= {row["config"]["model_type"]} if group == "new types" else set()
+        line = f"{row['id']:22}{said['class'][:34]:35}{row['allocated'] / GIB:8.3f}{self.compare(group, row, said, 'allocated')}"
+        line += f"{row['reserved'] / GIB:8.3f}{self.compare(group, row, said, 'reserved')}"
+        if "allocated" in (told := said.get("template", {})):
+            pair = [self.compare("without torch", row, told, kind) for kind in GOALS]
+            line += f"  without torch {pair[0]}{pair[1]}"
+        return line
+
+    def compare(self, group: str, row: dict[str, Any], said: dict[str, Any], kind: str) -> str:
+        error = said[kind] / row[kind] - 1
+        self.errors.setdefault(group, {}).setdefault(kind, []).append(abs(error))
+        return f"{error:+9.3%}"
+
+    def add_cap(self, row: dict[str, Any]) -> str:
+        """Count a run under a cap: does it live or die as was said?"""
+        right = (row["status"] == "ok") == (row["says"] == "fits") and row["status"] in ("ok", "oom")
+        false_fit = row["says"] == "fits" and row["status"] == "oom"
+        self.counts["caps right" if right else "caps FALSE FIT" if false_fit else "caps WRONG"] += 1
+        return "" if right else f"{row['id']:22}cap {row['cap'] / GIB:.3f} GiB, said {row['says']!r}: {row['status']}"
+
+    def summary(self) -> list[str]:
+        lines = []
+        for group, kinds in self.errors.items():
+            for kind, values in kinds.items():
+                over = sum(value > GOALS[kind] for value in values)
+                figures = f"median {statistics.median(values):.3%}, worst {max(values):.3%}, over {GOALS[kind]:.0%}: {over} of {len(values)}"
+                lines.append(f"{group}, {kind}: {figures}")
+        return [*lines, f"{dict(self.counts)}, {len(self.types)} new model types"]
+
+
 def score(path: str, measured: str) -> None:
     """Print every case, and the errors of all."""
     frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
-    errors: dict[str, list[float]] = {"allocated": [], "reserved": []}
-    counts: Counter[str] = Counter()
-    false_fits = 0
-    types: set[str] = set()
-    print(f"{'case':18}{'class':38}{'allocated':>10}{'error':>9}{'reserved':>10}{'error':>9}")
+    total = Score()
+    print(f"{'case':22}{'class':35}{'alloc.':>8}{'error':>9}{'reserv.':>8}{'error':>9}")
     for row in map(json.loads, Path(measured).read_text(encoding="utf-8").splitlines()):
         said = frozen.get(row.get("id"), {})
         if row.get("cap"):
-            counts[f"caps {'right' if (row['status'] == 'ok') == (row['says'] == 'fits') else 'WRONG'}"] += 1
-            false_fits += row["says"] == "fits" and row["status"] == "oom"
+            line = total.add_cap(row)
         elif row["status"] != "ok" or "allocated" not in said:
-            counts["refused" if "refused" in said else row["status"]] += 1
-            print(f"{row['id']:18}{row['status']} {row.get('said', '')[:80]} {said.get('refused', '')[:80]}")
+            total.counts["refused" if "refused" in said else row["status"]] += 1
+            line = f"{row['id']:22}{row['status']} {row.get('said', '')[:80]} {said.get('refused', '')[:80]}"
         else:
-            found = {kind: said[kind] / row[kind] - 1 for kind in errors}
-            known = row["id"].startswith("known_")
-            counts["known" if known else "answered"] += 1
-            types |= set() if known else {row["config"]["model_type"]}
-            for kind, error in found.items():
-                errors[kind] += [] if known else [abs(error)]
-            print(
-                f"{row['id']:18}{said['class'][:37]:38}{row['allocated'] / GIB:10.3f}{found['allocated']:+9.3%}"
-                f"{row['reserved'] / GIB:10.3f}{found['reserved']:+9.3%}"
-            )
-    for kind, values in errors.items():
-        over = sum(value > GOALS[kind] for value in values)
-        print(
-            f"{kind}: median {statistics.median(values):.3%}, worst {max(values):.3%}, over {GOALS[kind]:.0%}: {over}"
-        )
-    print(f"{dict(counts)}, {len(types)} model types, false fits: {false_fits}")
+            line = total.add(row, said)
+        if line:
+            print(line)
+    print("\n".join(total.summary()))
 
 
 def compare_tapes(path: str, name: str, cases: str = str(CASES)) -> None:
@@ -166,7 +211,12 @@ def compare_tapes(path: str, name: str, cases: str = str(CASES)) -> None:
 
 def main() -> int:
     what, *rest = sys.argv[1:] or [""]
-    commands = {"freeze": (freeze, 1, 3), "score": (score, 2, 2), "tape": (compare_tapes, 2, 3)}
+    commands: dict[str, tuple[Any, int, int]] = {
+        "freeze": (freeze, 1, 3),
+        "templates": (freeze_templates, 1, 2),
+        "score": (score, 2, 2),
+        "tape": (compare_tapes, 2, 3),
+    }
     if what not in commands or not commands[what][1] <= len(rest) <= commands[what][2]:
         print((__doc__ or "").strip())
         return 2
