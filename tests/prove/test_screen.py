@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Capability, Contract, Fact, Facts, Report
+from gpuready.model import Capability, Contract, Fact, Facts, Finding, Report
 from gpuready.model.proof import ProofRecord, ProofResult
 from gpuready.render import prove
 from gpuready.render.layout import Screen
@@ -85,6 +85,25 @@ def test_what_did_not_run_for_one_reason_is_told_once():
     text = prove.render_proof_screen([REPORT], evidence, Screen(80))
     assert text.count("no GPU in this machine") == 1 and "? 20 absent: no GPU" in text and "p0, p1, p2" in text
     assert prove.render_proof_screen([REPORT], evidence, Screen(80), verbose=True).count("no GPU in this machine") == 20
+
+
+def test_many_names_are_counted_and_a_name_with_a_comma_reads_as_one():
+    several = tuple(ProofResult(f"p{n}, cpu", "absent", "torch is not installed") for n in range(20))
+    evidence = ProofRecord("host", "/py", several, "now").with_digest()
+    text = prove.render_proof_screen([REPORT], evidence, Screen(80))
+    assert "p0 on cpu, p1 on cpu" in text and "p10 on cpu, 9 more (-v)" in " ".join(text.split())
+
+
+def test_findings_are_listed_as_by_a_check_and_their_evidence_is_in_the_details():
+    finding = Finding("PKG002", "error", "torch is not installed", found=(), needs=(), so="nothing runs without it")
+    report = REPORT.replace(findings=(finding,))
+    evidence = ProofRecord("host", "/py", PROOFS, "now").with_digest()
+    details = [("details", ("gpuready", "prove", "trl", "-v"))]
+    short = prove.render_proof_screen([report, report], evidence, Screen(80), commands=details)
+    assert short.count("  1  torch is not installed") == 1 and "nothing runs without it" not in short
+    assert short.endswith("details:  gpuready prove trl -v\n")
+    full = prove.render_proof_screen([report], evidence, Screen(80), commands=details, verbose=True)
+    assert "nothing runs without it" in full and "details:" not in full
 
 
 def test_what_we_have_executed_counts_for_its_kind_of_device_only():

@@ -57,6 +57,7 @@ def run(request: Request) -> Result:
         reject_unread(request, "list")
         rows = prove.list_proofs()
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
+    from gpuready.commands.suggestions import suggest_details
     from gpuready.model import EXIT_CODES, worst_verdict
     from gpuready.render import check_report, notebook
     from gpuready.workflow import require_writable
@@ -67,8 +68,12 @@ def run(request: Request) -> Result:
     is_shown = is_shown and (session.is_live or not request.has_switch("json"))
     request.show_progress("looking at the machine")
 
+    reasons: set[str] = set()
+
     def report_proof(proof: "ProofResult", done: int, count: int) -> None:
-        if is_shown:
+        is_known = not proof.steps and proof.why in reasons  # one line for all that did not run for this reason
+        reasons.add(proof.why)
+        if is_shown and not is_known:
             session.write_note(render.format_proof_progress(proof, done, count, session.screen))
         request.show_progress("proving", done, count)
 
@@ -94,6 +99,7 @@ def run(request: Request) -> Result:
             verbose=verbose,
             saved_path=proved.saved,
             note=proved.note,
+            commands=suggest_details(request),
         ),
         verdict=verdict,
         exit=EXIT_CODES[verdict],

@@ -33,6 +33,12 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
     return [list_next_commands(one, flags, spec, is_elsewhere) for one, spec in zip(reports, specs, strict=True)]
 
 
+def suggest_details(request: Request) -> CommandRows:
+    """The same command with ``-v``."""
+    words = (*request.arguments, *option_words(request, _asked_options(request)))
+    return [("details", ("gpuready", *request.command.name.split(), *words, "-v"))]
+
+
 def _machine_options(request: Request) -> list[str]:
     """The options that name a machine and an environment: plan takes them too."""
     known = request.command.parameters

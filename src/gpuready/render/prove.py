@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.model.proof import PASSED, SKIPPED
 from gpuready.model.verdict_words import verdict_words
-from gpuready.render import check_report, facts_summary, units
+from gpuready.render import check_report, facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections, pad_text
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PROOF_MARKS = {PASSED: "ok", SKIPPED: "undecided", "absent": "undecided", "unsupported": "undecided"}
 _BOUND_OPERATORS = {"most": "<=", "least": ">=", "equal": "="}
+_MAX_NAMES = 12
+"""Names of proofs that did not run for one reason; where there are more, how many."""
 _MAX_OUTPUT_LINES = 6
 """Output lines shown for a failure."""
 
@@ -32,6 +34,7 @@ def render_proof_screen(
     verbose: bool = False,
     saved_path: str = "",
     note: str = "",
+    commands: Sequence[tuple[str, tuple[str, ...]]] = (),
 ) -> str:
     verdicts = [line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)]
     sections = [[*verdicts, *_format_proof_machine(reports, evidence, screen)]]
@@ -39,20 +42,26 @@ def render_proof_screen(
     sections += [format_proof_failure(p, screen, verbose) for p in evidence.proofs if _has_failed(p)]
     shown: set[str] = set()
     for report in reports:
-        for finding in report.findings:
-            headline = f"{finding.code} {finding.says}"
-            if finding.severity != "info" and headline not in shown:
-                shown.add(headline)
-                sections.append(findings.format_finding(finding, screen))
-        undecided = findings.group_undecided(report)
-        sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
+        new = [f for f in report.findings if f.severity != "info" and f"{f.code} {f.says}" not in shown]
+        shown |= {f"{finding.code} {finding.says}" for finding in new}
+        sections += _format_proof_findings(report.replace(findings=tuple(new)), screen, verbose)
     sections.append(_format_unproved_names(reports, screen))
-    return join_sections([*sections, _format_evidence_footer(evidence, screen, saved_path, note)])
+    sections.append(_format_evidence_footer(evidence, screen, saved_path, note))
+    return join_sections([*sections, [] if verbose else screen.format_labelled_commands(commands)])
 
 
 def _format_proof_machine(reports: Sequence[Report], evidence: ProofRecord, screen: Screen) -> list[str]:
     host = f" ({evidence.host})" if evidence.host else ""
     return screen.format_paragraph(facts_summary.summarize_machine(reports[0].facts) + host, 2, 2)
+
+
+def _format_proof_findings(report: Report, screen: Screen, verbose: bool) -> list[list[str]]:
+    """What is wrong, as a check lists it; with ``verbose`` the evidence."""
+    if not verbose:
+        return [problem_list.format_problem_list(report, screen)]
+    undecided = [findings.format_undecided(several, screen) for several in findings.group_undecided(report)]
+    evidence = [findings.format_finding(finding, screen) for finding in report.findings]
+    return [*evidence, [line for lines in undecided for line in lines]]
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
@@ -78,7 +87,10 @@ def _group_not_run(proofs: Sequence[ProofResult]) -> dict[tuple[str, str], list[
 def _format_not_run_group(verdict: str, why: str, several: list[ProofResult], screen: Screen) -> list[str]:
     first, *rest = screen.align_ends(f"{len(several)} {verdict}: {why}", "not run", 4)
     mark = screen.status_mark(_PROOF_MARKS.get(verdict, "error"))
-    name_lines = screen.format_paragraph(", ".join(proof.name for proof in several), 6)
+    names = [proof.name.replace(", ", " on ") for proof in several]  # matmul-fp16, cpu
+    if len(names) > _MAX_NAMES:
+        names = [*names[: _MAX_NAMES - 1], f"{len(names) - _MAX_NAMES + 1} more (-v)"]
+    name_lines = screen.format_paragraph(", ".join(names), 6)
     return [f"  {mark} {first}", *("    " + line for line in rest), *name_lines]
 
 
