@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.contracts.metadata_contract import contract_from_metadata
 from gpuready.model import Fact, Facts, versions
+from gpuready.plan.choose import choose_plan
 from gpuready.plan.conflict import smallest_failing_set
 from gpuready.plan.limits import find_macos_version
 from gpuready.workflow import Refused
@@ -208,3 +210,16 @@ def test_the_set_is_smallest(masks):
 
 def test_there_is_none_where_something_fits():
     assert smallest_failing_set([0b1, 0], 2) == ()
+
+
+def test_a_package_that_only_its_metadata_describes_is_planned_for_a_cpu_on_demand():
+    """Metadata names no GPU. A contract that names GPUs alone is refused there, as is a wheel compiled for CUDA."""
+    stated = {"os.arch": "x86_64", "platform.name": "cpu", "gpu.count": 0, "job.wants": ("cpu",)}
+    machine = Facts([Fact(key, value, "test", "stated") for key, value in stated.items()])
+    derived = contract_from_metadata("kite", "1.0", ["torch>=2.4"], None)
+    found = choose_plan(machine, [derived])
+    assert (found.verdict, found.index, found.cuda) == ("plan", "cpu", "")
+    refused = choose_plan(machine, [derived.replace(says="it is for GPUs")])
+    assert refused.verdict == "impossible" and "not for a CPU alone" in refused.conflicts[0].says
+    compiled = contract_from_metadata("vllm", "0.32.0", ["torch>=2.4"], None)
+    assert choose_plan(machine, [compiled]).verdict == "impossible"

@@ -11,6 +11,7 @@ from functools import cache
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
+from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Requirement, versions
 from gpuready.plan import torch_packages
@@ -171,7 +172,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = f"this machine runs {system}, and {NO_WHEELS}"
         yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_system_need(),))
     why = ""
-    if platform.device == "cpu" and {*contract.platforms} <= {"cuda", "rocm"}:
+    if platform.device == "cpu" and _is_for_gpus_alone(contract):
         why = f"{contract.name} is for GPUs, not for a CPU alone"
     elif platform.device == "rocm" and has_cuda_wheel(contract):
         name = contract.distribution or contract.framework
@@ -190,6 +191,13 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
         need = Requirement("platform.name", "|".join(contract.platforms), cite=cite)
         yield Limit("platform", why, _always_fails(why), (facts.fact("platform.name"),), (need,))
+
+
+def _is_for_gpus_alone(contract: Contract) -> bool:
+    """Whether a contract names GPUs and no CPU. Metadata names neither: there a wheel compiled for CUDA tells."""
+    if contract.says == METADATA_ONLY_NOTE:
+        return has_cuda_wheel(contract)
+    return {*contract.platforms} <= {"cuda", "rocm"}
 
 
 def _always_fails(why: str) -> LimitCheck:
