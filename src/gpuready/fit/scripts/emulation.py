@@ -34,11 +34,14 @@ class Attention:
 
     def __call__(self, q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
         if self.autocast.active:
-            q, k, v = self.autocast.cast((q, k, v), self.autocast.dtype)
+            q, k, v, attn_mask = self.autocast.cast((q, k, v, attn_mask), self.autocast.dtype)
         kernel = self.rules.pick_attention_kernel(self.describe(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa))
         self.kernels.add(kernel)
         if kernel == "math":
-            return write_scores_out(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+            with AutocastSwitch(
+                self.autocast, False
+            ):  # torch casts the arguments, and runs the fallback without autocast
+                return write_scores_out(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         size = q.shape[-1]
         if size % 8 and kernel == "flash":  # torch pads heads to whole eights
             q, k, v = (functional.pad(x, (0, 8 - size % 8)) for x in (q, k, v))

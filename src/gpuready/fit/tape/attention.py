@@ -60,7 +60,10 @@ def run_attention(
     if ops.autocast and kernel != "eager":
         v, k, q = (ops.to_width(x, ops.autocast) for x in (v, k, q))
     if kernel in ("math", "broadcast"):
-        return _math_attention(ops, q, k, v, mask, dropout, kernel == "broadcast")
+        autocast, ops.autocast = ops.autocast, 0  # torch casts the arguments, and runs the fallback without autocast
+        out = _math_attention(ops, q, k, v, mask, dropout, kernel == "broadcast")
+        ops.autocast = autocast
+        return out
     return _fused_attention(ops, kernel, q, k, v, mask, dropout)
 
 

@@ -302,7 +302,7 @@ class DecoderModel:
             return ops.merge_heads(out), None
         if masked and grouped:
             k, v = repeat_kv_heads(ops, k, s.heads), repeat_kv_heads(ops, v, s.heads)
-        elif q.shape[2] > 1 and k.shape[2] > q.shape[2]:  # a static cache that is not full yet
+        elif self.cache is not None and 1 < q.shape[2] < k.shape[2]:  # a static cache that is not full yet
             k, v = (ops.view(x, (*x.shape[:2], *q.shape[2:])) for x in (k, v))
         out = run_attention(ops, kernel, q, k, v, mask, dropout)
         return ops.merge_heads(out), None

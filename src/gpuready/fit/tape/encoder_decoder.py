@@ -86,6 +86,7 @@ class EncoderDecoderModel(EncoderModel):
         encoded = self._encode(batch, seq, run)
         whole = (batch, seq, self.shape.hidden)
         tokens = self.ops.embedding(batch * seq, self.token_table, whole)
+        self.require_input_grad(tokens)
         hidden = self._place_tokens(tokens, self.target_positions, 1)
         mask = self._causal_mask(batch, seq, tokens.width)
         del tokens
@@ -108,6 +109,7 @@ class EncoderDecoderModel(EncoderModel):
             hidden = self._embed_audio(batch)
         else:
             tokens = self.ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
+            self.require_input_grad(tokens)
             hidden = self._place_tokens(tokens, self.source_positions, 0)
             self._source_mask = self._bidirectional_masks(tokens)[0]
             del tokens
@@ -123,8 +125,10 @@ class EncoderDecoderModel(EncoderModel):
         ops, s = self.ops, self.shape
         frames = 2 * s.sizes["source"]
         if self.features is None:
-            self.features = ops.new_empty((batch, s.sizes["bins"], frames), self.width)
-        x = ops.unary_op(convolve(ops, self.features, *self.convolutions[0], (batch, frames, s.hidden)), "gelu")
+            self.features = ops.new_empty((batch, s.sizes["bins"], frames), self.maker.unquantised_width)
+        x = convolve(ops, self.features, *self.convolutions[0], (batch, frames, s.hidden))
+        self.require_input_grad(x)
+        x = ops.unary_op(x, "gelu")
         x = ops.unary_op(convolve(ops, x, *self.convolutions[1], (batch, frames // 2, s.hidden)), "gelu")
         places = ops.embedding(s.sizes["source"], self.source_positions, (1, s.sizes["source"], s.hidden))
         hidden = self.drop_hidden(ops.add(x, places))

@@ -260,6 +260,8 @@ class VitModel(EncoderModel):
 
 def convolve(ops: TorchOps, x: Tensor, w: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A convolution whose stride is its kernel; keeps its input."""
+    if ops.autocast:
+        b, w, x = ops.cast_weight(b), ops.cast_weight(w), ops.to_width(x, ops.autocast)
     ops.tape.op = "convolution"
     out = ops.new_empty(shape, x.width)
     if ops.any_requires_grad(x, w, b):

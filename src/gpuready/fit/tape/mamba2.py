@@ -29,7 +29,6 @@ class Mamba2Model(DecoderModel):
             (job.zero == 3, "ZeRO stage 3"),
             (job.loss == "liger", "Liger's kernels"),
             (job.tensor_parallel > 1, "tensor parallelism"),
-            (bool(job.autocast) or job.precision.startswith("amp"), "autocast"),
         ):
             if applies:
                 raise FitUndecided(f"{what} of the architecture {shape.family!r} is not known here; --trace plays it")

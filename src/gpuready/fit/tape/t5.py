@@ -32,7 +32,10 @@ class T5Model(EncoderModel):
         for applies, what in (
             (job.checkpointing != "none", "checkpointing"),
             ("fp16" in (job.precision.removeprefix("amp-"), job.autocast), "fp16"),
-            (bool(job.autocast) or job.precision.startswith("amp"), "autocast"),
+            (
+                job.attention == "eager" and bool(job.autocast or job.precision.startswith("amp")),
+                "eager attention under autocast",
+            ),
             (bool(job.quant), "a quantised base"),
             (job.padded, "padding"),
             (job.attention == "flash", "the flash-attn package"),
@@ -173,10 +176,12 @@ class T5Model(EncoderModel):
             return eager_attention(ops, q, k, v, mask, drop, False, False, False, bias)
         kernel = pick_attention_kernel(
             AttentionQuery(
-                "sdpa", self.capability, q.width, True, True, False, q.shape[3], dropout=drop,
+                "sdpa", self.capability, ops.autocast or q.width, True, True, False, q.shape[3], dropout=drop,
                 fusable=bool(which),  # the learned bias lies in memory by query, key, head: no kernel reads it so
             )
         )  # fmt: skip
+        if ops.autocast:
+            bias = ops.to_width(bias, ops.autocast)
         return ops.merge_heads(run_attention(ops, kernel, q, k, v, bias, drop)), None
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
