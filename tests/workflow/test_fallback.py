@@ -143,3 +143,25 @@ def test_an_index_that_does_not_answer_is_asked_once_but_a_local_torch_needs_non
     assert not once(FIRST).lock and once(FIRST.replace(python="3.12")).resolved == once(FIRST).resolved
     assert once(FIRST.replace(torch="2.9.0+cpu")).lock and once(FIRST.replace(index="pypi")).lock
     assert asked == [("cpu", FIRST.torch), ("cpu", "2.9.0+cpu"), ("pypi", FIRST.torch)]
+
+
+def test_a_build_of_pypi_that_a_check_would_object_to_gives_way_to_an_older_torch():
+    first = Plan(
+        "demo", "1", verdict="plan", python="3.12", torch="2.13.0+cpu", index="cpu", platform="x86_64-manylinux_2_36"
+    )
+
+    def resolve(one):
+        if one.index == "pypi":
+            return one.replace(lock=ROW, resolved="resolved")
+        return one.replace(resolved="not resolved here: the index cpu: its name does not resolve from here")
+
+    def choose_older(torch, python, why):
+        return first.replace(torch=f"{torch}+cpu")
+
+    def find(accepts):
+        return resolve_or_fall_back(first, choose_older, resolve, ["torch"], [], accepts=accepts)
+
+    assert find(lambda plan: True).torch.startswith("2.13.0+cu")
+    found = find(lambda plan: not plan.torch.startswith("2.13.0"))
+    assert found.lock and found.torch.startswith("2.12.1+cu") and found.index == "pypi"
+    assert not find(lambda plan: False).lock

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
     ResolvePlan = Callable[[Plan], Plan]
+    AcceptPlan = Callable[[Plan], bool]
     FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
 
 MAX_OLDER_PYTHONS = 3
@@ -40,13 +41,15 @@ def resolve_or_fall_back(
     free: Sequence[str],
     wheel_names: Sequence[str],
     find_wheels: FindWheels = lambda *_: None,
+    accepts: AcceptPlan = lambda _: True,
 ) -> Plan:
     """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
     ``free``: which of torch and python the user left open. ``wheel_names``: the torch wheels in local folders.
     ``find_wheels``: says which packages have a wheel for another Python, which is then taken before a build.
+    ``accepts``: whether a check has no objection to a plan that was not chosen by its rules.
     """
-    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names)
+    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names, accepts)
     built = [row for row in resolved.lock if row.built]
     if not built or "python" not in free:
         return resolved
@@ -56,7 +59,7 @@ def resolve_or_fall_back(
         lacking = [row for row in built if row.name in wheels]
         if not lacking:
             continue
-        again = _resolve_nearest(other, choose, resolve, others, wheel_names)
+        again = _resolve_nearest(other, choose, resolve, others, wheel_names, accepts)
         if again.lock and sum(row.built for row in again.lock) < len(built):
             named = " and ".join(f"{row.name} {row.version}" for row in lacking)
             has = f"{named} {'has' if len(lacking) == 1 else 'have'} a wheel"
@@ -66,7 +69,12 @@ def resolve_or_fall_back(
 
 
 def _resolve_nearest(
-    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], wheel_names: Sequence[str]
+    first: Plan,
+    choose: ChoosePlan,
+    resolve: ResolvePlan,
+    free: Sequence[str],
+    wheel_names: Sequence[str],
+    accepts: AcceptPlan,
 ) -> Plan:
     resolved = resolve(first)
     if resolved.lock or not free:
@@ -84,7 +92,9 @@ def _resolve_nearest(
             return found
     if "torch" in free:
         local = _plans_with_local_torch(first, choose, wheel_names)
-        others = chain(local, _plans_with_unused_cuda(first, why), _plans_from_pypi(first, choose))
+        unused_cuda = _plans_with_unused_cuda(first, choose, why, "" if "python" in free else first.python)
+        judged = (pair for pair in unused_cuda if accepts(pair[0]))
+        others = chain(local, judged, _plans_from_pypi(first, choose))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
@@ -212,24 +222,30 @@ def _plans_from_pypi(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, st
         yield from ((one, reason) for one, reason in older if one.index == "pypi")
 
 
-def _plans_with_unused_cuda(first: Plan, why: str) -> Iterator[tuple[Plan, str]]:
-    """Yield the plan for the CPU with PyPI's build of its torch, where the index of the smaller one cannot be read."""
-    machine, _, system = first.platform.partition("-")
-    release, _, variant = first.torch.partition("+")
-    if variant != "cpu" or first.index != "cpu" or not why.startswith("the index cpu") or "manylinux" not in system:
+def _plans_with_unused_cuda(first: Plan, choose: ChoosePlan, why: str, python: str) -> Iterator[tuple[Plan, str]]:
+    """Yield plans for the CPU with PyPI's build of their torch, the newest first, where the index of the smaller one cannot be read."""
+    system = first.platform.partition("-")[2]
+    if (
+        not first.torch.endswith("+cpu")
+        or first.index != "cpu"
+        or not why.startswith("the index cpu")
+        or "manylinux" not in system
+    ):
         return
-    minor = "{}.{}".format(*versions.major_minor(first.python))
-    for build in list_torch_builds(release, machine):
+    for plan, own_reason in chain([(first, "")], _plans_with_older_torch(first, choose, python)):
+        yield from ((one, own_reason) for one in _use_pypi_build(plan))
+
+
+def _use_pypi_build(plan: Plan) -> Iterator[Plan]:
+    """Yield a plan for the CPU with the build of its torch that PyPI has, if it has one for its Python."""
+    release, minor = plan.torch.partition("+")[0], "{}.{}".format(*versions.major_minor(plan.python))
+    for build in list_torch_builds(release, plan.platform.partition("-")[0]):
         if build.pypi and minor in build.python:
             torch = f"{release}+{build.variant}"
-            packages = {name: version.removesuffix("+cpu") for name, version in first.packages.items()}
+            packages = {name: version.removesuffix("+cpu") for name, version in plan.packages.items()}
             note = f"PyPI's torch {torch} brings CUDA's libraries along, gigabytes that the CPU does not use"
-            yield (
-                first.replace(
-                    torch=torch, index="pypi", packages=packages | {"torch": torch}, notes=(*first.notes, note)
-                ),
-                "",
-            )
+            packages |= {"torch": torch}
+            yield plan.replace(torch=torch, index="pypi", packages=packages, notes=(*plan.notes, note))
 
 
 def _plans_with_local_torch(first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]) -> Iterator[tuple[Plan, str]]:

@@ -291,10 +291,11 @@ def _resolve_plans(
     from gpuready.apply.wheel_search import find_folder_wheels
     from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
     from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
+    from gpuready.workflow.judge import make_plan_judge
 
     host = system.LiveHost()
     plans = []
-    folders = wheel_folders(host, resolve_options)
+    folders, judge_plan = wheel_folders(host, resolve_options), make_plan_judge(facts)
 
     def has_local_torch(plan: Plan) -> bool:
         return "torch" in find_folder_wheels(host, plan, folders)
@@ -323,6 +324,7 @@ def _resolve_plans(
                 free,
                 list_folder_wheels(host, resolve_options),
                 make_wheel_finder(host, resolve_options),
+                lambda one, contract=contract: not judge_plan(one, contract),
             )
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
