@@ -20,6 +20,8 @@ def _make_editable(env: EnvironmentCopy, hook: str) -> None:
         return
     finder = FINDER.format(mapping={"demo": f"{source}/demo"})
     (env.site / "__editable___demo_1_0_finder.py").write_text(finder)
+    (info / "top_level.txt").write_text("demo\n")
+    env.rewrite("demo-1.0.dist-info/RECORD", lambda data: data + b"__editable___demo_1_0_finder.py,,\n")
     (env.site / "__editable__.demo-1.0.pth").write_text(
         "import __editable___demo_1_0_finder; __editable___demo_1_0_finder.install()\n"
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports import broken_layouts as broken_layouts  # adds its ways
+from tests.imports import user_breakages as user_breakages
 from tests.imports.breakages import ALIKE, WAYS
 from tests.imports.copies import EnvironmentCopy
 from tests.sampling import FUZZ

@@ -116,6 +116,13 @@ def test_lib64_counts_once_where_it_is_a_link_and_twice_where_it_is_none():
     assert len(chosen(VENV | {"/v/lib64/python3.11/site-packages/x.py": ""}, "/v").site) == 2
 
 
+def test_a_link_that_leads_to_another_python_by_now_counts_more_than_pyvenv_cfg():
+    """As after an upgrade of the system: the packages of the old one are not on the path of the new one."""
+    files = {k: v for k, v in VENV.items() if k != "/v/bin/python"} | {"/usr/bin/python3.13": "\x7fELF"}
+    who = chosen(files, "/v", links={"/v/bin/python": "/usr/bin/python3.13"})
+    assert (who.version, who.site) == ("3.13", ())
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [

@@ -36,7 +36,7 @@ def read_minor_version(host: HostAccess, prefix: str, path: str) -> tuple[str, s
     """Return ``3.11`` by the name of the program, of its library or of ``lib/python3.11``, and which of them it was."""
     real = read_if_present(host.resolve_path, path, default=path)
     for file in (real, *(name for name in _linked_libraries(host, real) if name.startswith("libpython"))):
-        minor = _leading_minor(file.rpartition("/")[2].lstrip(LETTERS))
+        minor = read_named_minor(file)
         if minor:
             return minor, real
     for base in dict.fromkeys((prefix, _prefix_of(real))):
@@ -44,6 +44,11 @@ def read_minor_version(host: HostAccess, prefix: str, path: str) -> tuple[str, s
         if len(minors) == 1:
             return minors[0], f"{base}/lib/python{minors[0]}"
     return "", ""
+
+
+def read_named_minor(path: str) -> str:
+    """``3.11`` of /usr/bin/python3.11 or libpython3.11.so; empty where the name does not tell."""
+    return _leading_minor(path.rpartition("/")[2].lstrip(LETTERS))
 
 
 def list_python_minors(host: HostAccess, prefix: str) -> list[str]:

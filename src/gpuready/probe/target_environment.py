@@ -9,6 +9,7 @@ from gpuready.probe.python_version import (
     list_python_minors,
     read_exact_version,
     read_minor_version,
+    read_named_minor,
 )
 from gpuready.system import AccessError
 
@@ -232,7 +233,7 @@ def _find_python_version(
 ) -> tuple[str | None, str, str]:
     """Return the version, its source, and why it is unknown."""
     configured = settings.get("version") or settings.get("version_info") or ""
-    if configured[:1].isdigit():
+    if configured[:1].isdigit() and not _is_of_other_minor(host, path, configured):
         return ".".join((leading_version(configured) or "").split(".")[:3]), f"{prefix}/pyvenv.cfg", ""
     for name in conda:
         words = name.removesuffix(".json").split("-")
@@ -249,6 +250,12 @@ def _find_python_version(
     if minor:
         return minor, where, ""
     return asked if asked[1] else (None, f"{prefix}/lib", f"no file of {prefix} has its version")
+
+
+def _is_of_other_minor(host: HostAccess, path: str, version: str) -> bool:
+    """Whether the program is another Python than pyvenv.cfg has: a link such as /usr/bin/python3 leads to a newer one by now."""
+    named = read_named_minor(read_if_present(host.resolve_path, path, default=path))
+    return bool(named) and named != ".".join(version.split(".")[:2])
 
 
 def _ask_version(host: HostAccess, path: str) -> tuple[str | None, str, str]:

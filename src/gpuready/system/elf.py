@@ -26,19 +26,19 @@ _CHUNK_BYTES, _MAX_STRING_BYTES, _MAX_STRINGS = 1 << 20, 4096, 256
 
 def read_elf_headers(path: str) -> dict[str, Any] | None:
     """needed, soname, runpath, rpath and machine; None where there is no such file."""
-    return _read_elf(path, lambda elf: elf.read_headers())
+    return read_elf(path, lambda elf: elf.read_headers())
 
 
 def find_section_strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
     """The C strings of one section that contain any of the pieces, in order of their offset."""
     wanted = [piece.encode() for piece in pieces if piece]
-    return _read_elf(path, lambda elf: _scan_strings(elf.fd, *elf.find_section(section), wanted)) or []
+    return read_elf(path, lambda elf: _scan_strings(elf.fd, *elf.find_section(section), wanted)) or []
 
 
 def locate_section(path: str, section: str) -> tuple[int, int] | None:
     """Offset and size of a section; None where the file has no such section."""
     try:
-        found = _read_elf(path, lambda elf: elf.find_section(section))
+        found = read_elf(path, lambda elf: elf.find_section(section))
     except AccessError as missing:
         if str(missing) == f"no section {section}":
             return None
@@ -48,13 +48,13 @@ def locate_section(path: str, section: str) -> tuple[int, int] | None:
     return found
 
 
-def _read_elf(path: str, read: Callable[[_ElfFile], T]) -> T | None:
+def read_elf(path: str, read: Callable[[ElfFile], T]) -> T | None:
     """Apply a function to an opened ELF file; None where there is no such file."""
     fd = _open_elf(path)
     if fd is None:
         return None
     try:
-        return read(_ElfFile(fd))
+        return read(ElfFile(fd))
     except (OSError, ValueError, IndexError, OverflowError) as error:
         raise AccessError(error_reason(error) if isinstance(error, OSError) else "a damaged ELF file") from None
     finally:
@@ -76,7 +76,7 @@ def _open_elf(path: str) -> int | None:
         raise AccessError("not a path") from None
 
 
-class _ElfFile:
+class ElfFile:
     """Tables of one open file. Offsets depend on 32 or 64 bits and on the byte order."""
 
     def __init__(self, fd: int):
@@ -87,9 +87,9 @@ class _ElfFile:
         self.is_64bit = head[4] == 2
         self.byte_order = ">" if head[5] == 2 else "<"
         self.head = head
-        self.machine = self._unpack_at("H", head, 18)[0]
+        self.machine = self.unpack_at("H", head, 18)[0]
 
-    def _unpack_at(self, form: str, data: bytes, at: int = 0) -> tuple[int, ...]:
+    def unpack_at(self, form: str, data: bytes, at: int = 0) -> tuple[int, ...]:
         import struct
 
         try:
@@ -102,27 +102,27 @@ class _ElfFile:
         for at in range(0, len(data) - size + 1, size or 1):
             yield data[at : at + size]
 
-    def _read_segments(self) -> list[tuple[int, int, int, int]]:
+    def read_segments(self) -> list[tuple[int, int, int, int]]:
         """Kind, offset, address and size of each segment."""
-        offset = self._unpack_at("Q" if self.is_64bit else "I", self.head, 32 if self.is_64bit else 28)[0]
-        size, count = self._unpack_at("HH", self.head, 54 if self.is_64bit else 42)
+        offset = self.unpack_at("Q" if self.is_64bit else "I", self.head, 32 if self.is_64bit else 28)[0]
+        size, count = self.unpack_at("HH", self.head, 54 if self.is_64bit else 42)
         found = []
         for row in self._iterate_table(offset, size, count):
             if self.is_64bit:
-                kind, _, at, address, _, length = self._unpack_at("IIQQQQ", row)
+                kind, _, at, address, _, length = self.unpack_at("IIQQQQ", row)
             else:
-                kind, at, address, _, length = self._unpack_at("IIIII", row)
+                kind, at, address, _, length = self.unpack_at("IIIII", row)
             found.append((kind, at, address, length))
         return found
 
     def read_headers(self) -> dict[str, Any]:
-        segments = self._read_segments()
-        return self.describe_headers(segments, list(self._dynamic_entries(segments)))
+        segments = self.read_segments()
+        return self.describe_headers(segments, list(self.list_dynamic_entries(segments)))
 
     def describe_headers(
         self, segments: list[tuple[int, int, int, int]], tags: list[tuple[int, int]]
     ) -> dict[str, Any]:
-        place = next((self._address_to_offset(segments, v) for t, v in tags if t == _STRTAB), 0)
+        place = next((self.address_to_offset(segments, v) for t, v in tags if t == _STRTAB), 0)
 
         def strings_for(*wanted: int) -> list[str]:
             return [self._read_string(place + value) for tag, value in tags if tag in wanted]
@@ -135,19 +135,19 @@ class _ElfFile:
             "machine": _MACHINES.get(self.machine, str(self.machine)),
         }
 
-    def _dynamic_entries(self, segments: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int]]:
+    def list_dynamic_entries(self, segments: list[tuple[int, int, int, int]]) -> Iterator[tuple[int, int]]:
         form, size = ("QQ", 16) if self.is_64bit else ("II", 8)
         for kind, at, _, length in segments:
             if kind != _DYNAMIC:
                 continue
             for row in self._iterate_table(at, size, length // size):
-                tag, value = self._unpack_at(form, row)
+                tag, value = self.unpack_at(form, row)
                 if tag == 0:
                     return
                 yield tag, value
 
     @staticmethod
-    def _address_to_offset(segments: list[tuple[int, int, int, int]], address: int) -> int:
+    def address_to_offset(segments: list[tuple[int, int, int, int]], address: int) -> int:
         for kind, at, start, length in segments:
             if kind == _LOAD and start <= address < start + length:
                 return at + address - start
@@ -158,16 +158,16 @@ class _ElfFile:
 
     def find_section(self, name: str) -> tuple[int, int]:
         """Offset and size of a section."""
-        offset = self._unpack_at("Q" if self.is_64bit else "I", self.head, 40 if self.is_64bit else 32)[0]
-        size, count, index = self._unpack_at("HHH", self.head, 58 if self.is_64bit else 46)
+        offset = self.unpack_at("Q" if self.is_64bit else "I", self.head, 40 if self.is_64bit else 32)[0]
+        size, count, index = self.unpack_at("HHH", self.head, 58 if self.is_64bit else 46)
         rows = list(self._iterate_table(offset, size, count)) if offset else []
         if not rows:
             raise AccessError("no section table")
         form, skip = ("QQ", 24) if self.is_64bit else ("II", 16)
-        names = self._unpack_at(form, rows[index], skip)[0]
+        names = self.unpack_at(form, rows[index], skip)[0]
         for row in rows:
-            if self._read_string(names + self._unpack_at("I", row)[0]) == name:
-                start, length = self._unpack_at(form, row, skip)
+            if self._read_string(names + self.unpack_at("I", row)[0]) == name:
+                start, length = self.unpack_at(form, row, skip)
                 return start, length
         raise AccessError(f"no section {name}")
 
@@ -210,20 +210,20 @@ def read_load_needs(path: str) -> dict[str, Any] | None:
 
     AccessError for a file that the loader refuses: another format, or shorter than its segments.
     """
-    return _read_elf(path, _collect_load_needs)
+    return read_elf(path, _collect_load_needs)
 
 
 def read_defined_versions(path: str) -> frozenset[str]:
     """The symbol versions that a library defines: GLIBC_2.34, GLIBCXX_3.4.30."""
-    return _read_elf(path, lambda elf: frozenset(_iterate_versions(elf, _VERDEF))) or frozenset()
+    return read_elf(path, lambda elf: frozenset(_iterate_versions(elf, _VERDEF))) or frozenset()
 
 
-def _collect_load_needs(elf: _ElfFile) -> dict[str, Any]:
-    segments = elf._read_segments()
+def _collect_load_needs(elf: ElfFile) -> dict[str, Any]:
+    segments = elf.read_segments()
     size, end = os.fstat(elf.fd).st_size, max((at + length for _, at, _, length in segments), default=0)
     if not segments or end > size:
         raise AccessError(f"it is cut off: {size} bytes of at least {end}")
-    tags = list(elf._dynamic_entries(segments))
+    tags = list(elf.list_dynamic_entries(segments))
     found = elf.describe_headers(segments, tags)
     versions: dict[str, list[str]] = {}
     for pair in _iterate_versions(elf, _VERNEED, segments, dict(tags)):
@@ -233,31 +233,31 @@ def _collect_load_needs(elf: _ElfFile) -> dict[str, Any]:
 
 
 def _iterate_versions(
-    elf: _ElfFile,
+    elf: ElfFile,
     table: int,
     segments: list[tuple[int, int, int, int]] | None = None,
     known: dict[int, int] | None = None,
 ) -> Iterator[str]:
     """Yield the versions of a table: of what is defined the names, of what is needed ``libc.so.6\\0GLIBC_2.34``."""
-    parts = segments or elf._read_segments()
-    tags = known or dict(elf._dynamic_entries(parts))
+    parts = segments or elf.read_segments()
+    tags = known or dict(elf.list_dynamic_entries(parts))
     if table not in tags or _STRTAB not in tags:
         return
-    start = elf._address_to_offset(parts, tags[table])
+    start = elf.address_to_offset(parts, tags[table])
     data = os.pread(elf.fd, _MAX_VERSION_BYTES, start)
     names = os.pread(
-        elf.fd, min(tags.get(_STRSZ, 0), _MAX_NAMES_BYTES), place := elf._address_to_offset(parts, tags[_STRTAB])
+        elf.fd, min(tags.get(_STRSZ, 0), _MAX_NAMES_BYTES), place := elf.address_to_offset(parts, tags[_STRTAB])
     )
     at = 0
     while at + 20 <= len(data):
         if table == _VERDEF:
-            _, flags, _, _, _, aux, following = elf._unpack_at("HHHHIII", data, at)
-            yield _name_at(elf, names, place, elf._unpack_at("I", data, at + aux)[0])
+            _, flags, _, _, _, aux, following = elf.unpack_at("HHHHIII", data, at)
+            yield _name_at(elf, names, place, elf.unpack_at("I", data, at + aux)[0])
         else:
-            _, count, file, aux, following = elf._unpack_at("HHIII", data, at)
+            _, count, file, aux, following = elf.unpack_at("HHIII", data, at)
             library, entry = _name_at(elf, names, place, file), at + aux
             for _ in range(count):
-                _, flags, _, name, step = elf._unpack_at("IHHII", data, entry)
+                _, flags, _, name, step = elf.unpack_at("IHHII", data, entry)
                 if not flags & _WEAK:
                     yield f"{library}\0{_name_at(elf, names, place, name)}"
                 entry += step
@@ -266,7 +266,7 @@ def _iterate_versions(
         at += following
 
 
-def _name_at(elf: _ElfFile, names: bytes, place: int, offset: int) -> str:
+def _name_at(elf: ElfFile, names: bytes, place: int, offset: int) -> str:
     if offset < len(names) and (end := names.find(b"\0", offset)) >= 0:
         return names[offset:end].decode("utf-8", "backslashreplace")
     return elf._read_string(place + offset)

@@ -11,7 +11,7 @@ import os
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
 from gpuready.system.imports.hidden_modules import HiddenModules
-from gpuready.system.imports.libraries import Loader
+from gpuready.system.imports.libraries import OTHER_TORCH, Loader
 from gpuready.system.imports.requirements import (
     is_for_other_extra,
     is_satisfied,
@@ -55,6 +55,8 @@ class Survey:
             self.path, request.get("machine") or "", request.get("library_path") or "", request.get("interpreter") or ""
         )
         self.copies = listing.find_distributions(self.path)
+        for copies in self.copies.values():
+            listing.put_present_first(copies)
         self.rows: list[dict[str, Any]] = []
         self.on_demand: list[dict[str, Any]] = []
         self.hidden: list[dict[str, str]] = []
@@ -352,8 +354,8 @@ def _has_start(names: Iterable[str]) -> bool:
 
 
 def _is_for_elsewhere(row: dict[str, Any]) -> bool:
-    """Whether an extension module is whole, and only made for another Python or for a library that is not installed."""
-    is_library = row["kind"] == "library" and str(row["detail"]).endswith("which is not found")
+    """Whether an extension module is whole, and only made for another Python or torch, or a library that is not installed."""
+    is_library = row["kind"] == "library" and str(row["detail"]).endswith(("which is not found", OTHER_TORCH))
     return is_library or row["kind"] == "python"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
 READABLE = 0o444
+EDITABLE_HOOK = "__editable__"
+"""How the module begins that setuptools writes for an editable install; importing it says nothing of the package."""
 UNUSED_FOLDERS = ("/tests/", "/test/")
 """Folders whose files no import needs; images are often made without them."""
 
@@ -94,6 +96,18 @@ def find_distributions(path: SearchPath) -> dict[str, list[Distribution]]:
             name, version = split_metadata_name(os.path.basename(folder).removesuffix(".egg") + ".egg-info")
             found.setdefault(name, []).append(Distribution(name, version, folder, f"{folder}/EGG-INFO"))
     return found
+
+
+def put_present_first(copies: list[Distribution]) -> None:
+    """Of several metadata in one folder, put that first whose files are there: the others are of versions that were replaced."""
+    site = copies[0].site
+    if len(copies) > 1 and copies[1].site == site:
+        copies.sort(key=lambda copy: (copy.site != site, _share_that_differs(copy)))
+
+
+def _share_that_differs(copy: Distribution) -> float:
+    """The share of recorded files that are not there as recorded; one half where nothing is recorded."""
+    return len(list(compare_rows(copy.site, copy.rows))) / len(copy.rows) if copy.rows else 0.5
 
 
 def split_metadata_name(entry: str) -> tuple[str, str]:
@@ -180,7 +194,7 @@ def _egg_files(info: str) -> list[RecordRow]:
 def _top_module(head: str) -> str:
     """The module of a first path part: ``numpy`` -> numpy; ``six.py`` -> six; ``numpy.libs`` -> nothing."""
     top = head.partition(".")[0] if head.endswith((".py", ".so")) else head
-    return top if top.isidentifier() else ""
+    return top if top.isidentifier() and not top.startswith(EDITABLE_HOOK) else ""
 
 
 # -- comparison ---------------------------------------------------------------------------------------

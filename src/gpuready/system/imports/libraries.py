@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime64.so", "libze_loader.so")
 """Libraries that come with a driver: whether there is one is another question."""
+TORCH_LIBRARIES = ("libtorch", "libc10")
+TORCH_SYMBOLS = ("_ZN3c10", "_ZNK3c10", "_ZN2at", "_ZNK2at", "_ZN5torch", "_ZNK5torch")
+OTHER_TORCH = "built for another torch"
+"""The end of what is said of an extension that needs a symbol which this torch does not have."""
 
 
 class Library:
@@ -102,8 +106,26 @@ class Loader:
                 queue.append(Library(found, fault, library))
             if lacking := self._find_lacking_version(library, self.loaded | loaded):
                 return f"it needs {lacking}{_by(library, path)}"
+        if undefined := self._find_undefined(path, header, [*loaded.values(), *beside.values()]):
+            return f"it needs {undefined}, which torch does not have: {OTHER_TORCH}"
         self.loaded |= loaded
         return ""
+
+    def _find_undefined(self, path: str, header: dict[str, Any], others: list[str]) -> str:
+        """A symbol of torch that an extension needs, and that neither torch nor its own libraries define."""
+        if not any(name.startswith(TORCH_LIBRARIES) for name in header["needed"]):
+            return ""
+        folder = next((f"{site}/torch/lib" for site in self.path.folders if "torch" in self.path.list_folder(site)), "")
+        if not folder or path.startswith(folder.removesuffix("lib")):
+            return ""
+        from gpuready.system.elf_symbols import find_undefined, list_undefined_symbols
+
+        own = [name for name in self.path.list_folder(folder) if name.startswith(TORCH_LIBRARIES)]
+        libraries = dict.fromkeys([*(f"{folder}/{name}" for name in sorted(own)), *others, *self.loaded.values()])
+        try:
+            return find_undefined(list_undefined_symbols(path, TORCH_SYMBOLS), filter(None, libraries))
+        except AccessError:
+            return ""
 
     def _find_lacking_version(self, library: Library, loaded: dict[str, str]) -> str:
         """``GLIBCXX_3.4.32, which /usr/lib/libstdc++.so.6 does not have``; empty where every version is there."""

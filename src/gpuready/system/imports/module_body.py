@@ -122,9 +122,12 @@ class Body:
             self.simulation.import_part(full, module, certain)
         elif self.finder.is_damaged_module(full, module.folders):
             self.simulation.load(full, module, certain)
-        elif not module.dynamic and self.simulation.has_name(module, name) is False:
+        elif self._lacks_attribute(module, name, certain) if module.dynamic else self._lacks_name(module, name):
             text = f"cannot import name {name!r} from {module.name!r} ({module.file or 'unknown location'})"
             raise ImportFailure("ImportError", text, module.file or module.name)
+
+    def _lacks_name(self, module: Module, name: str) -> bool:
+        return self.simulation.has_name(module, name) is False
 
     def _absolute_name(self, node: ast.ImportFrom) -> str | None:
         if not node.level:
@@ -291,12 +294,13 @@ class Body:
 
     def run_expression(self, node: ast.AST, certain: bool) -> None:
         """Follow the calls of an expression, and the attributes that it takes of modules that differ."""
-        if not self.module.has_calls and not self.simulation.closed and not isinstance(node, ast.Call):
+        checks = bool(self.simulation.closed) or self.module.file in self.finder.changed
+        if not self.module.has_calls and not checks and not isinstance(node, ast.Call):
             return
         for inner in walk_executed(node, self.values):
             if isinstance(inner, ast.Call):
                 self.calls.follow(inner, certain)
-            elif self.simulation.closed:
+            elif checks:
                 self._check_reference(inner, certain)
 
     def _check_reference(self, node: ast.AST, certain: bool) -> None:
@@ -323,11 +327,15 @@ class Body:
             return
 
     def _lacks_attribute(self, module: Module, name: str, certain: bool) -> bool:
-        """Whether an attribute is lacking; of a version that this package does not accept, where no file has the name at all."""
+        """Whether an attribute is lacking; of a module whose names are not known, where none of its files has the name at all."""
         if self.simulation.lacks_attribute(module, name):
             return True
-        is_user = self.finder.top_of(self.module.file) in self.finder.odd.users
-        return certain and is_user and self.finder.odd.lacks_word(module.name, name)
+        own = self.finder.top_of(self.module.file)
+        if certain and own in self.finder.odd.users and self.finder.odd.lacks_word(module.name, name):
+            return True
+        is_own_part = module.file.endswith(".so") and self.finder.top_of(module.file) == own
+        is_asked = certain and is_own_part and self.module.file in self.finder.changed
+        return is_asked and self.finder.odd.lacks_compiled_word(module.file, name)
 
 
 RUNNERS: dict[str, Callable[[Body, Any, bool], bool | None]] = {

@@ -60,8 +60,16 @@ class CallFollower:
             parts = str(package).split(".") if isinstance(package, str) else []
             kept = parts[: len(parts) - (len(name) - len(rest)) + 1]
             name = ".".join([*kept, rest]) if kept else ""
-        if name and all(part.isidentifier() for part in name.split(".")):
+        if name == self.module.name:
+            self.body.guard(certain, lambda: self._import_native(str(name)))
+        elif name and all(part.isidentifier() for part in name.split(".")):
             self.body.guard(certain, lambda: self.simulation.import_name(str(name), certain))
+
+    def _import_native(self, name: str) -> None:
+        """A package that imports its own name takes the extension module of that name in its folder, as cv2 does."""
+        found = self.simulation.finder.find(f"{name}.{name}", self.module.folders)
+        if found is not None and found.fault:
+            raise ImportFailure(found.error, found.fault, found.path)
 
     def _asks_metadata(self, function: ast.expr, name: str) -> bool:
         if isinstance(function, ast.Name):

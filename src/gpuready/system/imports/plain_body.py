@@ -10,6 +10,7 @@ import re
 
 from gpuready.system.imports.import_statements import StatementPlaces, list_statements
 from gpuready.system.imports.module_body import Body
+from gpuready.system.imports.module_finder import LOAD_KINDS
 from gpuready.system.imports.requirements import canonical_name
 
 TYPE_CHECKING = False
@@ -35,6 +36,7 @@ class PlainSources:
         self.finder = finder
         self.watched = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(words)))})\b") if words else None
         self.harm = {name for path in (*finder.missing, *finder.changed, *finder.other) if (name := _module_word(path))}
+        self.faulty = {_module_word(row["path"]) for row in rows if row["kind"] in LOAD_KINDS}
         self._harm_pattern: re.Pattern[str] | None = None
 
     def add_harm(self, name: str) -> None:
@@ -45,7 +47,13 @@ class PlainSources:
     def is_plain(self, path: str, text: str) -> bool:
         is_asked = self.finder.is_suspect(path) or self.finder.is_unrecorded(path)
         is_user = self.finder.top_of(path) in self.finder.odd.users  # of a package whose version it does not accept
-        return not (is_asked or is_user or self.mentions_harm(text) or self._asks_in_vain(text))
+        if is_asked or is_user or self.mentions_harm(text) or self._asks_in_vain(text):
+            return False
+        return not (self.faulty and "import_module" in text and self._names_faulty(text))
+
+    def _names_faulty(self, text: str) -> bool:
+        """Whether a source has the name of a module that cannot be loaded as a text: ``import_module("cv2")``."""
+        return any(f'"{name}"' in text or f"'{name}'" in text for name in self.faulty)
 
     def mentions_harm(self, text: str) -> bool:
         """Whether a source has the name of a module that differs."""

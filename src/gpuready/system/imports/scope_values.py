@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 
+from gpuready.system.imports.available_functions import is_ruled_out
 from gpuready.system.imports.source_names import evaluate_condition
 
 TYPE_CHECKING = False
@@ -41,7 +42,7 @@ class ScopeValues:
         self,
         packages: ModuleFinder,
         find_imported: Imported | None = None,
-        read_definition: Callable[[str], str] | None = None,
+        read_definition: Callable[[str, str], str] | None = None,
         parent: ScopeValues | None = None,
     ):
         self.packages, self.minor, self.parent = packages, packages.minor, parent
@@ -214,11 +215,18 @@ class ScopeValues:
         """``is_wandb_available()``; where nobody requires such a package the name may mean something else."""
         if name in DEVICES:
             return UNKNOWN
+        if self.read_definition and is_ruled_out(function, self._read_inner(function), self.packages.is_installed):
+            return False
         there = self.packages.is_installed(name)
         if there is False:
             return False if self.packages.is_required(name) else UNKNOWN
-        text = self.read_definition(function) if there and self.read_definition else ""
+        text = self.read_definition(function, function) if there and self.read_definition else ""
         return UNKNOWN if there is None or READS_ENVIRONMENT.search(text) else True
+
+    def _read_inner(self, function: str) -> Callable[[str], str]:
+        """Read functions of the module that defines one."""
+        read = self.read_definition
+        return lambda name: read(function, name) if read else ""
 
 
 def _apply(operator: ast.cmpop, left: object, right: object) -> object:

@@ -116,6 +116,7 @@ class Simulation:
         self.guards: list[Callable[[ImportFailure], bool]] = []
         self.possible: list[tuple[ImportFailure, str]] = []
         self._own_names: dict[str, set[str] | None] = {}
+        self._definitions: dict[tuple[str, str], str] = {}
 
     def note_possible(self, failure: ImportFailure, why: str = "") -> None:
         """Keep a failure that may happen, unless something catches it or nothing speaks for it."""
@@ -213,7 +214,7 @@ class Simulation:
         module.values = ScopeValues(
             self.finder,
             lambda local: self._find_values(module, local),
-            lambda local: self._read_definition(module, local),
+            lambda local, inner: self._read_definition(module, local, inner),
         )
         module.values.bind_value("__name__", module.name)
         module.values.bind_value("__package__", module.package)
@@ -267,16 +268,20 @@ class Simulation:
             self._read_values(found)
         return found.values, name
 
-    def _read_definition(self, module: Module, local: str) -> str:
-        """The text of a function by a name of a module, wherever it is defined."""
+    def _read_definition(self, module: Module, local: str, inner: str) -> str:
+        """The text of a function beside the one that a name of a module means, wherever that is defined; or of that one."""
         found: Module | None = module
+        is_own = inner == local
         for _ in range(5):
             if found is None or local not in found.taken:
                 break
             source, local = found.taken[local]
             next_module = self.modules.get(source)
             found = next_module if isinstance(next_module, Module) else None
-        return read_function_text(found.file, local) if found is not None else ""
+        key = (found.file if found is not None else "", local if is_own else inner)
+        if key not in self._definitions:
+            self._definitions[key] = read_function_text(*key) if key[0] else ""
+        return self._definitions[key]
 
     def _read_values(self, module: Module) -> None:
         """Bind what a module that was followed by its text assigns at its margin."""

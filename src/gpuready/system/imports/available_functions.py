@@ -1,0 +1,62 @@
+"""Functions such as ``is_torchvision_available()``: what their text says they need besides the package of their name."""
+
+from __future__ import annotations
+
+import ast
+
+from gpuready.system.imports.source_names import catches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def list_needed_modules(text: str) -> list[str]:
+    """The modules without which it returns False: ``try: import PIL.Image``, ``except ImportError: return False``."""
+    return [name for node in _statements(text) if isinstance(node, ast.Try) for name in _guarded_imports(node)]
+
+
+def list_needed_functions(text: str) -> list[str]:
+    """The functions that must hold: of ``return is_vision_available() and is_torch_available()``, both."""
+    values = [node.value for node in _statements(text) if isinstance(node, ast.Return)]
+    if len(values) != 1 or not isinstance(values[0], ast.BoolOp) or not isinstance(values[0].op, ast.And):
+        return []
+    calls = [one for one in values[0].values if isinstance(one, ast.Call) and not one.args and not one.keywords]
+    return [one.func.id for one in calls if isinstance(one.func, ast.Name)]
+
+
+def is_ruled_out(name: str, read: Callable[[str], str], is_installed: Callable[[str], bool | None]) -> bool:
+    """Whether a function returns False because something else that it asks for is not installed."""
+    waiting, seen = [name], set()
+    while waiting and len(seen) < 20:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        text = read(one)
+        if any(is_installed(module.partition(".")[0]) is False for module in list_needed_modules(text)):
+            return True
+        waiting += list_needed_functions(text)
+    return False
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    try:
+        (node,) = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError):
+        return []
+    return node.body if isinstance(node, ast.FunctionDef) else []
+
+
+def _guarded_imports(node: ast.Try) -> Iterator[str]:
+    handlers = [one for one in node.handlers if catches(one.type, "ModuleNotFoundError")]
+    ends = [one.body[-1] for one in handlers if one.body]
+    if not ends or not all(
+        isinstance(end, ast.Return) and isinstance(end.value, ast.Constant) and end.value.value is False for end in ends
+    ):
+        return
+    for one in node.body:
+        if isinstance(one, ast.Import):
+            yield from (alias.name for alias in one.names)
+        elif isinstance(one, ast.ImportFrom) and not one.level and one.module:
+            yield one.module
