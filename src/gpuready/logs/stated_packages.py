@@ -24,17 +24,26 @@ _NAME = (
     r"[a-z][\w.-]{1,40})[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
-_BOUND = r",? ?(?:version |package |library |release )?\(?(?:[<>=~]=|[<>]|at least|version) ?v?\d{1,4}\.\d"
+_BOUND = r",? ?(?:version |package |library |release )?\(?(?:[<>=~]=|[<>]|at least|version) ?[`'\"]?v?\d{1,4}\.\d"
+
+
+_KNOWN = r"transformers|torch|pytorch|vllm|sglang|peft|trl|accelerate|datasets|tokenizers|deepspeed|bitsandbytes|triton|numpy|diffusers|\w{2,30}[_-]\w{2,30}"
+"""Packages that a line may name without a release; others may be anything that one updates."""
 
 
 def _forms(*texts: str) -> tuple[LazyRegex, ...]:
-    return tuple(LazyRegex("(?i)" + text.replace("NAME", _NAME).replace("BOUND", _BOUND)) for text in texts)
+    filled = (text.replace("NAME", _NAME).replace("BOUND", _BOUND).replace("KNOWN", _KNOWN) for text in texts)
+    return tuple(LazyRegex("(?i)" + text) for text in filled)
 
 
 _RELEASES = _forms(
-    r"(?:requires?|needs?|depends on|expects?|(?:supported|available|works?) (?:in|with|on|from)) (?:an? |the |to have |only )?NAMEBOUND",
+    r"(?:requires?|needs?|depends on|expects?|supports?|works? with|compatible with|(?:supported|available) (?:in|with|on|from|for)) (?:an? |the |to have |only )?NAMEBOUND",
     r"\bNAME ?(?:version )?\(?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.[\w.]{1,14}\)? (?:is|are) (?:required|needed)",
-    r"(?:upgrade|downgrade|update) (?:to |your )?NAME (?:to )?(?:version |at least |v)?\d{1,4}\.\d",
+    r"(?:upgrade|downgrade|update) (?:to |your )?NAME ?(?:to )?(?:version ?)?(?:at least |v|[<>=~]{1,2} ?)?\d{1,4}\.\d",
+    r"(?:upgrade|downgrade|update) (?:your )?[`'\"]?(?P<package>KNOWN)[`'\"]?(?:[.,;(`]| \(| to the latest| version|$)",
+    r"requires? NAME v?\d{1,4}\.\d[\w.]{0,10},? but (?:found|got|detected|you have)",
+    r"NAME (?:package )?version to be (?:greater|at least|[<>=])",
+    r"\binstalled NAME version (?:is )?too (?:old|new)",
     r"\bNAME version (?:must be|should be|has to be|needs to be) (?:at least|[<>=]|v?\d)",
     r"\bNAME must have at least version",
     r"\bcurrent NAME version does not (?:have|support)",
@@ -47,12 +56,18 @@ _MISSING = _forms(
     r"requires? (?:the )?installation of NAME",
     r"\bNAME (?:kernels?|module|package|extension) (?:was |were )?not found\b.{0,120}install",
     r"\bNAME was selected, but it is not installed",
+    r"\bNAME (?:package |library )?is required .{0,160}(?:not installed|[Ii]nstall (?:it|psutil))",
+    r"\bNAME (?:package|library) is required for",
+    r"requires? (?:the )?NAME (?:library |package )?\(?(?:install |but it was not found|`pip install)",
+    r"requires? (?:the )?NAME(?: library| package)?[.:;] ?(?:[`(]|pip |[Ii]nstall )",
+    r"(?:have to|need to|must) install NAME (?:first|to)",
+    r"\bNAME (?:should|must) be installed\b",
 )
 _HAS_IT = LazyRegex(
     r"(?i)\b(?:upgrade|update|found|you have|but|installed|current|downgrade|incompatible)\b|install -U"
 )
 _INSTALL = LazyRegex(r"(?i)(?:pip3? |please |to )install|install it")
-_MARKS = ("requir", "need", "version", "install", "pdate", "pgrade", "support", "available", "depends", "found")
+_MARKS = ("requir", "need", "version", "install", "pdate", "grade", "support", "available", "depends", "found")
 """One of these is in every such line."""
 
 

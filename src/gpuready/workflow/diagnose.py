@@ -84,7 +84,9 @@ def diagnose_summary(
     from gpuready.workflow import diagnosis_fixes
 
     meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
-    diagnosis = judge(summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans, causes.find_cause_for_pair)
+    diagnosis = judge(
+        summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans, causes.find_cause_for_pair
+    )
     if ask and diagnosis.verdict == "unknown" and summary.lines:
         from gpuready.workflow.second_opinion import ask_second_opinion
 
