@@ -158,7 +158,7 @@ def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(desk, tm
     file = tmp_path / "hosts"
     file.write_text("# the cluster\nn01 slots=8\nn02\n")
     code, out, err = desk.run("check", "--hosts", str(file), SLURM_JOB_ID="")
-    assert code == 2 and not out and f"--hostfile {file}" in err
+    assert code == 2 and not out and f"{file} is a file with hosts: give it with --hostfile" in err
     assert not is_hostfile("2026-11-17 12:00:01 step 1 loss 3.2\n"), "a log that has the name of its node"
 
 

@@ -52,7 +52,7 @@ def run_folder(data: bytes) -> None:
     from gpuready.workflow import fleet
 
     path = file(data, "-run", "run.json").rpartition("/")[0]
-    fleet._open_run_folder(fleet.FleetTask(do="check", frameworks=("transformers",), resume=path))
+    fleet._read_run_file(fleet.FleetTask(do="check", frameworks=("transformers",), resume=path))
 
 
 def _told(rows: object) -> None:

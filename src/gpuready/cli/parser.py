@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_FILE_FLAGS = {"yml": "config", "yaml": "config", "json": "on", "toml": "contract"}
+"""The flag that takes a file with this ending."""
+
+
 class ParsedCommand(Record):
     """A parsed command line; ``flags`` has words, by the names of flags without dashes."""
 
@@ -126,11 +130,25 @@ def _check_argument_count(command: Command, arguments: list[str]) -> None:
         raise UsageError(
             f"gpuready {command.name} was given an empty argument: leave it out, or name {command.arguments}"
         )
+    if "FRAMEWORK" in command.arguments:
+        _refuse_file_names(command, arguments)
     if command.least <= len(arguments) <= command.most:
         return
+    if command.rest and len(arguments) > command.most:
+        raise UsageError(f"gpuready {command.name}: what it starts goes after --, such as -- train.py {arguments[-1]}")
     if not command.arguments:
         raise UsageError(f"gpuready {command.name} takes no arguments, and was given {arguments[0]!r}")
     raise UsageError(f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}")
+
+
+def _refuse_file_names(command: Command, arguments: list[str]) -> None:
+    """UsageError with the flag that takes a file, where a file stands in the place of a framework."""
+    for word in arguments:
+        name = word.lower().rpartition("/")[2]
+        is_container_file = "dockerfile" in name or "containerfile" in name or "compose.y" in name
+        flag = "dockerfile" if is_container_file else _FILE_FLAGS.get(name.rpartition(".")[2] if "." in name else "")
+        if flag in command.parameters:
+            raise UsageError(f"{word!r} is a file, not a framework: give it with --{flag}")
 
 
 def nearest_name_hint(word: str, known: Iterable[str]) -> str:

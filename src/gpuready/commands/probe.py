@@ -43,11 +43,13 @@ def _record_machine(request: Request, path: str) -> Result:
     text = json_results.render_recording_json(recording)
     if path == "-":
         return Result.from_text(text)
+    from shlex import quote
+
     from gpuready.render.recording import render_recording_summary
 
     workflow.save_text_file(path, text, private=True)
     request.session.write_sentence(
-        f"recorded this machine in {path}; judge it anywhere with gpuready check --on {path}"
+        f"recorded this machine in {path}; judge it anywhere with gpuready check --on {quote(path)}"
     )
     return Result.from_text(render_recording_summary(recording, request.session.screen))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import quote
 
 from gpuready import system
 from gpuready.apply import uv
@@ -294,7 +295,7 @@ def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
     if copy is not None and host.stat_path(copy.before) is not None:
         call_or_refuse(copy.undo)
     elif not undone:
-        hint = f"; gpuready install --rollback -e {target.path} goes back" if target.kind == "gpuready" else ""
+        hint = f"; gpuready install --rollback -e {quote(target.path)} goes back" if target.kind == "gpuready" else ""
         raise Refused(f"there is nothing to take back: {folder} has no copy{hint}")
     notes = (f"{path} is as it was before",) if undone else ()
     seconds = round(time.perf_counter() - began, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from shlex import quote
 
 from gpuready import system
 from gpuready.fleet.answer_collector import AnswerCollector
@@ -62,7 +63,8 @@ class FleetRun:
 
     def __init__(self, task: FleetTask, reach: ReachOptions, show_progress: ShowProgress):
         self.task, self.show_progress, self.started = task, show_progress, time.monotonic()
-        self.folder, saved = _open_run_folder(task)
+        self.folder = task.resume.rstrip("/")
+        saved = _read_run_file(task) if task.resume else {}
         token = str(saved.get("run") or _random_token())
         self.transport, self.transport_reason = fleet_transport.open_transport(reach, token, task.frameworks)
         self.token = str(getattr(self.transport, "token", token))
@@ -85,6 +87,7 @@ class FleetRun:
         if self.task.do == "bisect" and len(self.nodes) < 2:
             raise Refused(f"bisect compares pairs of nodes, and there is only {self.nodes[0].name}: name two or more")
         self.notes += getattr(self.transport, "notes", ())
+        self.folder = self.folder or _make_run_folder()
         _save_run_file(self.folder, self.task, self.token, self.transport.name)
         self.journal = AnswerJournal(self.folder)
         self.gather = AnswerCollector(self.nodes, self.token, self.journal)
@@ -180,9 +183,8 @@ def run_fleet(
     run.notes += earlier
     try:
         run.list_nodes()
-        tell(
-            f"answers are kept in {run.folder}; if this is interrupted, --resume {run.folder} asks only the other nodes"
-        )
+        resume = f"--resume {quote(run.folder)}"
+        tell(f"answers are kept in {run.folder}; if this is interrupted, {resume} asks only the other nodes")
         run.query_nodes()
         if task.do == "bench":
             _remeasure_outliers(run)
@@ -191,9 +193,9 @@ def run_fleet(
 
         report = fleet_report.build_fleet_report(run, reference, search)
     except BaseException as error:
-        note_interrupt(
-            error, f"the answers so far are kept in {run.folder}; --resume {run.folder} asks the other nodes"
-        )
+        if run.folder:
+            resume = f"--resume {quote(run.folder)}"
+            note_interrupt(error, f"the answers so far are kept in {run.folder}; {resume} asks the other nodes")
         raise
     finally:
         run.close()
@@ -325,20 +327,22 @@ def _is_optional_list(value: object) -> bool:
     return value is None or isinstance(value, list)
 
 
-def _open_run_folder(task: FleetTask) -> tuple[str, dict[str, Any]]:
-    """Return the folder of the run, new or resumed, and the contents of its run.json."""
-    import json
-
+def _make_run_folder() -> str:
     from gpuready.system import own_folders
 
-    if not task.resume:
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_random_token()[:6]}"
-        try:
-            folder = own_folders.make_cache_folder(system.LiveHost().variables, "fleet", name)
-        except system.AccessError as error:
-            raise Refused(f"a run needs a folder in the cache: {error}") from None
-        own_folders.prune_old_folders(folder.rpartition("/")[0], MAX_KEPT_RUNS, RECENT_SECONDS)
-        return folder, {}
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_random_token()[:6]}"
+    try:
+        folder = own_folders.make_cache_folder(system.LiveHost().variables, "fleet", name)
+    except system.AccessError as error:
+        raise Refused(f"a run keeps its answers in a folder: {error}; XDG_CACHE_HOME names one") from None
+    own_folders.prune_old_folders(folder.rpartition("/")[0], MAX_KEPT_RUNS, RECENT_SECONDS)
+    return folder
+
+
+def _read_run_file(task: FleetTask) -> dict[str, Any]:
+    """Return the contents of the run.json of a run to resume."""
+    import json
+
     path = f"{task.resume.rstrip('/')}/run.json"
     try:
         saved = json.loads(read_named_file(path))
@@ -354,7 +358,7 @@ def _open_run_folder(task: FleetTask) -> tuple[str, dict[str, Any]]:
     if (saved.get("do"), saved.get("frameworks")) != requested:
         command = " ".join(["gpuready fleet", str(saved.get("do")), *map(str, saved.get("frameworks") or [])])
         raise Refused(f"--resume {task.resume}: that run was `{command}`; resume it with the same words")
-    return task.resume.rstrip("/"), saved
+    return saved
 
 
 def _save_run_file(folder: str, task: FleetTask, token: str, engine: str) -> None:

@@ -111,7 +111,7 @@ def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, envir
     else:
         named = reach.hosts or reach.nodes
         if ssh_hosts.is_hostfile(fact_helpers.read_if_present(host.read_text, named) or ""):
-            raise Refused(f"{named} is a file with hosts: give it with --hostfile {named}")
+            raise Refused(f"{named} is a file with hosts: give it with --hostfile")
         host_list = call_or_refuse(ssh_hosts.parse_host_list, named)
     return ssh_hosts.SshTransport(host_list, token, python=reach.python or "python3", parallel=reach.parallel)
 
