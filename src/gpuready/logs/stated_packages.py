@@ -21,7 +21,7 @@ MAX_CHARACTERS = 600
 _NAME = (
     r"[`'\"]?(?P<package>(?!(?:cuda|python\d?|nvidia|drivers?|gpus?|devices?|cudnn|nccl|gcc|glibc|compute|rocm|linux|nvcc|compilers?|kernels?|memory"
     r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only)\b)"
-    r"[a-z][\w.-]{1,40})[`'\"]?"
+    r"[a-z][\w.-]{0,39}\w)[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
 _BOUND = r",? ?(?:version |package |library |release )?\(?(?:[<>=~]=|[<>]|at least|version) ?[`'\"]?v?\d{1,4}\.\d"
