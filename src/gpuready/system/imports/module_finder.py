@@ -253,6 +253,10 @@ class ModuleFinder:
         """Whether damage, or a requirement that is not met, speaks for a failure of a statement that may not run."""
         return bool(cause) and (self.is_suspect(cause) or cause.partition(".")[0] in self.absent_tops | self.absent)
 
+    def is_as_installed(self, path: str) -> bool:
+        """Whether a source is the recorded one; its package may be of a version that others do not accept."""
+        return not (path in self.changed or path in self.hidden or path in self.other or self.is_unrecorded(path))
+
     def is_suspect(self, cause: str) -> bool:
         """Whether a file or a name is one that differs from what was installed."""
         if cause in self.changed or cause in self.missing or cause in self.hidden or cause in self.other:

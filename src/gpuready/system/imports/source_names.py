@@ -154,9 +154,20 @@ def _walk_statements(tree: ast.Module) -> Iterator[ast.AST]:
         node = queue.pop()
         yield node
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from (inner for inner in ast.walk(node) if isinstance(inner, ast.Global))
+            yield from _find_global_statements(node)
         elif not isinstance(node, (ast.ClassDef, ast.Lambda)):
             queue.extend(ast.iter_child_nodes(node))
+
+
+def _find_global_statements(function: ast.AST) -> Iterator[ast.Global]:
+    """Yield the ``global`` statements of a function; its expressions, which are most of it, are left out."""
+    queue = [function]
+    while queue:
+        node = queue.pop()
+        if isinstance(node, ast.Global):
+            yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            queue += getattr(node, field, ())
 
 
 def evaluate_condition(test: ast.expr, minor: str) -> bool | None:
