@@ -300,7 +300,7 @@ class Body:
         for inner in walk_executed(node, self.values):
             if isinstance(inner, ast.Call):
                 self.calls.follow(inner, certain)
-            elif checks:
+            elif checks and isinstance(inner, (ast.Attribute, ast.Name)):
                 self._check_reference(inner, certain)
 
     def _check_reference(self, node: ast.AST, certain: bool) -> None:

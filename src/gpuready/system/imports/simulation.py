@@ -362,14 +362,18 @@ class Simulation:
         major, minor = (int(part) for part in self.finder.minor.split(".")[:2])
         return sys.version_info[:2] >= (major, minor)
 
+    def _is_short_enough(self, path: str, text: str) -> bool:
+        """Whether a source can be parsed without the bodies of its functions: it is as installed, and they bind no name that is asked for."""
+        is_asked = self.finder.is_suspect(path) or self.finder.is_unrecorded(path)
+        return not is_asked or (self.finder.is_as_installed(path) and "global " not in text)
+
     def _parse(self, path: str) -> tuple[ast.Module | None, str]:
         """Parse a source. One that is whole and that this Python cannot parse is for a newer Python: taken as it is."""
         try:
             with open(path, "rb", opener=open_regular) as file:
                 data = file.read()
             text = data.decode("utf-8", "replace")
-            is_asked = self.finder.is_suspect(path) or self.finder.is_unrecorded(path)
-            short = None if is_asked else parse_short(text)
+            short = parse_short(text) if self._is_short_enough(path, text) else None
             return short or ast.parse(data), text
         except (SyntaxError, ValueError) as error:
             if self.finder.is_suspect(path) or (self.finder.is_unrecorded(path) and self._parses_as_well()):
