@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "checkpointing": ("llama", {}),
 }
 PASSES = ("forward", "backward", "decode")
+TURNS = ("step", "decode")
 WARM_TURNS, FEWEST_TURNS = 2, 8
 
 
@@ -61,23 +62,25 @@ def _measure(name: str, device: str, seconds: float) -> dict[str, Any]:
         for model in benches[name].models.values():
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     row: dict[str, Any] = {"kind": name, "launch": [_time_launch(torch, place)]}
-    for what in PASSES if name not in ("lora", "checkpointing") else PASSES[:2]:
-        row[what] = _time_side_by_side(benches, what, seconds)
+    for turn in TURNS if name not in ("lora", "checkpointing") else TURNS[:1]:
+        row |= _time_side_by_side(benches, turn, seconds)
     row["launch"].append(_time_launch(torch, place))
     return row
 
 
-def _time_side_by_side(benches: dict[str, Any], what: str, seconds: float) -> dict[str, dict[str, list[float]]]:
-    """Time both models at both depths in turn, so that what disturbs the host disturbs all four; quartiles by depth."""
-    turns: dict[tuple[str, int], list[float]] = {}
+def _time_side_by_side(benches: dict[str, Any], turn: str, seconds: float) -> dict[str, Any]:
+    """Time both models at both depths in turn, so that what disturbs the host disturbs all four; quartiles by pass, model and depth."""
+    turns: dict[tuple[str, int], list[dict[str, float]]] = {}
     begun = time.perf_counter()
     while time.perf_counter() - begun < seconds or len(turns["llama", 1]) < WARM_TURNS + FEWEST_TURNS:
         for label, bench in benches.items():
             for depth, model in bench.models.items():
-                turns.setdefault((label, depth), []).append(getattr(bench, f"time_{what}")(model))
-    found: dict[str, dict[str, list[float]]] = {}
+                turns.setdefault((label, depth), []).append(getattr(bench, f"time_{turn}")(model))
+    found: dict[str, Any] = {}
     for (label, depth), times in turns.items():
-        found.setdefault(label, {})[str(depth)] = statistics.quantiles(times[WARM_TURNS:], n=4)
+        for what in times[0]:
+            by_model = found.setdefault(what, {}).setdefault(label, {})
+            by_model[str(depth)] = statistics.quantiles([one[what] for one in times[WARM_TURNS:]], n=4)
     return found
 
 

@@ -1,9 +1,12 @@
 """Predicted time of a step against measurements, and beside the rule of thumb 6 x parameters x tokens at 40 %.
 
-    python benchmarks/step_time.py benchmarks/results/step-time-h200.json [--frozen PREDICTIONS] [-o TABLE.md]
+    python benchmarks/step_time.py benchmarks/results/step-time-h200.json [--frozen PREDICTIONS] [--pace MEASURED] [-o TABLE.md]
+    python benchmarks/step_time.py benchmarks/results/step-time-dev-h200.json --shares
 
 MEASURED is a JSON document with ``cases`` and ``bench``, or lines of JSON beside a bench record (--bench FILE). With --frozen the
-predictions that were committed before the measurement are scored too.
+predictions that were committed before the measurement are scored too. --pace takes the
+host's pace from another document: those of sets 2 and 3 are of one core each. --shares prints how much longer the passes of real models take the host than
+the bench's small one: REAL_SHARES of fit/time/host_pace.py.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob
+from gpuready.fit.time import host_pace
 from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.model.fit_time import TimePrediction
@@ -59,6 +63,11 @@ def read_record(path: str) -> dict[str, float]:
     return read_bench_record(path)[0]
 
 
+def read_pace(path: str) -> dict[str, float]:
+    """Return the host's pace of another document: of many cores of such a machine, where that of a set is of one core."""
+    return {name: value for name, value in read_measured(path, None)[1].items() if name.startswith("eager-")}
+
+
 def thumb_seconds(case: dict[str, Any]) -> float:
     """6 x parameters x tokens at 40 % of the peak, as calculators do it."""
     return float(6 * case["params"] * case["mb"] * case["seq"] * case.get("accum", 1) / (PEAK * EFFICIENCY))
@@ -67,6 +76,37 @@ def thumb_seconds(case: dict[str, Any]) -> float:
 def seconds_of(prediction: TimePrediction | dict[str, Any]) -> float:
     plain = prediction if isinstance(prediction, dict) else prediction.to_json()
     return float(plain["step_seconds"] or plain["decode_seconds"])
+
+
+def learn_real_shares(cases: list[dict[str, Any]], measures: dict[str, float]) -> dict[str, list[float]]:
+    """Return measured over predicted of each pass that waits for the host, predicted by the bench's pace as it is."""
+    before = dict(host_pace.REAL_SHARES)
+    host_pace.REAL_SHARES.update(dict.fromkeys(before, 1.0))
+    try:
+        speed = make_speed(measures)
+        found: dict[str, list[float]] = {"forward": [], "backward": [], "checkpointed": [], "decode": []}
+        for case in cases:
+            time = predict_time(make_job(case), H200, speed)
+            if time.bound_by != "launches":
+                continue
+            if case["kind"] == "generate":
+                found["decode"].append(case["decode_s"] / seconds_of(time))
+            elif case.get("gc"):
+                both = time.parts["forward"] + time.parts["backward"]
+                found["checkpointed"].append((case["fwd_s"] + case["bwd_s"]) / both)
+            else:
+                found["forward"].append(case["fwd_s"] / time.parts["forward"])
+                found["backward"].append(case["bwd_s"] / time.parts["backward"])
+        return {name: sorted(round(one, 3) for one in ones) for name, ones in found.items()}
+    finally:
+        host_pace.REAL_SHARES.update(before)
+
+
+def make_speed(measures: dict[str, float]) -> DeviceSpeed:
+    row = find_gpu("h200")
+    sheet = None if row is None else speed_from_row(row)
+    assert sheet is not None
+    return calibrate_speed(sheet, measures) if measures else sheet
 
 
 def describe_errors(errors: list[float]) -> str:
@@ -79,19 +119,23 @@ def main() -> None:
     parser.add_argument("measured")
     parser.add_argument("--bench")
     parser.add_argument("--frozen")
+    parser.add_argument("--pace")
+    parser.add_argument("--shares", action="store_true")
     parser.add_argument("-o", "--output")
     given = parser.parse_args()
     cases, measures = read_measured(given.measured, given.bench)
+    if given.pace:
+        measures |= read_pace(given.pace)
     frozen = (
         {one["id"]: one["predicted"] for one in json.loads(Path(given.frozen).read_text())["cases"]}
         if given.frozen
         else {}
     )
-    row = find_gpu("h200")
-    assert row is not None
-    sheet = speed_from_row(row)
-    assert sheet is not None
-    speed: DeviceSpeed = calibrate_speed(sheet, measures) if measures else sheet
+    if given.shares:
+        for name, ones in learn_real_shares(cases, measures).items():
+            print(name, f"median {statistics.median(ones):.3f}" if ones else "", ones)
+        return
+    speed = make_speed(measures)
     lines = [
         "| case | model | what | measured | predicted | error | before | 6ND at 40 % | bound by | in range |",
         "|---" * 10 + "|",
@@ -122,7 +166,8 @@ def main() -> None:
     text = "\n".join(lines) + "\n"
     print(text)
     if given.output:
-        Path(given.output).write_text(f"# Time of a step\n\n`{given.measured}`\n\n{text}")
+        pace = f", the host's pace by `{given.pace}`" if given.pace else ""
+        Path(given.output).write_text(f"# Time of a step\n\n`{given.measured}`{pace}\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The third set of cases of the time of a step: models, sizes and settings that the first two sets do not have."""
+"""The cases of the time of a step after the first set: models, sizes and settings that it does not have. V and W are the fourth set."""
 
 from __future__ import annotations
 
@@ -48,6 +48,19 @@ MODELS: dict[str, Any] = {
     "gpt2_large": ["gpt2", {"n_embd": 1280, "n_layer": 36, "n_head": 20, "vocab_size": 50257, "n_positions": 1024}],
     "mixtral_s": _config("mixtral", 1024, 3584, 8, 16, 32000, num_key_value_heads=4, num_local_experts=8, num_experts_per_tok=2, sliding_window=None, tie_word_embeddings=False),
     "qwen3moe_s": _config("qwen3_moe", 2048, 6144, 8, 32, 151936, num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=32, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
+    "smollm2_135m": _config("llama", 576, 1536, 30, 9, 49152, num_key_value_heads=3, tie_word_embeddings=True),
+    "tinyllama": _config("llama", 2048, 5632, 22, 32, 32000, num_key_value_heads=4, tie_word_embeddings=False),
+    "qwen25_7b": _config("qwen2", 3584, 18944, 28, 28, 152064, num_key_value_heads=4, tie_word_embeddings=False),
+    "qwen3_4b": _config("qwen3", 2560, 9728, 36, 32, 151936, num_key_value_heads=8, head_dim=128, tie_word_embeddings=True),
+    "smollm3_3b": _config("smollm3", 2048, 11008, 36, 16, 128256, num_key_value_heads=4, tie_word_embeddings=True),
+    "olmo2_7b": _config("olmo2", 4096, 11008, 32, 32, 100352, num_key_value_heads=32, tie_word_embeddings=False),
+    "gpt2_xl": ["gpt2", {"n_embd": 1600, "n_layer": 48, "n_head": 25, "vocab_size": 50257, "n_positions": 1024}],
+    "pythia_1b": _config("gpt_neox", 2048, 8192, 16, 8, 50304, use_parallel_residual=True, tie_word_embeddings=False),
+    "gemma3_4b": _config("gemma3_text", 2560, 10240, 34, 8, 262208, num_key_value_heads=4, head_dim=256, sliding_window=1024, tie_word_embeddings=True),
+    "cohere_s": _config("cohere", 2048, 8192, 24, 16, 256000, num_key_value_heads=16, tie_word_embeddings=True, pad_token_id=0),
+    "glm4_s": _config("glm4", 2048, 6144, 20, 16, 151552, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, pad_token_id=0),
+    "qwen2moe_s": _config("qwen2_moe", 2048, 5632, 8, 16, 151936, num_key_value_heads=16, moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
+    "qwen3moe_128": _config("qwen3_moe", 2048, 6144, 8, 32, 151936, num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=128, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
 }  # fmt: skip
 STEPS: tuple[tuple[Any, ...], ...] = (
     ("P01", "llama_600m", 4, 2048, {}),
@@ -91,6 +104,37 @@ STEPS: tuple[tuple[Any, ...], ...] = (
     ("R10", "llama_1b", 2, 1024, {"gc": 1}),
     ("R11", "qwen2_15b", 1, 2048, {"lora": 16, "gc": 1}),
     ("R12", "olmo2_1b", 1, 512, {"prec": "amp"}),
+    # The fourth set: the first eighteen as users train, the others wait for the host.
+    ("V01", "smollm2_135m", 16, 1024, {"prec": "amp"}),
+    ("V02", "tinyllama", 4, 2048, {}),
+    ("V03", "tinyllama", 8, 2048, {"opt": "fused", "gc": 1}),
+    ("V04", "qwen25_7b", 2, 2048, {"lora": 16}),
+    ("V05", "qwen25_7b", 1, 4096, {"opt": "sgd", "gc": 1}),
+    ("V06", "qwen3_4b", 2, 2048, {"opt": "fused"}),
+    ("V07", "qwen3_4b", 1, 4096, {"lora": 32, "gc": 1}),
+    ("V08", "smollm3_3b", 2, 4096, {"gc": 1}),
+    ("V09", "olmo2_7b", 1, 4096, {"lora": 8}),
+    ("V10", "gpt2_xl", 8, 1024, {"prec": "amp", "opt": "fused"}),
+    ("V11", "pythia_1b", 8, 2048, {}),
+    ("V12", "gemma3_4b", 1, 4096, {"opt": "fused", "gc": 1}),
+    ("V13", "cohere_s", 2, 2048, {}),
+    ("V14", "glm4_s", 4, 2048, {}),
+    ("V15", "qwen2moe_s", 2, 2048, {}),
+    ("V16", "qwen3moe_128", 2, 2048, {"opt": "fused"}),
+    ("V17", "llama_1b", 4, 4096, {"prec": "amp", "opt": "fused", "gc": 1}),
+    ("V18", "mistral_7b", 2, 2048, {"lora": 64, "gc": 1}),
+    ("V19", "tinyllama", 1, 512, {"opt": "fused"}),
+    ("V20", "qwen3_4b", 1, 512, {"lora": 16}),
+    ("V21", "smollm2_135m", 2, 256, {}),
+    ("V22", "smollm3_3b", 1, 256, {"opt": "sgd"}),
+    ("V23", "gpt2_xl", 1, 256, {}),
+    ("V24", "pythia_1b", 1, 512, {"opt": "fused"}),
+    ("V25", "gemma3_4b", 1, 512, {"lora": 8, "gc": 1}),
+    ("V26", "qwen25_7b", 1, 256, {"lora": 16, "gc": 1}),
+    ("V27", "glm4_s", 1, 256, {}),
+    ("V28", "qwen2moe_s", 1, 256, {"opt": "fused"}),
+    ("V29", "llama_1b", 1, 256, {"accum": 4}),
+    ("V30", "qwen3_4b", 1, 1024, {"opt": "fused", "gc": 1}),
 )
 ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q01", "llama_3b", 1, 256),
@@ -115,6 +159,18 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("T07", "mixtral_l", 8, 128),
     ("T08", "phi_2", 1, 256),
     ("T09", "granite_2b", 1, 512),
+    ("W01", "tinyllama", 1, 512),
+    ("W02", "qwen25_7b", 1, 1024),
+    ("W03", "qwen3_4b", 8, 2048),
+    ("W04", "qwen3moe_128", 1, 512),
+    ("W05", "qwen2moe_s", 4, 256),
+    ("W06", "smollm3_3b", 1, 16384),
+    ("W07", "llama_8b", 4, 8192),
+    ("W08", "olmo2_7b", 16, 512),
+    ("W09", "gemma3_4b", 1, 512),
+    ("W10", "gpt2_xl", 1, 256),
+    ("W11", "smollm2_135m", 32, 256),
+    ("W12", "mistral_7b", 1, 16384),
 )
 NEW_TOKENS = 32
 

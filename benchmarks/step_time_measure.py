@@ -1,11 +1,12 @@
 """Measure the cases of step_time_cases.py on a GPU, after their predictions have been written down.
 
-    python benchmarks/step_time_measure.py --bench RECORD.json --out FOLDER [--only REGEX] [--budget SECONDS] [--peft FOLDER]
+    python benchmarks/step_time_measure.py --bench RECORD.json --out FOLDER [--only REGEX] [--rounds 3] [--budget SECONDS] [--peft FOLDER]
 
-It runs in an interpreter with torch and transformers, the package on PYTHONPATH. First the predictions by that bench record go to
-FOLDER/predictions.json, and their SHA-256 is printed; then the cases are run, several in a process: 3 steps to warm up, then at least 8 and
-2.5 seconds of them timed by CUDA events, or three answers by the wall clock. Beside each case that waits for the host stands the pace of eager mode in that
-same process.
+It runs in an interpreter with torch and transformers, the package on PYTHONPATH. With ``--dev REGEX`` those cases are measured before anything
+is predicted, and tell how much longer real models take the host than the bench's. Then the predictions by that bench record go to
+FOLDER/predictions.json, and their SHA-256 is printed; then the cases are run, several in a process: 3 steps to warm up, then at least 6 and
+0.8 seconds of them (3 of long ones), or two answers, timed by CUDA events. Each case runs in ``--rounds`` processes, beside other cases in each: its time is the median
+of theirs, and ``rounds`` has all of them. ``pace`` is that of eager mode in those processes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import random
 import re
 import statistics
 import sys
@@ -25,12 +27,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src/gpuready/prove/scripts")]
-WARM_STEPS, TIMED_STEPS, MOST_STEPS, ANSWERS = 3, 8, 60, 3
-SHORTEST = (
-    2.5  # seconds of steps: other work disturbs a host for a second or two, and the median is to be of what is usual
-)
-CASES_EACH, CASE_SECONDS = 7, 45  # of a process
-HOST_TOKENS = 1100  # steps of fewer tokens wait for the host
+WARM_STEPS, TIMED_STEPS, MOST_STEPS, ANSWERS = 3, 6, 60, 2
+LONG, LONG_STEPS = 0.25, (2, 3)  # a step of so many seconds waits for no host: fewer of them, to warm up and timed
+SHORTEST = 0.8  # seconds of steps
+CASES_EACH, CASE_SECONDS = 11, 45  # of a process
 
 
 def take_shares(pace: str) -> dict[str, Any]:
@@ -47,18 +47,13 @@ def take_shares(pace: str) -> dict[str, Any]:
 
 
 def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path, shares: Any = None) -> None:
-    from benchmarks.step_time import make_job, read_record
+    from benchmarks.step_time import make_job, make_speed, read_record
 
-    from gpuready.catalog.gpus import find_gpu
     from gpuready.fit import H200
-    from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
     from gpuready.fit.time.prediction import predict_time
 
-    row = find_gpu("h200")
-    sheet = None if row is None else speed_from_row(row)
-    assert sheet is not None
     measures = read_record(bench)
-    speed = calibrate_speed(sheet, measures)
+    speed = make_speed(measures)
     rows = [{"id": c["id"], "predicted": predict_time(make_job(c), H200, speed).to_json()} for c in cases]
     path.write_text(json.dumps({"bench": measures, "shares": shares, "cases": rows}, indent=1) + "\n")
     print("predictions", hashlib.sha256(path.read_bytes()).hexdigest(), len(rows), flush=True)
@@ -70,9 +65,10 @@ def run_cases(cases: list[dict[str, Any]], queue: Any) -> None:
 
     import torch
 
+    pace = _measure_pace(torch)
     for case in cases:
         try:
-            queue.put(_measure(case))
+            queue.put({**_measure(case), "pace": pace})
         except Exception as error:
             queue.put({"status": "error", "error": f"{type(error).__name__}: {error}"[:300]})
         gc.collect()
@@ -86,20 +82,15 @@ def _measure(case: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"status": "ok", "params": sum(p.numel() for p in model.parameters())}
     shape = (case["mb"], case["seq"])
     tokens = torch.randint(5, model.config.vocab_size - 5, shape, device="cuda")
-    waits = case["kind"] == "generate" or case["mb"] * case["seq"] <= HOST_TOKENS
-    passes = ("decode",) if case["kind"] == "generate" else ("forward", "backward")
-    if waits:
-        found["pace"] = _measure_pace(torch, passes)
-    found |= _time_answers(torch, model, tokens, case) if case["kind"] == "generate" else {}
-    found |= _time_steps(torch, model, tokens, case) if case["kind"] == "train" else {}
-    return found
+    timed = _time_answers(torch, model, tokens, case) if case["kind"] == "generate" else None
+    return {**found, **(timed or _time_steps(torch, model, tokens, case))}
 
 
-def _measure_pace(torch: Any, passes: tuple[str, ...]) -> dict[str, Any]:
-    from bench_eager import EagerBench
+def _measure_pace(torch: Any) -> dict[str, Any]:
+    """Return the host's time of a layer on the cores of this process."""
+    from benchmarks.host_placement import HostBench
 
-    bench = EagerBench(torch, torch.device("cuda"))
-    return {what: bench.measure(what, 0.05)["median"] for what in passes}
+    return HostBench(torch, torch.device("cuda")).measure_bench()
 
 
 def _build(torch: Any, case: dict[str, Any]) -> Any:
@@ -116,21 +107,28 @@ def _build(torch: Any, case: dict[str, Any]) -> Any:
 
 
 def _time_answers(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> dict[str, Any]:
+    """Time the tokens of an answer: an event before each call of the model, and one after the last."""
     model.eval()
-    spent: dict[int, list[float]] = {1: [], case["new"]: []}
-    for turn in range(ANSWERS + 1):
-        for count, times in spent.items():
-            torch.cuda.synchronize()
-            begun = time.perf_counter()
-            with torch.no_grad():
-                options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-                model.generate(tokens, max_new_tokens=count, min_new_tokens=count, **options)
-            torch.cuda.synchronize()
-            if turn:  # the first one warms up
-                times.append(time.perf_counter() - begun)
-    first, whole = (statistics.median(times) for times in spent.values())
-    answers = [round(each, 6) for each in spent[case["new"]]]
-    return {"prefill_s": first, "decode_s": (whole - first) / (case["new"] - 1), "answers_s": answers}
+    marks: list[Any] = []
+
+    def mark(*_: Any) -> None:
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
+
+    hook = model.register_forward_pre_hook(mark)
+    prefill, decode = [], []
+    for _ in range(ANSWERS + 1):
+        marks.clear()
+        with torch.no_grad():
+            options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+            model.generate(tokens, max_new_tokens=case["new"], min_new_tokens=case["new"], **options)
+        mark()
+        torch.cuda.synchronize()
+        prefill.append(marks[0].elapsed_time(marks[1]) / 1e3)
+        decode.append(marks[1].elapsed_time(marks[-1]) / 1e3 / (len(marks) - 2))
+    hook.remove()
+    middle = {"prefill_s": statistics.median(prefill[1:]), "decode_s": statistics.median(decode[1:])}
+    return {**middle, "first_s": decode[0]}  # of the first answer, in which every length is new
 
 
 def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> dict[str, Any]:
@@ -154,11 +152,12 @@ def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> di
         "sgd": lambda: torch.optim.SGD(trained, lr=1e-5),
     }
     optimizer = optimizers[case["opt"]]()
-    steps: list[dict[str, float]] = []
+    steps = [_run_step(torch, model, optimizer, tokens, case) for _ in range(2)]
+    warm, timed = LONG_STEPS if steps[-1]["step"] > LONG else (WARM_STEPS, TIMED_STEPS)
     begun = time.perf_counter()
-    while len(steps) < WARM_STEPS + TIMED_STEPS or (time.perf_counter() - begun < SHORTEST and len(steps) < MOST_STEPS):
+    while len(steps) < warm + timed or (time.perf_counter() - begun < SHORTEST and len(steps) < MOST_STEPS):
         steps.append(_run_step(torch, model, optimizer, tokens, case))
-    steps = steps[WARM_STEPS:]
+    steps = steps[warm:]
     middle = {f"{part}_s": statistics.median(step[part] for step in steps) for part in steps[0]}
     whole = [step["step"] for step in steps]
     return {**middle, "steps": len(whole), "least_s": min(whole), "most_s": max(whole)}
@@ -167,10 +166,11 @@ def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> di
 def _run_step(torch: Any, model: Any, optimizer: Any, tokens: Any, case: dict[str, Any]) -> dict[str, float]:
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
     marks[0].record()
-    with torch.autocast("cuda", torch.bfloat16, enabled=case["prec"] == "amp"):
-        loss = model(input_ids=tokens, labels=tokens).loss
-    marks[1].record()
-    loss.backward()
+    for _ in range(case.get("accum", 1)):
+        with torch.autocast("cuda", torch.bfloat16, enabled=case["prec"] == "amp"):
+            loss = model(input_ids=tokens, labels=tokens).loss
+        marks[1].record()
+        loss.backward()
     marks[2].record()
     optimizer.step()
     optimizer.zero_grad()
@@ -186,25 +186,73 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", default=".")
     parser.add_argument("--budget", type=float, default=330)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dev", help="cases that are measured first, and from which REAL_SHARES is taken")
     parser.add_argument("--peft")
     parser.add_argument("--pace", help="a record of eager_pace.py of this machine")
     given = parser.parse_args()
     from benchmarks.step_time_cases import list_cases
 
     cases = [case for case in list_cases() if re.search(given.only, case["id"])]
-    shares = take_shares(given.pace) if given.pace and Path(given.pace).exists() else None
-    write_predictions(cases, given.bench, Path(given.out) / "predictions.json", shares)
+    known = [case for case in list_cases() if given.dev and re.search(given.dev, case["id"])]
+    shares = take_shares(given.pace) if given.pace and Path(given.pace).exists() else {}
     sys.path += [given.peft] if given.peft else []
-    begun = time.time()
+    until = time.time() + given.budget
     import torch  # noqa: F401  imported once; the children fork before CUDA is touched
+
+    if known:
+        rows = measure_rounds(known, 2, until, Path(given.out) / "dev.jsonl")
+        shares |= {"real": take_real_shares(rows, given.bench)}
+    write_predictions(cases, given.bench, Path(given.out) / "predictions.json", shares)
+    measure_rounds(cases, given.rounds, until, Path(given.out) / "measured.jsonl")
+
+
+def take_real_shares(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
+    """Take how much longer real models take the host from cases that were measured before."""
+    from benchmarks.step_time import learn_real_shares, read_record
+
+    from gpuready.fit.time import host_pace
+
+    found = learn_real_shares([row for row in rows if row["status"] == "ok"], read_record(bench))
+    for name in ("forward", "backward", "decode"):
+        if found[name]:
+            host_pace.REAL_SHARES[name] = round(statistics.median(found[name]), 3)
+    host_pace.REAL_SHARES["token"] = host_pace.REAL_SHARES["decode"]
+    print("real shares", host_pace.REAL_SHARES, found, flush=True)
+    return {"taken": dict(host_pace.REAL_SHARES), "found": found}
+
+
+def measure_rounds(cases: list[dict[str, Any]], rounds: int, until: float, path: Path) -> list[dict[str, Any]]:
+    """Measure every case in so many processes; what is known so far is written after each."""
     import transformers
 
-    with (Path(given.out) / "measured.jsonl").open("w") as lines:
-        for case, found in _measure_all(cases, begun + given.budget):
-            lines.write(json.dumps({**case, **found, "transformers": transformers.__version__}) + "\n")
-            lines.flush()
+    rows: dict[str, list[dict[str, Any]]] = {}
+    lines: list[dict[str, Any]] = []
+    for turn in range(rounds):
+        for case, found in _measure_all(shuffle(cases, turn), until):
+            rows.setdefault(case["id"], []).append(found)
             short = found.get("step_s") or found.get("decode_s") or found.get("error") or found["status"]
-            print(case["id"], case["model"], short, round(time.time() - begun), flush=True)
+            print(turn, case["id"], case["model"], short, round(until - time.time()), flush=True)
+            lines = [{**case, **merge_rounds(rows[case["id"]])} for case in cases if case["id"] in rows]
+            text = "".join(json.dumps({**line, "transformers": transformers.__version__}) + "\n" for line in lines)
+            path.write_text(text)
+    return lines
+
+
+def shuffle(cases: list[dict[str, Any]], turn: int) -> list[dict[str, Any]]:
+    """Return the cases in another order for each round, so that none has the same neighbours twice."""
+    return random.Random(turn).sample(cases, len(cases))
+
+
+def merge_rounds(rounds: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the median of every time over the processes that measured a case."""
+    good = [one for one in rounds if one["status"] == "ok"]
+    if not good:
+        return rounds[-1]
+    times = [name for name in good[0] if name.endswith("_s")]
+    merged = {name: statistics.median(one[name] for one in good) for name in times}
+    main = "step_s" if "step_s" in merged else "decode_s"
+    return {**good[0], **merged, "rounds": [one[main] for one in good], "pace": [one["pace"] for one in good]}
 
 
 def _measure_all(cases: list[dict[str, Any]], until: float) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:

@@ -24,6 +24,9 @@ more than 2 %. undecided: measured, but there is no band or the measurement is n
 compare with. The others are those of a proof.
 """
 
+FEWEST_CORES = 10
+"""Passes of eager mode, each on other cores, from which a range is told."""
+
 
 class SlowReason(Record):
     """A possible cause of a low measurement, with its evidence and the fix."""
@@ -47,7 +50,7 @@ class BenchMeasure(Record):
     why: str = ""
     spread: float | None = None  # largest difference between two passes, as a share
     at: str = ""  # shape, size or folder
-    passes: tuple[float, ...] = ()  # median of each pass
+    passes: tuple[float, ...] = ()  # median of each pass; in eager mode, the time on each pair of cores that was drawn
     best: float | None = None  # best single run
     reasons: tuple[SlowReason, ...] = ()
     cite: str = ""  # source of the expected figure
@@ -85,3 +88,25 @@ def relative_spread(passes: tuple[float, ...]) -> float | None:
     if len(passes) < 2 or max(passes) <= 0:
         return None
     return (max(passes) - min(passes)) / max(passes)
+
+
+def typical_pass(passes: tuple[float, ...], group: str, better: str) -> float | None:
+    """Return the best pass; in eager mode, where every pass runs on other cores, what a process can expect."""
+    if group == "eager":
+        return mean_of_middle(passes)
+    return (min if better == "less" else max)(passes) if passes else None
+
+
+def mean_of_middle(values: tuple[float, ...]) -> float | None:
+    """Return the mean without the lowest and the highest tenth; None where there is nothing."""
+    cut = len(values) // 10
+    middle = sorted(values)[cut : len(values) - cut]
+    return sum(middle) / len(middle) if middle else None
+
+
+def range_by_core(passes: tuple[float, ...]) -> tuple[float, float] | None:
+    """Return the range of passes that ran on different cores, without a twentieth at each end; None for too few."""
+    if len(passes) < FEWEST_CORES:
+        return None
+    ordered, cut = sorted(passes), len(passes) // 20
+    return ordered[cut], ordered[-1 - cut]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready import __version__, rules, system, workflow
 from gpuready.catalog import bands, catalog_date
 from gpuready.model import Contract, Fact
-from gpuready.model.bench import BenchMeasure, BenchResult, relative_spread
+from gpuready.model.bench import BenchMeasure, BenchResult, range_by_core, relative_spread, typical_pass
 from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
@@ -29,6 +29,7 @@ SLOW_GROUPS = ("held", "eager")
 
 COLLECTIVE_SIZES = (1 << 20, 16 << 20, 256 << 20)
 MAX_REPEAT = 20
+UNEQUAL_CORES = 1.3  # times that a layer may take longer on one core than on another before it is told
 
 
 def measure_machine(
@@ -226,18 +227,33 @@ def _judge_measures(
     contract = Contract("bench", __version__, title="as fast as it should be", platforms=("cuda",))
     report = judge([rules.load_rule(code) for code in BENCH_RULES], known, contract, catalog=catalog_date())
     versions = {k: v for o in outcomes for k, v in o.versions.items() if v}
+    measures = tuple(make_measure(row, known) for row in rows)
     return BenchResult(
         facts.host,
         str(facts.value_if_known("python.path") or ""),
         report,
-        tuple(make_measure(row, known) for row in rows),
+        measures,
         versions,
         _describe_hardware(facts, outcomes),
         workflow.utc_timestamp(),
         quick,
         repeat,
         round(seconds, 1),
+        _note_unequal_cores(measures),
     )
+
+
+def _note_unequal_cores(measures: Iterable[BenchMeasure]) -> tuple[str, ...]:
+    """Say that the host's cores differ, where they do: steps that wait for the host differ as much."""
+    for one in measures:
+        limits = range_by_core(one.passes) if one.name == "eager-forward" else None
+        if limits is not None and limits[1] >= UNEQUAL_CORES * limits[0]:
+            low, high = (round(limit * 1e3, 2) for limit in limits)
+            return (
+                f"the host takes {low} to {high} ms for a layer, depending on the cores: other processes, hyperthreads or other virtual machines "
+                "share them. Steps of small batches vary as much from one start to the next; larger batches, torch.compile or CUDA graphs need fewer launches",
+            )
+    return ()
 
 
 def add_expectations(
@@ -257,13 +273,12 @@ def add_expectations(
     )
     band: Band | None = bands.find_band(str(name), kind.name) if index is not None and name else None
     passes = tuple(row["passes"])
-    value = (min if kind.better == "less" else max)(passes) if passes else None
     return row | {
         "gpu": index,
         "unit": kind.unit,
         "group": kind.group,
         "better": kind.better,
-        "value": value,
+        "value": typical_pass(passes, kind.group, kind.better),
         "spread": relative_spread(passes),
         "expected": expected,
         "cite": cite,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
+from gpuready.fit.time.host_pace import EAGER_HIGH, EAGER_LOW
 from gpuready.fit.time.prediction import predict_time
+from gpuready.model.bench import mean_of_middle, range_by_core
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
 
 TYPE_CHECKING = False
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from gpuready.model.fit import FitResult, GpuCandidate, Proposal
     from gpuready.model.fit_time import TimePrediction
     from gpuready.workflow.fit_trace import Tracer
+
+RANGE_MEASURES = ("eager-forward", "eager-backward", "eager-decode")
+HOST_MARGIN = (0.9, 1.1)  # of the ends of that range: other architectures than the one that was measured
 
 
 class RunClock:
@@ -174,15 +179,33 @@ def read_bench_record(path: str) -> tuple[dict[str, float], str]:
         (str(row.get("cite", "")).partition(":")[0] for row in rows if str(row.get("cite", "")).startswith("NVIDIA")),
         "",
     )
-    return values, cited
+    return {**values, **_eager_range(rows)}, cited
 
 
 def _typical_value(row: dict[str, Any]) -> float:
-    """Return the value of a measure; of the host's pace, which other work disturbs, the mean of the passes: a job gets no better."""
-    passes = [one for one in row.get("passes") or () if isinstance(one, (int, float)) and one > 0]
-    if not str(row["name"]).startswith("eager-") or not passes:
-        return float(row["value"])
-    return float(sum(passes) / len(passes))
+    """Return the value of a measure; of the host's pace, which differs by core, what a process can expect."""
+    return mean_of_middle(_eager_passes(row)) or float(row["value"])
+
+
+def _eager_passes(row: dict[str, Any]) -> tuple[float, ...]:
+    """Return the passes of a measure of the host's pace; none of any other."""
+    if not str(row.get("name", "")).startswith("eager-"):
+        return ()
+    return tuple(one for one in row.get("passes") or () if isinstance(one, (int, float)) and one > 0)
+
+
+def _eager_range(rows: list[Any]) -> dict[str, float]:
+    """Return the range of the host's pace by core, as shares of what is typical; nothing where too few cores were measured."""
+    shares = []
+    for row in rows:
+        passes = _eager_passes(row) if isinstance(row, dict) and row.get("name") in RANGE_MEASURES else ()
+        limits, typical = range_by_core(passes), mean_of_middle(passes)
+        if limits and typical:
+            shares.append((limits[0] / typical, limits[1] / typical))
+    if not shares:
+        return {}
+    lows, highs = zip(*shares, strict=True)
+    return {EAGER_LOW: HOST_MARGIN[0] * sum(lows) / len(lows), EAGER_HIGH: HOST_MARGIN[1] * sum(highs) / len(highs)}
 
 
 def parse_price(text: str) -> tuple[str, float]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gpuready.fit.time.step_time import PhaseTime
 
 MEASURED_RANGE, SHEET_RANGE = (0.93, 1.10), (0.80, 1.30)
-LAUNCH_RANGE = (0.60, 1.45)  # hosts differ, and so do their neighbours: the range of a step that waits for the host
 LAUNCH_BOUND, COMMUNICATION_BOUND = 0.25, 0.3  # shares of a step from which these are what bounds it
 PHASE_PARTS = {"fwd": "forward", "bwd": "backward", "clip": "clipping", "opt": "optimizer", "ref": "reference model"}
 
@@ -87,7 +86,8 @@ def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePred
 def _range(seconds: float, idle: float, waits: float, speed: DeviceSpeed) -> tuple[float, float]:
     """Return the range: what depends on the host or on links is less certain than what the GPU computes."""
     low, high = MEASURED_RANGE if speed.measured else SHEET_RANGE
-    low, high = (one + (other - one) * min(1.0, idle * 2) for one, other in zip((low, high), LAUNCH_RANGE, strict=True))
+    host = speed.pace.range
+    low, high = (one + (other - one) * min(1.0, idle * 2) for one, other in zip((low, high), host, strict=True))
     return seconds * (low - 0.2 * waits), seconds * (high + 0.5 * waits)
 
 

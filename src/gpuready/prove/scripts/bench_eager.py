@@ -2,17 +2,24 @@
 
 Its kernels are shorter than their launches, so what is timed is Python, the dispatcher and the autograd engine of this
 host. A shallow and a deep model tell the time of a layer from that of everything else.
+
+Cores of one machine differ: a neighbour on the other hyperthread, another virtual machine, or another NUMA node makes one take
+up to twice as long, for seconds. A process stays on the cores where it was started, so one placement says little. Each pass
+moves the threads to other cores again and again, and returns the time of every placement.
 """
 
-import statistics
+import contextlib
+import os
+import random
 import time
 
 from bench_matmul import NotSupportedHere
 
 SHALLOW, DEEP = 1, 9
 PROMPT, NEW_TOKENS = 16, 12
-WARM_TURNS, FEWEST_TURNS = 3, 6
-PASS_FACTOR = 4  # other work disturbs a host for a second or two: a pass is longer than those of the GPU
+WARM_TURNS, FEWEST_PLACEMENTS, MOST_PLACEMENTS = 3, 3, 40
+PASS_FACTOR = {"step": 8, "decode": 12}  # passes over many cores are longer than those of the GPU
+AUTOGRAD_THREAD = "pt_autograd"  # torch's name of the thread of a backward pass
 SIZES = {
     "hidden_size": 256,
     "intermediate_size": 512,
@@ -22,13 +29,13 @@ SIZES = {
     "vocab_size": 1024,
     "pad_token_id": 0,
 }
-# Measure: the pass that it times, and whether the layer or the rest of the call is meant.
+# Measure: the turn that times it, the pass in that turn, and whether the layer or the rest of the call is meant.
 EAGER_MEASURES = {
-    "eager-forward": ("forward", "layer"),
-    "eager-backward": ("backward", "layer"),
-    "eager-decode": ("decode", "layer"),
-    "eager-call": ("forward", "rest"),
-    "eager-token": ("decode", "rest"),
+    "eager-forward": ("step", "forward", "layer"),
+    "eager-backward": ("step", "backward", "layer"),
+    "eager-decode": ("decode", "decode", "layer"),
+    "eager-call": ("step", "forward", "rest"),
+    "eager-token": ("decode", "decode", "rest"),
 }
 
 
@@ -56,38 +63,34 @@ class EagerBench:
         finally:
             self.torch.set_default_dtype(before)
 
-    def measure(self, what, seconds):
-        """Return ``layer`` and ``rest`` of a pass, each as the median and the best, in seconds of the host."""
-        once = getattr(self, f"time_{what}")
+    def measure(self, turn, seconds):
+        """Return ``layer`` and ``rest`` of each pass of a turn (step or decode): a list, one for each placement, in seconds of the host."""
+        once = getattr(self, f"time_{turn}")
         for model in self.models.values():
             for _ in range(WARM_TURNS):
                 once(model)
-        turns = {depth: [] for depth in self.models}
+        found, count = {}, 0
         until = time.perf_counter() + seconds
-        while time.perf_counter() < until or len(turns[DEEP]) < FEWEST_TURNS:
-            for depth, model in self.models.items():
-                turns[depth].append(once(model))
-        found = {}
-        for name, middle in (("median", statistics.median), ("best", min)):
-            shallow, deep = middle(turns[SHALLOW]), middle(turns[DEEP])
-            layer = (deep - shallow) / (DEEP - SHALLOW)
-            found[name] = {"layer": layer, "rest": shallow - SHALLOW * layer}
+        while (time.perf_counter() < until or count < FEWEST_PLACEMENTS) and count < MOST_PLACEMENTS:
+            move_threads()
+            once(self.models[DEEP])  # into the caches of the new core
+            shallow, deep = (once(self.models[depth]) for depth in (SHALLOW, DEEP))
+            for what in deep:
+                layer = max((deep[what] - shallow[what]) / (DEEP - SHALLOW), 1e-7)
+                both = found.setdefault(what, {"layer": [], "rest": []})
+                both["layer"].append(layer)
+                both["rest"].append(max(shallow[what] - SHALLOW * layer, 1e-7))
+            count += 1
         return found
 
-    def time_forward(self, model):
-        """A forward pass of training: the backward pass in between, on a thread of its own, leaves the host's caches cold."""
+    def time_step(self, model):
+        """The passes of a step: the backward pass runs on a thread of its own, and leaves the forward pass cold caches."""
         model.config.use_cache = False
         losses = []
-        spent = self._time(lambda: losses.append(model(input_ids=self.tokens, labels=self.tokens).loss))
-        losses.pop().backward()
+        forward = self._time(lambda: losses.append(model(input_ids=self.tokens, labels=self.tokens).loss))
+        backward = self._time(losses.pop().backward)
         model.zero_grad()
-        return spent
-
-    def time_backward(self, model):
-        model.config.use_cache = False
-        model.zero_grad()
-        loss = model(input_ids=self.tokens, labels=self.tokens).loss
-        return self._time(loss.backward)
+        return {"forward": forward, "backward": backward}
 
     def time_decode(self, model):
         """One token: a long answer without a short one, divided by the tokens between them."""
@@ -96,7 +99,7 @@ class EagerBench:
         with self.torch.no_grad():
             spent = [self._time(lambda count=count: self._generate(model, count)) for count in (1, 1 + NEW_TOKENS)]
         model.train()
-        return (spent[1] - spent[0]) / NEW_TOKENS
+        return {"decode": (spent[1] - spent[0]) / NEW_TOKENS}
 
     def _generate(self, model, count):
         return model.generate(
@@ -115,16 +118,37 @@ class EagerBench:
             self.torch.cuda.synchronize(self.device)
 
 
+def move_threads():
+    """Move this thread and that of the backward passes to cores drawn at random; they are free to leave them again."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    allowed = os.sched_getaffinity(0)
+    for thread in [0, *_autograd_threads()]:
+        with contextlib.suppress(OSError):  # a thread that has ended, or a container that forbids it
+            os.sched_setaffinity(thread, {random.choice(sorted(allowed))})
+            os.sched_setaffinity(thread, allowed)
+
+
+def _autograd_threads():
+    found = []
+    for name in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{name}/comm") as comm:
+            if comm.read().startswith(AUTOGRAD_THREAD):
+                found.append(int(name))
+    return found
+
+
 def eager_measure(bench, name):
-    """Return the measure of one name over models that are already built."""
-    what, part = EAGER_MEASURES[name]
+    """Return the measure of one name over models that are already built: the times of all placements, and the best."""
+    turn = EAGER_MEASURES[name][0]
 
     def measure_eager(seconds):
-        # What stands beside the layers comes from the same turns as the layer, where that was measured just before.
-        found = (part == "rest" and bench.unread.pop(what, None)) or bench.measure(what, PASS_FACTOR * seconds)
-        if part == "layer":
-            bench.unread[what] = found
-        middle, best = (max(found[kind][part], 1e-7) for kind in ("median", "best"))
-        return middle, best
+        # What one turn times is measured once, by the first of its measures; the others take what is left of it.
+        if not bench.unread.get(name):
+            found = bench.measure(turn, PASS_FACTOR[turn] * seconds)
+            same = (one for one, row in EAGER_MEASURES.items() if row[0] == turn)
+            bench.unread.update({one: found[EAGER_MEASURES[one][1]][EAGER_MEASURES[one][2]] for one in same})
+        times = bench.unread.pop(name)
+        return times, min(times)
 
     return measure_eager, f"llama, {SHALLOW} and {DEEP} layers"
