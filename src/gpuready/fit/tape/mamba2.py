@@ -49,6 +49,9 @@ class Mamba2Model(DecoderModel):
         layer.linears["out"] = make("out_proj", s.inner, s.hidden, s.bias_mlp)
         return layer
 
+    def build_masks(self, batch: int, seq: int, width: int) -> dict[int, Tensor | None]:
+        return {0: None}
+
     def run_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         ops = self.ops
         x = self.apply_norm(ops.to_width(hidden, self.width), layer.norms["in"])
