@@ -44,6 +44,24 @@ def test_what_got_worse_comes_first_with_the_rule_that_it_flips():
     assert not found[2].flips and found[2].was.value == "6.1" and found[2].now.value == "6.8"
 
 
+def test_a_fact_that_a_rule_read_on_the_way_is_not_to_blame_where_its_evidence_changed():
+    def decide(facts, contract):
+        if not facts.value("gpu.count") or facts.value("driver.version") >= 580:
+            return None
+        return Finding("DRV001", "error", "too low", (facts.fact("driver.version"),))
+
+    rule = SimpleNamespace(CODE="DRV001", SEVERITY="error", READS=(), judge=decide, __doc__="Too low.")
+
+    def judged(count, version):
+        return judge([rule], Facts([Fact("gpu.count", count), Fact("driver.version", version)]), CONTRACT)
+
+    worse = compare_reports(judged(1, 580), judged(8, 550))
+    assert [(c.key, c.is_worse) for c in worse] == [("driver.version", True), ("gpu.count", False)]
+    assert [c.key for c in compare_reports(judged(8, 550), judged(1, 580)) if c.flips] == ["driver.version"]
+    (only,) = compare_reports(judged(0, 550), judged(8, 550))
+    assert only.key == "gpu.count" and only.is_worse, "its evidence has not changed"
+
+
 def test_nothing_changed():
     same = report(driver_version=580, system_shm=10)
     assert compare_reports(same, same) == []

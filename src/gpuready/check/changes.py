@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 OUTCOME_ORDER = ("error", "undecided", "warning", "info", "holds", "")
 """Outcomes of a rule, worst first; the last one means it did not apply."""
+FINDINGS = ("error", "warning", "info")
 
 
 class RuleFlip(Record):
@@ -49,11 +50,12 @@ def compare_reports(
 
     A volatile fact (free memory, running processes) counts only where it flips a rule.
     """
-    flips = _find_rule_flips(before, after)
+    pairs = {key: (before.facts.fact(key), after.facts.fact(key)) for key in _compared_keys(before, after)}
+    changed = {key for key, (was, now) in pairs.items() if (was.value, bool(was.gap)) != (now.value, bool(now.gap))}
+    flips = _find_rule_flips(before, after, changed)
     result = []
-    for key in _compared_keys(before, after):
-        was, now = before.facts.fact(key), after.facts.fact(key)
-        if (was.value, bool(was.gap)) == (now.value, bool(now.gap)):
+    for key, (was, now) in pairs.items():
+        if key not in changed:
             continue
         caused = tuple(flip for flip, read in flips.items() if key in read)
         if caused or not volatile(key):
@@ -72,15 +74,17 @@ def _compared_keys(before: Report, after: Report) -> Iterable[str]:
     return (key for key in known if not key.startswith(("job.", "settings.")))
 
 
-def _find_rule_flips(before: Report, after: Report) -> dict[RuleFlip, set[str]]:
-    """Each rule whose outcome differs, with the facts it read on either side."""
+def _find_rule_flips(before: Report, after: Report, changed: set[str]) -> dict[RuleFlip, set[str]]:
+    """Each rule whose outcome differs, with the facts behind that: its evidence, where that has changed, else all it read."""
     was, now = _outcomes_by_rule(before), _outcomes_by_rule(after)
     flips: dict[RuleFlip, set[str]] = {}
     for code in {**was, **now}:
         old, read_then = was.get(code, ("", set()))
         new, read_now = now.get(code, ("", set()))
         if old != new:
-            flips[RuleFlip(code, old, new)] = read_then | read_now
+            findings = [keys for outcome, keys in ((old, read_then), (new, read_now)) if outcome in FINDINGS]
+            evidence: set[str] = set().union(*findings)
+            flips[RuleFlip(code, old, new)] = evidence if evidence & changed else read_then | read_now
     return flips
 
 

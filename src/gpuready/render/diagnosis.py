@@ -11,7 +11,7 @@ from gpuready.render.layout import Screen, display_width, join_sections
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from gpuready.model.diagnosis import Diagnosis, LogEvidence
@@ -93,14 +93,17 @@ def _format_log_evidence(diagnosis: Diagnosis, display: Screen, verbose: bool) -
     """The decisive lines with their numbers; the first one with its neighbours."""
     lines: list[str] = []
     several = len(diagnosis.logs) > 1
-    for i, one in enumerate(diagnosis.evidence if verbose else diagnosis.evidence[:MAX_EVIDENCE_LINES]):
+    shown = diagnosis.evidence if verbose else diagnosis.evidence[:MAX_EVIDENCE_LINES]
+    for i, one in enumerate(shown):
         if several and one.source and (i == 0 or one.source != diagnosis.evidence[i - 1].source):
             lines.append("  " + display.apply_style(display.truncate_text(one.source, display.width - 2), "dim"))
-        lines += _format_log_excerpt(one, display, context=i == 0)
+        others = {other.line for other in shown[1:] if other.source == one.source}
+        lines += _format_log_excerpt(one, display, context=i == 0, others=others)
     return lines
 
 
-def _format_log_excerpt(one: LogEvidence, display: Screen, context: bool) -> list[str]:
+def _format_log_excerpt(one: LogEvidence, display: Screen, context: bool, others: Collection[int]) -> list[str]:
+    """A decisive line; with ``context`` its neighbours too, as far as ``others``, which are shown themselves."""
     width, start = display.width - 9, one.line - len(one.before)
     words = display.wrap_text(one.text, width)
     lines = [_format_numbered_line(None if i else one.line, text, display, True) for i, text in enumerate(words[:5])]
@@ -108,7 +111,9 @@ def _format_log_excerpt(one: LogEvidence, display: Screen, context: bool) -> lis
         lines[-1] += display.ellipsis
     if not context:
         return lines
-    neighbours = [*enumerate(one.before, start), *enumerate(one.after, one.line + 1)]
+    last = min((number for number in others if number > one.line), default=one.line + len(one.after) + 1)
+    after = one.after[: last - one.line - 1]
+    neighbours = [*enumerate(one.before, start), *enumerate(after, one.line + 1)]
     around = [_format_numbered_line(n, display.truncate_text(text, width), display, False) for n, text in neighbours]
     return [*around[: len(one.before)], *lines, *around[len(one.before) :]]
 
