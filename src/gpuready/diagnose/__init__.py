@@ -93,7 +93,7 @@ def judge(
             _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
         )
     suspects = suspects or _class_suspects(summary, lookup, order)
-    suspects = sorted(suspects, key=order.suspect_weight)
+    suspects = _put_inner_first(summary, sorted(suspects, key=order.suspect_weight))
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
@@ -207,6 +207,19 @@ def _unexplained_suspects(
     return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
 
 
+def _put_inner_first(summary: LogSummary, suspects: list[CauseSuspect]) -> list[CauseSuspect]:
+    """Move what the innermost exception tells before what only repeats it: ``the direct cause of the following exception``."""
+    number = _exception_of(suspects[0]) if suspects else None
+    least = (
+        ("root", "symptom") if number is not None and suspects[0].strength == "root" else ("root", "symptom", "clue")
+    )
+    for inner in reversed(follow_chain(summary, number)[1:]):
+        told = [s for s in suspects if s.strength in least and any(m.failure == inner for m in s.seen)]
+        if told:
+            return [*told, *(suspect for suspect in suspects if suspect not in told)]
+    return suspects
+
+
 def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup) -> CauseSuspect:
     """A version conflict in place of a cause that calls a package too old which the table of symbols calls too new."""
     too_old = (lookup(suspect.code, suspect.cause) or {}).get("too_old", ())
@@ -223,7 +236,7 @@ def _name_pair(
     if suspect.cause != VERSION_CONFLICT or (conflict and conflict.direction in ("mixed", "undefined")):
         return suspect
     named = suspect.seen[0].captures.get("package", "") if suspect.seen else ""
-    pair = (conflict.caller, conflict.package) if conflict else ("", named.lower().replace("-", "_"))
+    pair = (conflict.caller, conflict.package or conflict.caller) if conflict else ("", named.lower().replace("-", "_"))
     slug = pairs(*pair)
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
 

@@ -20,7 +20,7 @@ MAX_CHARACTERS = 600
 
 _NAME = (
     r"[`'\"]?(?P<package>(?!(?:cuda|python\d?|nvidia|drivers?|gpus?|devices?|cudnn|nccl|gcc|glibc|compute|rocm|linux|nvcc|compilers?|kernels?|memory"
-    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only)\b)"
+    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only|git\S*|cmake|ninja|ffmpeg|lib\w+|mpi\w*|numactl|visual|ms\w*)\b)"
     r"[a-z][\w.-]{0,39}\w)[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
@@ -62,6 +62,7 @@ _MISSING = _forms(
     r"requires? (?:the )?NAME(?: library| package)?[.:;] ?(?:[`(]|pip |[Ii]nstall )",
     r"(?:have to|need to|must) install NAME (?:first|to)",
     r"\bNAME (?:should|must) be installed\b",
+    r"please (?:pip )?install NAME(?:[.;,]|$| first| to | via | with | using | by )",
 )
 _HAS_IT = LazyRegex(
     r"(?i)\b(?:upgrade|update|found|you have|but|installed|current|downgrade|incompatible)\b|install -U"
