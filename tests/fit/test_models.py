@@ -43,7 +43,8 @@ def test_models_beyond_the_first_families_are_known_by_their_hub_id():
         "meta-llama/Llama-4-Scout-17B-16E-Instruct", "allenai/OLMo-2-1124-7B-Instruct", "bigcode/starcoder2-7b",
         "tiiuae/falcon-7b-instruct", "HuggingFaceTB/SmolLM3-3B", "google-bert/bert-base-uncased", "openai/whisper-small",
         "FacebookAI/roberta-base", "answerdotai/ModernBERT-base", "google/vit-base-patch16-224", "ibm-granite/granite-3.3-8b-instruct",
-        "CohereForAI/c4ai-command-r-v01",
+        "CohereForAI/c4ai-command-r-v01", "google-t5/t5-small", "EleutherAI/gpt-neo-1.3B", "distilbert/distilbert-base-uncased",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
     ):  # fmt: skip
         assert known_models.find_model_config(name), name
 
@@ -51,7 +52,9 @@ def test_models_beyond_the_first_families_are_known_by_their_hub_id():
 ADAPTED = {  # family: trainable values of peft 0.21.2 with rank 8 on all linear layers, transformers 5.17, of family_traces.json
     "olmo2": 53760, "granitemoe": 21504, "cohere": 53760, "starcoder2": 43008, "falcon": 44544, "glm4": 50688,
     "glm4_moe": 113792, "gpt_oss": 21504, "deepseek_v3": 123776, "llama4_text": 75904, "bert": 48128, "modernbert": 49664,
-    "vit": 47120, "whisper": 116736,
+    "vit": 47120, "whisper": 116736, "arcee": 43008, "exaone4": 53760, "olmoe": 405696, "seed_oss": 53760, "stablelm": 53760,
+    "gpt_neo": 36864, "qwen3_next": 217056, "qwen3_5_text": 77504, "qwen3_5_moe_text": 57056, "t5": 116736, "umt5": 138240,
+    "mbart": 116736, "m2m_100": 116736, "distilbert": 48128,
 }  # fmt: skip
 
 

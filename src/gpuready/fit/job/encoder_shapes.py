@@ -176,14 +176,9 @@ def parse_t5(config: Mapping[str, Any], family: str) -> ModelShape:
 
 ROBERTA_FAMILIES = ("roberta", "xlm-roberta", "camembert")  # their positions start behind the padding
 POSITION_DEFAULTS = {
-    "gpt2": 1024,
-    "whisper": 448,
-    "bart": 1024,
-    "mbart": 1024,
-    "opt": 2048,
-    "gpt_neo": 2048,
-    "bert": 512,
-} | dict.fromkeys(ROBERTA_FAMILIES, 512)
+    "gpt2": 1024, "whisper": 448, "bart": 1024, "mbart": 1024, "pegasus": 1024, "marian": 1024, "opt": 2048, "gpt_neo": 2048,
+    "bert": 512, "distilbert": 512,
+} | dict.fromkeys(ROBERTA_FAMILIES, 512)  # fmt: skip
 
 
 def count_positions(config: Mapping[str, Any]) -> int:
