@@ -223,3 +223,12 @@ def test_a_package_that_only_its_metadata_describes_is_planned_for_a_cpu_on_dema
     assert refused.verdict == "impossible" and "not for a CPU alone" in refused.conflicts[0].says
     compiled = contract_from_metadata("vllm", "0.32.0", ["torch>=2.4"], None)
     assert choose_plan(machine, [compiled]).verdict == "impossible"
+
+
+@pytest.mark.parametrize(
+    ("framework", "verdict"), [("unsloth", "impossible"), ("vllm", "impossible"), ("verl", "plan")]
+)
+def test_a_framework_whose_own_command_starts_on_a_gpu_alone_is_not_planned_for_a_cpu(framework, verdict):
+    found = one(framework, on="h100x8", wants="cpu")
+    assert found.verdict == verdict
+    assert verdict == "plan" or any("not for a CPU alone" in conflict.says for conflict in found.conflicts)

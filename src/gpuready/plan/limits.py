@@ -194,7 +194,15 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
 
 
 def _is_for_gpus_alone(contract: Contract) -> bool:
-    """Whether a contract names GPUs and no CPU. Metadata names neither: there a wheel compiled for CUDA tells."""
+    """Whether a framework is for GPUs and no CPU: by its contract, or because its own command starts on a GPU alone.
+
+    Metadata names neither: there a wheel compiled for CUDA tells.
+    """
+    from gpuready.catalog.proofs import proofs_for_capability
+
+    entries = proofs_for_capability("entry-point", contract.framework)
+    if entries and all(entry.device == "cuda" for entry in entries):
+        return True
     if contract.says == METADATA_ONLY_NOTE:
         return has_cuda_wheel(contract)
     return {*contract.platforms} <= {"cuda", "rocm"}
