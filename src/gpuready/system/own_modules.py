@@ -9,8 +9,8 @@ from __future__ import annotations
 import marshal
 import os
 import sys
-from _frozen_importlib import ModuleSpec  # type: ignore[import-not-found]
-from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader  # type: ignore[import-not-found]
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ def _make_spec(name: str, folder: str, stem: str) -> Any:
     loader = OwnModuleLoader(name, source, status, bytecode)
     spec = ModuleSpec(name, loader, origin=source, is_package=is_package)
     if is_package:
-        spec.submodule_search_locations.append(folder)
+        spec.submodule_search_locations = [folder]
     spec.has_location, spec.cached = True, bytecode
     return spec
 
 
-class OwnModuleLoader(SourceFileLoader):  # type: ignore[misc]
+class OwnModuleLoader(SourceFileLoader):
     """Python's loader of source files, with a short way to byte-code that was made from this source."""
 
     def __init__(self, name: str, path: str, status: os.stat_result, bytecode: str):
