@@ -29,6 +29,7 @@ class BaseImage(Record):
     kind: str = ""
     requires: str = ""  # the CUDA that it requires of the driver at start
     shows: bool | None = None  # whether it requests GPUs by NVIDIA_VISIBLE_DEVICES; None if unknown
+    is_known: bool = True  # whether anybody here knows what it has, beyond what its tag says
 
 
 def parse_image_name(reference: str) -> BaseImage:
@@ -77,7 +78,7 @@ def _fill_from_row(image: BaseImage, row: dict[str, Any]) -> BaseImage:
             "brings": row["brings"],
             "release_of_package": _plain_release(image.name.rpartition(":")[2].partition("-")[0]),
         }
-    image = image.replace(**filled)
+    image = image.replace(**filled, is_known=image.is_known or bool(row))
     interpreter = image.interpreter.replace("{python}", image.python)
     shows = image.shows if image.shows is not None else True if image.cuda else None
     build = image.build or (f"cuda{image.cuda}" if image.torch and image.cuda and "torch" in filled else "")
@@ -109,8 +110,9 @@ def _parse_pytorch_image(reference: str, words: list[str]) -> BaseImage:
 
 
 def _parse_python_image(reference: str, words: list[str]) -> BaseImage:
-    """Python's own images: ``3.12-slim-bookworm``."""
-    return BaseImage(reference, python=words[0] if _is_version_number(words[0]) else "", shows=False, toolkit=False)
+    """Python's own images: ``3.12-slim-bookworm``. The Python of ``3-slim`` is whichever is the newest."""
+    version = words[0] if _is_version_number(words[0]) and "." in words[0] else ""
+    return BaseImage(reference, python=version, shows=False, toolkit=False)
 
 
 def _parse_axolotl_image(reference: str, words: list[str]) -> BaseImage:
@@ -142,7 +144,7 @@ def _parse_rocm_image(reference: str, words: list[str]) -> BaseImage:
 def _parse_other_image(reference: str, words: list[str]) -> BaseImage:
     """Any other image: the CUDA that its tag names, as in ``cuda13.0`` of a builder."""
     cuda = _word_version(words, "cuda")
-    return BaseImage(reference, cuda=cuda, toolkit=True if cuda else None)
+    return BaseImage(reference, cuda=cuda, toolkit=True if cuda else None, is_known=False)
 
 
 def _word_version(words: list[str], prefix: str) -> str:

@@ -138,10 +138,11 @@ def _image_python_facts(built: SimulatedImage, python: PythonInstall, path: str)
 
 def _unknown_base_facts(built: SimulatedImage, python: PythonInstall, path: str) -> list[Fact]:
     """What nobody can tell of an image that the catalogue does not know."""
-    if built.base.system:
+    if built.base.system and built.base.is_known:
         return []
     gap = f"the catalogue does not know the image {built.base.name}"
-    keys = ["os.glibc", *([] if python.version else ["python.version"])]
+    keys = ([] if built.base.system else ["os.glibc"]) + ([] if python.version else ["python.version"])
+    keys += ["container.cuda"] if not (built.base.is_known or built.base.requires) else []  # what it asks of the driver
     torch_keys = ["package.torch", "torch.version", "torch.cuda"] if "torch" not in python.packages else []
     return [Fact(key, None, f"{path}:{built.line}", "stated", gap) for key in (*keys, *torch_keys)]
 

@@ -97,6 +97,19 @@ def _parse_venv_command(words: list[str], name: str) -> InstallEffects:
     )
 
 
+PROJECT_OPTIONS = {
+    "--frozen",
+    "--locked",
+    "--group",
+    "--extra",
+    "--package",
+    "--all-groups",
+    "--all-extras",
+    "--no-dev",
+}
+"""Options of ``uv run`` that only a project has: it makes or updates the project's environment first."""
+
+
 def _parse_uv_command(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
     plain = [w for w in words if not w.startswith("-")]
     if plain[:1] == ["pip"]:
@@ -107,7 +120,7 @@ def _parse_uv_command(words: list[str], sure: bool, environment: Mapping[str, st
     if plain[:1] == ["add"]:
         effects = _parse_pip_install(words[words.index("add") + 1 :], sure, environment)
         return effects.replace(installer="uv project")
-    if plain[:1] == ["sync"] and sure:
+    if sure and (plain[:1] == ["sync"] or (plain[:1] == ["run"] and not PROJECT_OPTIONS.isdisjoint(words))):
         return InstallEffects(installer="uv project")
     if plain[:1] == ["venv"] and sure:
         return _parse_uv_venv(words[words.index("venv") + 1 :])

@@ -97,15 +97,21 @@ class ScriptRunner:
         elif _is_conda_installer(command.words):
             self._add_conda(rest[rest.index("-p") + 1] if "-p" in rest[:-1] else "/root/miniconda3")
         elif name == "make" and {"install", "altinstall"} & set(plain) and "/Python-" in self.folder:
-            version = self.folder.rpartition("/Python-")[2].partition("/")[0]
-            programs.add_python(
-                "/usr/local/bin", PythonInstall("/usr/local/bin/python3", version, "system", False, self.line)
-            )
+            self._add_built_python(is_alternative="altinstall" in plain)
         elif self._runs_get_pip(command.words):
             self._add_pip(name, command)
         else:
             return False
         return True
+
+    def _add_built_python(self, is_alternative: bool) -> None:
+        """Register a Python that is built from its source; ``make altinstall`` leaves python3 and pip as they are."""
+        version = self.folder.rpartition("/Python-")[2].partition("/")[0]
+        minor = ".".join(version.split(".")[:2])
+        name = f"python{minor}" if is_alternative else "python3"
+        python = PythonInstall(f"/usr/local/bin/{name}", version, "system", False, self.line)
+        names = (f"python{minor}", f"pip{minor}") if is_alternative else ()
+        self.built.pythons.add_python("/usr/local/bin", python, names)
 
     def _runs_get_pip(self, words: tuple[str, ...]) -> bool:
         """Return whether it is ``python3.12 get-pip.py``, or ``curl …/get-pip.py | python3.12``."""
