@@ -154,6 +154,13 @@ def test_bisect_among_silent_nodes_is_answered_with_their_reasons(desk, hosts, c
     assert f"no pair was run: bisect needs two nodes that answer, and has {count}" in " ".join(out.split())
 
 
+@pytest.mark.parametrize("hosts", ["a", "o", "host", "off1", "a,o,off1"])
+def test_the_name_of_a_node_does_not_garble_its_reason(desk, hosts):
+    desk.bin.put("ssh", 'import sys\nsys.stderr.write("ssh: Could not resolve hostname x\\n")\nsys.exit(255)\n')
+    code, out, _ = desk.run("check", "--hosts", hosts, "--retries", "0", "trl", SLURM_JOB_ID="")
+    assert code == 1 and "its name leads to no address" in out
+
+
 def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(desk, tmp_path):
     file = tmp_path / "hosts"
     file.write_text("# the cluster\nn01 slots=8\nn02\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 
 from gpuready.fleet.outliers import SHARED_PREFIX, OutlierResult
@@ -141,13 +142,18 @@ def _group_by(rows: Iterable[Any], key: Callable[[Any], Any]) -> dict[Any, list[
 
 
 def _unanswered_by_reason(collector: AnswerCollector) -> dict[tuple[str, str], list[str]]:
-    """Group nodes by how and why they did not answer, with their own names removed from the reasons."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
+    """Group nodes by how and why they did not answer; where several share a reason, it is without their names."""
+    by_reason: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for name in collector.nodes:
         kind, why = collector.node_state(name)
         if kind != ANSWERED:
-            by_reason.setdefault((kind, why.replace(name, "it")), []).append(name)
-    return by_reason
+            # As a word: a node may be called a, and its reason "its name leads to no address".
+            general = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", "it", why)
+            by_reason.setdefault((kind, general), []).append((name, why))
+    groups: dict[tuple[str, str], list[str]] = {}
+    for (kind, general), rows in by_reason.items():
+        groups.setdefault((kind, general if len(rows) > 1 else rows[0][1]), []).extend(name for name, _ in rows)
+    return groups
 
 
 def _unreachable_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
