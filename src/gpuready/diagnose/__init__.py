@@ -214,9 +214,9 @@ def _put_inner_first(summary: LogSummary, suspects: list[CauseSuspect]) -> list[
         ("root", "symptom") if number is not None and suspects[0].strength == "root" else ("root", "symptom", "clue")
     )
     for inner in reversed(follow_chain(summary, number)[1:]):
-        told = [s for s in suspects if s.strength in least and any(m.failure == inner for m in s.seen)]
-        if told:
-            return [*told, *(suspect for suspect in suspects if suspect not in told)]
+        inner_suspects = [s for s in suspects if s.strength in least and any(m.failure == inner for m in s.seen)]
+        if inner_suspects:
+            return [*inner_suspects, *(suspect for suspect in suspects if suspect not in inner_suspects)]
     return suspects
 
 

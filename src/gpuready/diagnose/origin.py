@@ -230,7 +230,7 @@ _RAISED_BY_CHECKS = ("runtimeerror", "exception", "notimplementederror")
 
 
 def refuses_options(failure: LoggedException) -> bool:
-    """Whether a package refuses options that it was given: by its type, or in words that name neither hardware nor a release."""
+    """Whether a package refuses its options: by the type of the exception, or in words that name neither hardware nor a release."""
     name, message = failure.short_type.lower(), failure.message[:400]
     if not failure.type or _HARDWARE_WORDS.search(message):
         return False
