@@ -20,6 +20,7 @@ from tests.running import gpuready
     ("words", "sentence"),
     [
         (["llama-9"], "no model is known as 'llama-9' (nearest: "),
+        (["7b"], "no model is known as '7b' (nearest: llama-2-7b, "),
         (["gone.yml"], "gone.yml does not exist"),
         (["llama-3.1-8b", "--on", "h1000"], "--on h1000: no GPU of the catalogue has the name 'h1000'"),
         (["llama-3.1-8b", "--seq", "-5"], "--seq takes a whole number from 1 to 67108864, not '-5'"),

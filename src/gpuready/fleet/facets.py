@@ -222,7 +222,12 @@ class _NodeFacts:
         return self._mask_own_name(cleaner(value) if cleaner else value)
 
     def _mask_own_name(self, value: Any) -> Any:
-        return value.replace(self.own_name, "{node}") if self.own_name and isinstance(value, str) else value
+        """Replace the node's name, as a word: gpu1 is no part of gpu10."""
+        if not self.own_name or not isinstance(value, str) or self.own_name not in value:
+            return value
+        import re
+
+        return re.sub(rf"(?<![A-Za-z0-9]){re.escape(self.own_name)}(?![A-Za-z0-9])", "{node}", value)
 
 
 def _is_compared_variable(name: str) -> bool:

@@ -39,10 +39,13 @@ def list_model_names() -> list[str]:
 
 
 def similar_model_names(name: str) -> list[str]:
-    """Return names that are spelled similarly."""
+    """Return names that are spelled similarly; for a size such as ``7b``, models of that size."""
     from difflib import get_close_matches
 
-    return get_close_matches(name.rpartition("/")[2].lower(), list_model_names(), 3, 0.5)
+    word = name.rpartition("/")[2].lower()
+    if word[:-1].replace(".", "").isdecimal() and word[-1:] in "bm":
+        return [known for known in list_model_names() if word in known.split("-")][:3]
+    return get_close_matches(word, list_model_names(), 3, 0.5)
 
 
 @cache
