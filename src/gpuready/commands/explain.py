@@ -11,9 +11,11 @@ def run(request: Request) -> Result:
     from gpuready import workflow
     from gpuready.render import explain as render
     from gpuready.render import json_results
+    from gpuready.rules import FAMILIES
 
-    if not request.arguments:
-        rules = workflow.explain_all_rules()
+    family = request.first_argument.strip().upper()
+    if family in ("", *FAMILIES):
+        rules = [row for row in workflow.explain_all_rules() if row["code"].startswith(family)]
         return Result(rules, json_results.render_codes_json, render.render_rule_index)
     rule = workflow.explain_rule(request.first_argument)
     return Result(rule, json_results.render_explain_json, render.render_rule_page)
@@ -27,7 +29,7 @@ EXPLAIN = Command(
     "[CODE]",
     most=1,
     argument=Parameter(
-        "A code such as DRV001, or the name of a rule.",
+        "A code such as DRV001, the name of a rule, or a family such as DRV.",
         name="code",
         flag="code",
         least=0,
