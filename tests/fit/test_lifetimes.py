@@ -39,7 +39,7 @@ LLAMA_JOBS = {
     "zero3": {"zero": 3, "world": 2},
     "fsdp": {"fsdp": True, "world": 2},
 }
-NO_CHECKPOINTS = ("bart", "t5", "mt5", "umt5", "mbart", "pegasus", "marian", "m2m_100")
+NO_CHECKPOINTS = ("bart", "mbart", "pegasus", "marian", "m2m_100")
 REFUSED = {
     *((family, "checkpointed") for family in NO_CHECKPOINTS), ("t5", "qlora"), ("mt5", "qlora"), ("umt5", "qlora"), ("mamba2", "qlora"),
 }  # fmt: skip

@@ -115,6 +115,7 @@ def _fused_attention(
 ) -> Tensor:
     """Run a fused kernel: keeps q, k, v, the result, and a log-sum-exp per row."""
     batch, heads, seq, size = q.shape
+    learned = mask if mask is not None and mask.requires_grad else None
     tracked = ops.any_requires_grad(q, k, v)
     if tracked:
         ops.count_saved()
@@ -145,16 +146,20 @@ def _fused_attention(
     inputs = (ops.detach(q), ops.detach(k), ops.detach(v))
     beside = (states, sums, ops.detach(out), bias)
 
-    def backward(g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside) -> tuple[Tensor | None, ...]:
-        made = tuple(ops.empty_like(x) for x in inputs)
+    def backward(g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside) -> list[Tensor | None]:
+        made: list[Tensor | None] = [ops.empty_like(x) for x in inputs]
         ops.tape.launch_kernel("attention backward", kernel, *sizes)
+        if bias_shape:  # rows of the bias' gradient are whole sixteens
+            whole = ops.new_empty((batch, heads, seq, -(-k_seq // 16) * 16), q_width)
+            made.append(ops.sum_to_shape_later(whole, bias_shape))
+            del whole
         size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         live_buffers = [ops.new_scratch(n) for n in size_of]
         del live_buffers
         return made
 
-    k_seq, q_width = k.shape[2], q.width
-    ops.add_node(out, "attention", (q, k, v), backward)
+    k_seq, q_width, bias_shape = k.shape[2], q.width, learned.shape if learned is not None else ()
+    ops.add_node(out, "attention", (q, k, v) if learned is None else (q, k, v, learned), backward)
     return out
 
 
@@ -203,7 +208,7 @@ def _math_attention(
         k_scaled = ops.scalar_op(k_all)
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
-    del dense
+    del dense, k_scaled
     if bias is not None and bias.requires_grad:
         scores = _add_bias_in_place(ops, scores, bias)
     weights = _safe_softmax(ops, scores)

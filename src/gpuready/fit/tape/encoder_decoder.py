@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.encoders import LayerRunner
     from gpuready.fit.tape.generation import KeyValueCache
-    from gpuready.fit.tape.torch_ops import Grads
+    from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SELF_NAMES, CROSS_NAMES = ("q", "k", "v", "o"), ("cq", "ck", "cv", "co")
 
@@ -156,27 +156,7 @@ class EncoderDecoderModel(EncoderModel):
         return made
 
     def _pass_states(self, hidden: Tensor, encoded: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both for the decoder's layers. Where these are recomputed, each gives its gradient of the
-        encoder's result to one sum, which goes back to the encoder once all of them have run.
-        """
-        if self.job.checkpointing == "none" or not encoded.requires_grad or not self.ops.grad_enabled:
-            return hidden, encoded
-        caught: list[Tensor] = []
-        states, out = self.ops.detach(encoded), self.ops.detach(hidden)
-
-        def catch(g: Grads) -> tuple[Tensor | None, ...]:
-            one = g.pop()
-            if not caught:  # a later one is added in place
-                caught.append(one)
-            return ()
-
-        states.fn = GraphNode(ACCUMULATE_SEQ, "states", (), catch, 1)
-
-        def backward(g: Grads) -> tuple[Tensor | None, ...]:
-            return g[0], caught.pop()
-
-        self.ops.add_node(out, "states", (hidden, encoded), backward)
-        return out, states
+        return hidden_and_states(self.ops, hidden, encoded, self.job.checkpointing != "none")
 
     # -------------------------------------------------------------------------------------------- blocks
     def _run_block(
@@ -237,3 +217,27 @@ class EncoderDecoderModel(EncoderModel):
     def compute_logits(self, hidden: Tensor) -> Tensor:
         logits = apply_linear(self.ops, hidden, self.head)
         return self.ops.add(logits, self.logits_bias) if self.shape.sizes["logits_bias"] else logits
+
+
+def hidden_and_states(ops: TorchOps, hidden: Tensor, encoded: Tensor, recomputed: bool) -> tuple[Tensor, Tensor]:
+    """Return both for the decoder's layers. Where these are recomputed, each gives its gradient of the
+    encoder's result to one sum, which goes back to the encoder once all of them have run.
+    """
+    if not recomputed or not encoded.requires_grad or not ops.grad_enabled:
+        return hidden, encoded
+    caught: list[Tensor] = []
+    states, out = ops.detach(encoded), ops.detach(hidden)
+
+    def catch(g: Grads) -> tuple[Tensor | None, ...]:
+        one = g.pop()
+        if not caught:  # a later one is added in place
+            caught.append(one)
+        return ()
+
+    states.fn = GraphNode(ACCUMULATE_SEQ, "states", (), catch, 1)
+
+    def backward(g: Grads) -> tuple[Tensor | None, ...]:
+        return g[0], caught.pop()
+
+    ops.add_node(out, "states", (hidden, encoded), backward)
+    return out, states

@@ -126,7 +126,10 @@ def _refuse_what_encoders_lack(shape: ModelShape, job: FitJob) -> None:
         (job.loss != "plain", f"the loss {job.loss!r}"),
         (job.zero == 3, "ZeRO stage 3"),
         (
-            shape.kind == "encoder-decoder" and shape.family != "whisper" and job.checkpointing != "none",
+            shape.kind == "encoder-decoder"
+            and shape.family != "whisper"
+            and shape.norm != "t5"
+            and job.checkpointing != "none",
             "checkpointing",
         ),
         (

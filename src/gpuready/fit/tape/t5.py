@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape.attention import AttentionQuery, eager_attention, pick_attention_kernel, run_attention
-from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
+from gpuready.fit.tape.encoder_decoder import hidden_and_states
 from gpuready.fit.tape.encoders import EncoderModel
 from gpuready.fit.tape.layer_weights import LayerWeights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
@@ -30,7 +31,7 @@ class T5Model(EncoderModel):
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         for applies, what in (
-            (job.checkpointing != "none", "checkpointing"),
+            (job.checkpointing == "reentrant", "reentrant checkpointing"),
             ("fp16" in (job.precision.removeprefix("amp-"), job.autocast), "fp16"),
             (
                 job.attention == "eager" and bool(job.autocast or job.precision.startswith("amp")),
@@ -89,13 +90,15 @@ class T5Model(EncoderModel):
         self.require_input_grad(tokens)
         mask = self._causal_mask(batch, seq, tokens.width) if states is not None else None
         hidden = self.drop_hidden(tokens)
+        if states is not None:
+            hidden, states = hidden_and_states(self.ops, hidden, states, self.job.checkpointing != "none")
         biases: list[Tensor | None] = [None, None]  # of the self attention and of the cross attention
         for layer in layers:
 
             def call_layer(x: Tensor, layer: LayerWeights = layer) -> Tensor:
                 return self._run_block(layer, x, mask, states, biases)
 
-            hidden = run(call_layer, hidden, states is None, layer.index)
+            hidden = run(call_layer, hidden, (states is None, "bias" in layer.norms), layer.index)
         del tokens
         return self.drop_hidden(self.apply_norm(hidden, norm))
 
@@ -141,23 +144,46 @@ class T5Model(EncoderModel):
         k = ops.split_heads(apply_linear(ops, source, layer.linears[names[1]]), s.heads, s.head_size)
         v = ops.split_heads(apply_linear(ops, source, layer.linears[names[2]]), s.heads, s.head_size)
         bias = biases[which]
-        if bias is None or s.family == "umt5":
+        if bias is None or "bias" in layer.norms:
             bias = self._new_bias(layer, q.shape[2], k.shape[2], q.width, which)
         if not which and self._is_decoder_layer(layer.index) and s.family != "umt5" and mask is None:
             out, weights = self._attend(q, k, v, _hide_later_keys(ops, bias), mask, which)
         else:
             out, weights = self._attend(q, k, v, bias, mask, which)
         out = apply_linear(ops, out, layer.linears[names[3]])
-        biases[which] = bias
+        if "bias" in layer.norms and s.family != "umt5" and not ops.in_backward:
+            biases[which] = self._share_bias(bias, which)
         out = ops.add(x, self.drop_hidden(out))
         del weights, y
         return out
+
+    def _share_bias(self, bias: Tensor, which: int) -> Tensor:
+        """Return the bias for the other layers; where they are recomputed, their gradients of it go to one sum."""
+        if self.job.checkpointing == "none":
+            return bias
+        caught: list[Tensor] = []
+        shared = self.ops.detach(bias)
+
+        def catch(g: Grads) -> tuple[Tensor | None, ...]:
+            one = g.pop()
+            if not caught:  # a later one is added in place
+                caught.append(one)
+            return ()
+
+        if self.maker.trains_weights or which:
+            shared.fn = GraphNode(ACCUMULATE_SEQ, "bias", (), catch, 1)
+        return shared
 
     def _new_bias(self, layer: LayerWeights, rows: int, keys: int, width: int, which: int) -> Tensor:
         """The bias of every head, query and key: rows of a small table by distance; zeros in the cross attention."""
         ops, s = self.ops, self.shape
         if which:
-            return ops.new_empty((1, s.heads, rows, keys), width)
+            made = ops.new_empty((1, s.heads, rows, keys), width)
+            if (
+                self.job.checkpointing != "none" and ops.grad_enabled and s.family != "umt5"
+            ):  # transformers lets it require a gradient then
+                made.fn = GraphNode(ACCUMULATE_SEQ, "bias", (), lambda g: (), 1)
+            return made
         places = ops.new_empty((rows, keys), 8)
         buckets = ops.new_empty((rows, keys), 8)
         steps = [ops.new_empty((rows, keys), 8) for _ in range(3)]
@@ -177,7 +203,7 @@ class T5Model(EncoderModel):
         kernel = pick_attention_kernel(
             AttentionQuery(
                 "sdpa", self.capability, ops.autocast or q.width, True, True, False, q.shape[3], dropout=drop,
-                fusable=bool(which),  # the learned bias lies in memory by query, key, head: no kernel reads it so
+                trains_mask=bias.requires_grad, fusable=bool(which),  # the learned bias lies in memory by query, key, head: no kernel reads it so
             )
         )  # fmt: skip
         if ops.autocast:
