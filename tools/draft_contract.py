@@ -67,7 +67,10 @@ def main() -> int:
 def open_source(text: str, index: str) -> tuple[PackageSource, str]:
     """The sources of a file, a folder or a release on an index; and which they are, in words."""
     if "==" not in text:
-        return read_package_source(text), describe_file(Path(text))
+        source = read_package_source(text)
+        project = Path(text) / "pyproject.toml"
+        is_undescribed = not source.name and project.is_file()
+        return (with_project_table(source, project) if is_undescribed else source), describe_file(Path(text))
     from refresh.index import Index
     from refresh.web import Trouble, Web
     from refresh_catalog import configured
@@ -85,11 +88,38 @@ def open_source(text: str, index: str) -> tuple[PackageSource, str]:
         raise SystemExit(str(bad)) from None
 
 
+def with_project_table(source: PackageSource, path: Path) -> PackageSource:
+    """A checkout has no METADATA: its name, version, pins and commands stand in ``[project]``, as far as they are static."""
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    except (ValueError, RecursionError) as error:
+        raise SystemExit(f"{path}: {error}") from None
+    requires = list(project.get("dependencies", ()))
+    for extra, rows in project.get("optional-dependencies", {}).items():
+        requires += [with_extra(row, extra) for row in rows]
+    return source.replace(
+        name=project.get("name", ""),
+        version=project.get("version", ""),
+        requires_dist=tuple(requires),
+        requires_python=project.get("requires-python", ""),
+        is_dynamic="dependencies" in project.get("dynamic", ()),
+        commands=tuple(dict.fromkeys(text.partition(":")[0] for text in project.get("scripts", {}).values())),
+    )
+
+
+def with_extra(requirement: str, extra: str) -> str:
+    """``numba; python_version < "3.13"`` of an extra, as METADATA has it."""
+    name, _, marker = requirement.partition(";")
+    condition = f'({marker.strip()}) and extra == "{extra}"' if marker.strip() else f'extra == "{extra}"'
+    return f"{name.strip()} ; {condition}"
+
+
 def read_release_row(source: PackageSource, where: str, name: str = "", version: str = "") -> dict[str, Any]:
     """Read one release: everything that its files tell."""
     named, numbered = name or source.name, version or source.version
     if not named or not numbered:
-        raise SystemExit(f"{where} has no metadata with a name and a version: give --name and --version")
+        missing = " and ".join(flag for flag, value in (("--name", named), ("--version", numbered)) if not value)
+        raise SystemExit(f"{where} does not state its name and version: give {missing}")
     return {
         "name": named.lower(),
         "version": numbered,
