@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,40 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
     assert "cut-cross-entropy-fork" in names and "cut-cross-entropy" not in names
     assert {row.name for row in selection.select_named_proofs(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
     assert {row.name for row in selection.select_named_proofs(["flash-attn-vllm"], "2.11.0")[1]} == {"flash-attn-vllm"}
+
+
+def test_a_package_without_a_proof_of_its_own_is_imported():
+    """Its entry point is the import of what its distribution brings; a framework with a command of its own keeps that."""
+    selected = selection.list_needed_proofs(selection.select_capabilities(DEMO, facts()))
+    (entry,) = [row for row in selected if "entry-point" in row.capability]
+    assert (entry.name, entry.script, entry.arguments, entry.device) == ("entry-demo", "entry_point", ("@demo",), "any")
+    known = contracts.load_contract("trl")
+    rows = selection.list_needed_proofs(selection.select_capabilities(known, facts()))
+    assert [row.name for row in rows if "entry-point" in row.capability] == ["entry-trl"]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "modules"),
+    [
+        ("kite-string", ["kite_string/__init__.py", "kite_string/a.py", "other/__init__.py"], ["kite_string"]),
+        ("Kite", ["reel/__init__.py", "winch.py", "kite-1.dist-info/RECORD"], ["reel", "winch"]),
+        ("kite", ["__editable___kite_finder.pth"], ["kite"]),
+    ],
+)
+def test_what_a_distribution_brings_is_imported(tmp_path, monkeypatch, name, files, modules):
+    info = tmp_path / f"{name.lower().replace('-', '_')}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in files))
+    scripts = Path(selection.__file__).parent / "scripts"
+    for folder in (scripts, tmp_path):
+        monkeypatch.syspath_prepend(str(folder))
+    for module in ("entry_point", "package_import", "proof"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    entry_point = importlib.import_module("entry_point")
+    assert entry_point.list_modules(f"@{name}") == modules
+    assert entry_point.list_modules("trl.cli") == ["trl.cli"]
+    with pytest.raises(sys.modules["proof"].Absent, match="nosuch is not installed"):
+        entry_point.list_modules("@nosuch")
+    for module in ("entry_point", "package_import", "proof"):
+        monkeypatch.delitem(sys.modules, module, raising=False)

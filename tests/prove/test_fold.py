@@ -161,6 +161,16 @@ def test_words_are_frameworks_capabilities_or_proofs():
         prove.classify_words(["bf61"])
 
 
+def test_a_word_may_be_an_installed_package_without_a_contract():
+    assert prove.classify_words(["Kite_String", "bf16"], sees_packages=True) == (["kite-string"], ["bf16"])
+    with pytest.raises(Refused, match=r"'\.\./x' is not a framework"):
+        prove.classify_words(["../x"], sees_packages=True)
+    here = Facts([Fact("python.requires", {"kite-string": {}}, "test", "stated")])
+    prove._refuse_unknown_words(["kite-string", "trl", "any==1"], here)
+    with pytest.raises(Refused, match=r"'bf61' is not a framework, a capability or a proof \(nearest: bf16"):
+        prove._refuse_unknown_words(["bf61"], here)
+
+
 def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
     class Door:
         def find_log_lines(self, path, pieces):

@@ -77,7 +77,26 @@ def list_needed_proofs(contract: Contract) -> tuple[ProofSpec, ...]:
     names = {
         row.name for capability in contract.capabilities for row in proofs.proofs_for_capability(capability.name, of)
     }
-    return tuple(row for row in proofs.list_proofs() if row.name in names)
+    selected = tuple(row for row in proofs.list_proofs() if row.name in names)
+    imported = any(c.name == ENTRY_POINT for c in contract.capabilities) and not any(
+        ENTRY_POINT in row.capability for row in selected
+    )
+    return (*selected, _make_import_proof(contract)) if imported else selected
+
+
+def _make_import_proof(contract: Contract) -> proofs.ProofSpec:
+    """Return the proof of a package that has none of its own: that it can be imported. Which modules it has, its files say."""
+    return proofs.ProofSpec(
+        name=f"entry-{contract.framework}",
+        script="entry_point",
+        device="any",
+        capability=(ENTRY_POINT,),
+        says=f"import {contract.framework}",
+        arguments=(f"@{contract.distribution or contract.framework}",),
+        deadline=300.0,
+        memory=1 << 30,
+        source="the files of its distribution",
+    )
 
 
 def unproved_capabilities(contract: Contract) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuready import __version__, contracts, system, workflow
 from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
 from gpuready.model.proof import PASSED, SKIPPED, ProofRecord
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 MEMORY_WAIT_SECONDS, MEMORY_POLL_SECONDS = 50.0, 0.5
 """Seconds to wait for GPU memory that no process holds any more, and seconds between polls."""
 
+PACKAGE_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,98}[a-z0-9])?")
 MAX_KEPT_EVIDENCE = 50
 """How many evidence files the user's cache keeps."""
 
@@ -50,8 +53,9 @@ def run_proofs(
     tell: ProofCallback | None = None,
 ) -> ProveResult:
     """Execute proofs. A word is a framework, a capability or a proof; without words, everything that torch has here."""
-    frameworks, capabilities = classify_words(words)
+    frameworks, capabilities = classify_words(words, sees_packages=True)
     facts, own_contract = _collect_proof_facts(frameworks, python, wants, model, config, contract)
+    _refuse_unknown_words(frameworks, facts)
     contracts_used = [
         contract_choice.choose_contract(facts, *contract_choice.parse_framework_spec(spec, True)) for spec in frameworks
     ]
@@ -80,8 +84,8 @@ def run_proofs(
     return ProveResult(reports, evidence, path, note)
 
 
-def classify_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split words into frameworks and capabilities; Refused where one is neither."""
+def classify_words(words: Sequence[str], sees_packages: bool = False) -> tuple[list[str], list[str]]:
+    """Split words into frameworks and capabilities; Refused where one is neither, unless it may name an installed package."""
     frameworks: list[str] = []
     capabilities: list[str] = []
     for word in words:
@@ -91,18 +95,27 @@ def classify_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
             frameworks.append(word)
         elif selection.is_capability_or_proof(name):
             capabilities.append(name)
+        elif sees_packages and PACKAGE_NAME.fullmatch(name):
+            frameworks.append(name)
         else:
-            from gpuready.catalog import proofs
-
-            every = [
-                *contracts.list_frameworks(),
-                *proofs.list_proof_capabilities(),
-                *(row.name for row in proofs.list_proofs()),
-            ]
-            raise Refused(
-                f"{word!r} is not a framework, a capability or a proof{suggest_nearest(word, every)}; gpuready prove --list shows them"
-            )
+            raise _unknown_word(word)
     return frameworks, capabilities
+
+
+def _refuse_unknown_words(frameworks: Sequence[str], facts: Facts) -> None:
+    """Refuse a word that is nothing known and no installed package either."""
+    installed = facts.value_if_known("python.requires") or {}
+    for word in frameworks:
+        if "=" not in word and ":" not in word and not contracts.has_contract(word) and word not in installed:
+            raise _unknown_word(word)
+
+
+def _unknown_word(word: str) -> Refused:
+    from gpuready.catalog import proofs
+
+    known = [*proofs.list_proof_capabilities(), *(row.name for row in proofs.list_proofs())]
+    nearest = suggest_nearest(word, [*contracts.list_frameworks(), *known])
+    return Refused(f"{word!r} is not a framework, a capability or a proof{nearest}; gpuready prove --list shows them")
 
 
 def list_proofs() -> list[ProofSpec]:

@@ -1,4 +1,7 @@
-"""Import the modules that a framework's own commands start from; what they need and is not installed is named."""
+"""Import the modules that a framework's own commands start from; what they need and is not installed is named.
+
+An argument such as ``@sentence-transformers`` stands for the modules of that distribution.
+"""
 
 import package_import
 import proof
@@ -6,9 +9,28 @@ import proof
 
 def run_proof(p):
     p.torch()
-    for module in p.arguments:
-        package_import.import_compiled(p, module, p.arguments[0].partition(".")[0])
-    p.record_number("modules", len(p.arguments), "equal", len(p.arguments))
+    modules = [module for one in p.arguments for module in list_modules(one)]
+    for module in modules:
+        package_import.import_compiled(p, module, modules[0].partition(".")[0])
+    p.record_number("modules", len(modules), "equal", len(modules))
+
+
+def list_modules(argument):
+    """Return a module as it is; of ``@distribution`` the module of its name, else all that its files have."""
+    if not argument.startswith("@"):
+        return [argument]
+    from importlib import metadata
+
+    name = argument[1:]
+    try:
+        files = metadata.files(name) or ()
+    except metadata.PackageNotFoundError:
+        raise proof.Absent("%s is not installed" % name) from None
+    packages = {file.parts[0] for file in files if len(file.parts) == 2 and file.parts[1] == "__init__.py"}
+    modules = {file.parts[0][:-3] for file in files if len(file.parts) == 1 and file.suffix == ".py"}
+    known = sorted(one for one in packages | modules if one.isidentifier())
+    own = name.replace("-", "_").replace(".", "_").lower()
+    return [one for one in known if one.lower() == own] or known or [own]
 
 
 if __name__ == "__main__":
