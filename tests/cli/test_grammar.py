@@ -229,6 +229,7 @@ def test_the_command_line_is_frozen():
         (["--help"], ParsedCommand("help", help=True)),
         (["help"], ParsedCommand("help", help=True)),
         (["--version"], ParsedCommand("version")),
+        (["version"], ParsedCommand("version")),
         (["check"], ParsedCommand("check")),
         (["check", "a", "b"], ParsedCommand("check", ("a", "b"))),
         (["check", "--strict", "a", "--json"], ParsedCommand("check", ("a",), {"strict": True, "json": True})),

@@ -36,7 +36,7 @@ def parse_command_line(argv: Sequence[str]) -> ParsedCommand:
         return parse_command_line([*argv[1:], "--help"])
     if not argv or argv[0] in ("-h", "--help", "help"):
         return ParsedCommand("help", help=True)
-    if argv[0] in ("--version", "-V"):
+    if argv[0] in ("--version", "-V", "version"):
         return ParsedCommand("version")
     if argv[0] in ("contract", "fleet") and argv[1:2] in (["-h"], ["--help"]):
         return ParsedCommand(argv[0], help=True)
