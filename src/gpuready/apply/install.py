@@ -235,7 +235,8 @@ class Installer:
     def _compare_with_lock(self, generation: EnvironmentGeneration) -> list[InstallFault]:
         rebuilt = {kernel.package for kernel in install_steps.kernels_to_build(self.plan)}
         rows = [row for row in self.plan.lock if row.name not in rebuilt]
-        renew, folders, inventory = self.lease.renew_if_due, self.settings.folders, self.inventory
+        renew, folders = self.lease.renew_if_due, self.settings.folders
+        inventory = self.inventory or audit.DistributionInventory(generation.path)
         return [
             *wheel_contents.find_absent_packages(inventory, rows),
             *wheel_contents.compare_with_wheels(generation.path, rows, folders, renew, inventory)[0],

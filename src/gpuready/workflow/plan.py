@@ -310,6 +310,9 @@ def _resolve_plans(
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
             return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
 
+        def is_accepted(one: Plan, contract: Contract = contract) -> bool:
+            return not judge_plan(one, contract)
+
         ask_once = ask_index_once(resolve_once, has_local_torch)
 
         def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = ask_once) -> Plan:
@@ -324,7 +327,7 @@ def _resolve_plans(
                 free,
                 list_folder_wheels(host, resolve_options),
                 make_wheel_finder(host, resolve_options),
-                lambda one, contract=contract: not judge_plan(one, contract),
+                is_accepted,
             )
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
