@@ -61,6 +61,9 @@ def test_what_installs_a_plan_has_the_flags_of_the_plan():
     one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),))
     words = "--on h100 --driver 550 --find-links a --find-links b --offline -e .venv"
     assert " ".join(build_install_command(one)) == f"gpuready install x==5.17.0:v {words}"
+    built = one.replace(options={}, lock=(LockedPackage("x", "1", built=True),))
+    assert " ".join(build_install_command(built)) == "gpuready install x:v --allow-build -e .venv", "else it is refused"
+    assert build_install_command(built.replace(options={"allow-build": True})).count("--allow-build") == 1
     mended = one.replace(options={"fix": True, "python": "/venv", "wants": "fp8"})
     assert " ".join(build_check_command(mended)) == "gpuready check x:v --python /venv --wants fp8"
 

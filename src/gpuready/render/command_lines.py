@@ -13,8 +13,12 @@ OPTIONS_WITHOUT_FLAG = ("version", "capability", "macos", "fix")
 
 
 def build_install_command(plan: Plan) -> tuple[str, ...]:
+    """The command that installs a plan: whole, with the consent that it needs where a note says what is built."""
     names = [name for name in plan.options if name != "no-resolve"]
-    return ("gpuready", "install", _plan_framework_spec(plan), *_iter_plan_flags(plan, names), "-e", ".venv")
+    flags = [*_iter_plan_flags(plan, names)]
+    if any(row.built for row in plan.lock) and "--allow-build" not in flags:
+        flags.append("--allow-build")
+    return ("gpuready", "install", _plan_framework_spec(plan), *flags, "-e", ".venv")
 
 
 def build_plan_command(plan: Plan) -> tuple[str, ...]:
