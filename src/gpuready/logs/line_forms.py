@@ -115,7 +115,9 @@ def _load_object(text: str) -> dict[str, Any]:
 
 
 def _find_message(row: dict[str, Any]) -> str | None:
-    return next((row[key] for key in _MESSAGE_KEYS if isinstance(row.get(key), str)), None)
+    """The first text of several words, else the first text: ``{"event": "line", "data": "loading the model"}``."""
+    texts = [row[key] for key in _MESSAGE_KEYS if isinstance(row.get(key), str)]
+    return next((text for text in texts if " " in text.strip()), texts[0] if texts else None)
 
 
 def _parse_json_line(number: int, text: str, fields: dict[str, Any]) -> Iterator[Row]:
