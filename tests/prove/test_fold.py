@@ -13,6 +13,7 @@ from gpuready.contracts import load_contract, parse_contract_spec
 from gpuready.model import Capability, Contract, Fact, Facts, proof
 from gpuready.model.proof import ProofRecord, ProofResult
 from gpuready.probe.job import parse_wants
+from gpuready.prove.selection import _make_torch_contract
 from gpuready.workflow import prove
 from gpuready.workflow.refusal import Refused
 
@@ -83,7 +84,7 @@ RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is
 def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, ...]]:
     """What CAP016 says to run where a package is missing that a proof needs."""
     row = find_proof(proof)
-    contract = load_contract(*parse_contract_spec(framework)) if framework else Contract("", "")
+    contract = load_contract(*parse_contract_spec(framework)) if framework else _make_torch_contract([], [], "")
     gone = ProofResult(row.name, "absent", why=f"{package} is not installed", capability=row.capability)
     facts = Facts([Fact("python.path", "/venv/bin/python")], "host").with_facts(*prove._proof_facts([gone], [contract]))
     (found,) = judge([rules.load_rule("CAP016")], facts, contract).findings
@@ -105,6 +106,11 @@ def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, .
 )
 def test_what_is_missing_is_installed_by_a_command_that_there_is(framework, proof, package, words):
     assert missing_steps(framework, proof, package) == [tuple(words.split())]
+
+
+def test_without_a_framework_a_missing_torch_is_installed_and_not_planned():
+    (run,) = missing_steps("", "matmul-bf16", "torch")
+    assert run[:3] == ("uv", "pip", "install") and run[-1].startswith("torch==")
 
 
 def test_every_word_that_a_missing_package_is_planned_with_is_one_of_plan():

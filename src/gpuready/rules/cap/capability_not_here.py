@@ -70,14 +70,13 @@ def _install_steps(facts: Facts, contract: Contract, missing: dict[str, str]) ->
     """Plan what the plan of the framework knows: itself, torch, and its features by name; install the other packages."""
     when = [*(need.when for need in contract.needs), *(one.when for one in contract.capabilities)]
     known = {word for condition in when for word in conditions.wanted_words(condition)}
-    is_own = bool(contract.framework) and not {contract.distribution, "torch"}.isdisjoint(missing)
-    words = ",".join(dict.fromkeys(word for word in missing.values() if contract.framework and word in known))
+    framework = "" if contract.framework == "torch" else contract.framework  # no framework asked for: nothing to plan
+    is_own = bool(framework) and not {contract.distribution, "torch"}.isdisjoint(missing)
+    words = ",".join(dict.fromkeys(word for word in missing.values() if framework and word in known))
     steps = []
     if is_own or words:
         wants = ("--wants", words) if words else ()
-        steps.append(
-            FixStep("show which versions to install", ("gpuready", "plan", contract.framework, *wants), "safe")
-        )
+        steps.append(FixStep("show which versions to install", ("gpuready", "plan", framework, *wants), "safe"))
     planned = {contract.distribution, "torch"} if is_own else set()
     others = [name for name, word in missing.items() if name not in planned and word not in words.split(",")]
     if others:
