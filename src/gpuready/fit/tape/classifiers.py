@@ -60,7 +60,6 @@ class ClassifierHead(BertModel):
         s = self.shape
         if self.job.method != "full":
             raise FitUndecided("an adapter of a model that sorts into classes is not known here; --trace plays it")
-        self.transform = None
         if not s.sizes["per_token"]:
             self.transform = self.maker.new_linear("dense", s.hidden, s.hidden, True)
             self.others += self.transform.list_tensors()
@@ -69,7 +68,7 @@ class ClassifierHead(BertModel):
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         ops = self.ops
-        if self.transform is None:
+        if self.shape.sizes["per_token"]:
             return apply_linear(ops, self.drop_hidden(hidden), self.head)
         first = ops.slice(hidden, (hidden.shape[0], hidden.shape[2]))
         x = ops.unary_op(apply_linear(ops, first, self.transform), "tanh", keeps="result")

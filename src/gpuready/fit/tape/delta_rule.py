@@ -53,21 +53,21 @@ def _scan_chunks(ops: TorchOps, count: int, parts: tuple[Tensor, ...], state: Te
     values, keys, q, scores, k, step = parts
     batch, heads, _, chunk, size = values.shape
     one = (batch, heads, chunk, size)
-    pick = lambda x: ops.slice(x, (batch, heads, *x.shape[3:]))  # noqa: E731
     inter = None
     for _ in range(count):
-        new = ops.add(pick(values), product(ops, pick(keys), state, one))
-        inter = product(ops, pick(q), state, one)
-        out = _write_chunk(ops, out, ops.add(inter, product(ops, pick(scores), new, one)))
-        decayed = ops.mul(state, ops.view(_pick_step(ops, step), (batch, heads, 1, 1)))
-        state = ops.add(decayed, product(ops, pick(k), new, state.shape))
+        new = ops.add(_pick(ops, values), product(ops, _pick(ops, keys), state, one))
+        inter = product(ops, _pick(ops, q), state, one)
+        out = _write_chunk(ops, out, ops.add(inter, product(ops, _pick(ops, scores), new, one)))
+        decayed = ops.mul(state, ops.view(_pick(ops, step), (batch, heads, 1, 1)))
+        state = ops.add(decayed, product(ops, _pick(ops, k), new, state.shape))
         del decayed
     del inter
     return out
 
 
-def _pick_step(ops: TorchOps, step: Tensor) -> Tensor:
-    return ops.slice(step, step.shape[:2])
+def _pick(ops: TorchOps, x: Tensor) -> Tensor:
+    """Return one chunk of (batch, heads, chunks, ...)."""
+    return ops.slice(x, (*x.shape[:2], *x.shape[3:]))
 
 
 def _to_fp32_heads(ops: TorchOps, x: Tensor) -> Tensor:

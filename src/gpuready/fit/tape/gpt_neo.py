@@ -24,9 +24,13 @@ class GptNeoModel(DecoderModel):
     """GPT-Neo; its local layers have the same memory as the global ones."""
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
-        if job.attention == "flash" or job.checkpointing == "reentrant":
-            what = "the flash-attn package" if job.attention == "flash" else "reentrant checkpointing"
-            raise FitUndecided(f"GPT-Neo with {what} is not known here")
+        for applies, what in (
+            (job.attention == "flash", "the flash-attn package"),
+            (job.checkpointing == "reentrant", "reentrant checkpointing"),
+            (job.tensor_parallel > 1, "tensor parallelism"),
+        ):
+            if applies:
+                raise FitUndecided(f"{what} of the architecture 'gpt_neo' is not known here")
         self.mask_buffers: list[Tensor] = []
         self.results: list[Tensor] = []  # attention weights of the last layer, which the loop over the layers holds
         super().__init__(ops, shape, job, card, maker)
