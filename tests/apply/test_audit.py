@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from gpuready.apply.audit import LARGE_FILE, describe_generation
+from gpuready.system.file_contents import hash_as_recorded
 from tests.apply.wheels import lock, wheel
 
 
@@ -129,3 +131,25 @@ def test_a_link_into_a_cache_is_not_the_environments_own(standing):
     shutil.move(path, kept)
     path.symlink_to(kept)
     assert faults(standing) == [("outside", "part5.py")]
+
+
+@pytest.mark.parametrize("usable", [1, 4])
+def test_a_large_file_that_differs_is_found_beside_others(tmp_path, monkeypatch, usable):
+    """Large files are hashed several at once where there is more than one processor."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(usable)), raising=False)
+    site = tmp_path / "lib/python3.12/site-packages"
+    (site / "big-1.dist-info").mkdir(parents=True)
+    (site / "big-1.dist-info/METADATA").write_text("Name: big\n")
+    names, rows = [f"part{number}.bin" for number in range(6)], []
+    for number, name in enumerate(names):
+        (site / name).write_bytes(bytes([number]) * (LARGE_FILE + number))
+        rows.append(f"{name},sha256={hash_as_recorded(str(site / name))},{LARGE_FILE + number}\n")
+    (site / "big-1.dist-info/RECORD").write_text("".join(rows))
+    beats: list[int] = []
+    assert describe_generation(str(tmp_path), lambda: beats.append(1))[1] == [] and len(beats) >= len(names)
+    data = bytearray((site / "part3.bin").read_bytes())
+    data[-1] ^= 1
+    (site / "part3.bin").write_bytes(data)
+    (site / "part5.bin").unlink()
+    found = {(fault.kind, fault.path.rpartition("/")[2]) for fault in describe_generation(str(tmp_path))[1]}
+    assert found == {("changed", "part3.bin"), ("missing", "part5.bin")}

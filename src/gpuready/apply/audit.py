@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     OnProgress = Callable[[], None]
 
+LARGE_FILE = 1 << 20
+"""Bytes from which on a file is hashed beside others: these files are most of an environment."""
+
 _UNHASHED_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s"}
 
 
@@ -193,6 +196,9 @@ def _hash_own_file(path: str) -> str:
 
 
 def _check_files(inventory: DistributionInventory, deep: bool, on_progress: OnProgress) -> Iterator[InstallFault]:
+    large = [path for path, claims in inventory.rows.items() if claims[0].hash and claims[0].size >= LARGE_FILE]
+    paths = [path if path.startswith("/") else f"{inventory.root}/{path}" for path in large]
+    digests = file_contents.hash_large_files(paths, on_progress) if deep else {}
     for path, claims in inventory.rows.items():
         at = path if path.startswith("/") else f"{inventory.root}/{path}"
         size = file_contents.file_size(at)
@@ -202,17 +208,19 @@ def _check_files(inventory: DistributionInventory, deep: bool, on_progress: OnPr
         elif file_contents.leads_outside(at, inventory.root):
             yield InstallFault("outside", path, claims[0].package, "a link to a place that is not the environment's")
         elif path.rpartition("/")[2] not in _UNHASHED_FILES:
-            yield from _check_file(at, path, claims, size, deep)
+            yield from _check_file(at, path, claims, size, deep, digests.get(at, ""))
         on_progress()
 
 
-def _check_file(at: str, path: str, claims: list[RecordFileRow], size: int, deep: bool) -> Iterator[InstallFault]:
-    """Check one file against its claims: several distributions may own it if they agree."""
+def _check_file(
+    at: str, path: str, claims: list[RecordFileRow], size: int, deep: bool, digest: str
+) -> Iterator[InstallFault]:
+    """Check one file against its claims: several distributions may own it if they agree. ``digest``: if it is known."""
     recorded = {(row.hash, row.size) for row in claims if row.hash or row.size >= 0}
     sizes = [row for row in claims if row.size in (-1, size)]
     fits = bool(sizes)
     if fits and deep and any(row.hash for row in sizes):
-        digest = _record_hash(at)
+        digest = digest or _record_hash(at)
         fits = any(row.hash in ("", digest) for row in sizes)
     if not fits:
         why = f"{claims[0].size} bytes were published, {size} are there" if not sizes else "another content"
