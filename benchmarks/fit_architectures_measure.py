@@ -26,7 +26,7 @@ from typing import Any
 
 from fit_architecture_inputs import RealBatch
 from fit_measure import DEFAULTS, OVER, UNDER, Meter, Turns, Waiting, held, keep_tape, used, versions
-from fit_play import finish, optimizer, preference, quantised, quickly
+from fit_play import finish, generate, optimizer, preference, quantised, quickly
 
 HERE = Path(__file__).resolve().parent
 STEPS = 3
@@ -105,25 +105,6 @@ def find_loss(model: Any, other: Any, batch: dict[str, Any], done: Any) -> Any:
     return preference(model, other, batch["input_ids"], beside, done)
 
 
-def generate(job: Any, model: Any, device: str, meter: Meter) -> None:
-    """A prefill alone where the model has no encoder, then an answer."""
-    import torch
-
-    vocabulary = model.config.get_text_config().vocab_size
-    ids = torch.randint(8, vocabulary - 2, (job.micro_batch, job.seq), device=device)
-    told = {"max_new_tokens": job.new_tokens, "min_new_tokens": job.new_tokens, "do_sample": False, "use_cache": True}
-    told |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
-    with torch.inference_mode():
-        if not model.config.is_encoder_decoder:
-            last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-            first = model(input_ids=ids, use_cache=True, **last)
-            meter.mark("prefill")
-            del first
-            meter.mark("freed", counts=False)
-        model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **told)
-        meter.mark("generate")
-
-
 def play(case: dict[str, Any], device: str, out: str) -> dict[str, Any]:
     """One case from the bare process on."""
     import torch
@@ -171,7 +152,8 @@ def run_case(job: Any, config: dict[str, Any], device: str, meter: Meter, found:
         torch.cuda.empty_cache()
     meter.mark("build", counts=False)
     if job.task == "generate":
-        generate(job, model.eval(), device, meter)
+        words = (8, model.config.get_text_config().vocab_size - 2)
+        generate(job, model.eval(), words, device, meter, not model.config.is_encoder_decoder)
     else:
         train(job, model, inner, other, device, meter)
 

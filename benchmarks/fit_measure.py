@@ -102,7 +102,7 @@ def play(case: dict[str, Any], config: dict[str, Any], device: str, out: str) ->
             torch.cuda.empty_cache()
         meter.mark("build", counts=False)
         if job.task == "generate":
-            generate(job, model, model.config.vocab_size, device, meter)
+            generate(job, model, (1, model.config.vocab_size), device, meter)
         elif job.loop == "trainer":
             by_trainer(job, model, model.config.vocab_size, device, meter, out)
         else:

@@ -7,6 +7,7 @@ their users call them, nothing of the package that is examined.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -255,18 +256,20 @@ def by_trainer(job: Any, model: Any, vocabulary: int, device: str, meter: Any, o
     meter.mark("train")
 
 
-def generate(job: Any, model: Any, vocabulary: int, device: str, meter: Any) -> None:
-    """A prefill alone, then an answer."""
+def generate(job: Any, model: Any, words: tuple[int, int], device: str, meter: Any, prefills: bool = True) -> None:
+    """A prefill alone, unless the model has an encoder, then an answer; the tokens are drawn from a range."""
     import torch
 
-    ids = torch.randint(1, vocabulary, (job.micro_batch, job.seq), device=device)
+    ids = torch.randint(*words, (job.micro_batch, job.seq), device=device)
     told = {"max_new_tokens": job.new_tokens, "min_new_tokens": job.new_tokens, "do_sample": False, "use_cache": True}
     told |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
     told |= {"cache_implementation": "static"} if job.cache == "static" else {}
     with torch.inference_mode():
-        first = model(input_ids=ids, use_cache=True, logits_to_keep=1)
-        meter.mark("prefill")
-        del first
-        meter.mark("freed", counts=False)
+        if prefills:
+            last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+            first = model(input_ids=ids, use_cache=True, **last)
+            meter.mark("prefill")
+            del first
+            meter.mark("freed", counts=False)
         model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **told)
         meter.mark("generate")
