@@ -11,6 +11,7 @@ from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as torches
 from gpuready.model import Fact, FixStep, Record, versions
 from gpuready.plan.candidates import make_torch_facts
+from gpuready.plan.import_effects import change_import_values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def _set_package(facts: Facts, name: str, version: str | None) -> list[Fact]:
         rows = facts.value_if_known(key)
         if rows:
             changed.append(_planned_fact(key, tuple(row for row in rows if not _row_names_package(row, name))))
-    return changed
+    imports = change_import_values(facts, name, version)
+    return [*changed, *(_planned_fact(key, value) for key, value in imports.items())]
 
 
 def _row_names_package(row: object, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, FixStep
+from gpuready.model import Contract, Facts, FixStep, import_rows
 from gpuready.rules import fix_steps, visible_gpus
 
 TYPE_CHECKING = False
@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 READS = ("import.damage", "import.hidden", *fix_steps.READS)
-FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "library", "python", "source")
-NEED_KINDS = ("absent", "version")
-NUMPY_KINDS = ("numpy",)
-"""Extension modules that were compiled for another numpy: PKG046."""
 REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "unreadable", "python", "library")
 NUMPY_ERRORS = (
     "numpy.core.multiarray failed to import",
@@ -41,22 +37,7 @@ def damage_rows(facts: Facts, contract: Contract, kinds: Iterable[str]) -> list[
 def list_cause_rows(facts: Facts, failed: dict[str, Any], kinds: Iterable[str]) -> list[dict[str, Any]]:
     """Return the rows of these kinds that a failure is about, whether a root requires the package or only imports it."""
     rows = (facts.value("import.damage") if "import.damage" in facts else ()) or ()
-    return [row for row in rows if row["kind"] in kinds and _is_cause(row, failed)]
-
-
-def _is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
-    cause, error = str(failed.get("cause") or ""), str(failed["error"])
-    if row["kind"] in NEED_KINDS:
-        name = str(row["distribution"])
-        return cause.partition(".")[0].replace("_", "-").lower() == name or f"'{name.replace('-', '_')}" in error
-    if row["kind"] == "start":
-        return f"{absent_module(row)!r}" in error
-    return bool(row["path"]) and (row["path"] == cause or str(row["path"]) in error)
-
-
-def absent_module(row: dict[str, Any]) -> str:
-    """``uvicorn`` of "it imports uvicorn: not installed"."""
-    return str(row["detail"]).partition(" imports ")[2].partition(":")[0]
+    return [row for row in rows if row["kind"] in kinds and import_rows.is_cause(row, failed)]
 
 
 def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
@@ -71,14 +52,14 @@ def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
 
 def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return the rows of modules for another numpy that a root requires, or whose import fails."""
-    rows = damage_rows(facts, contract, NUMPY_KINDS)
-    more = list_cause_rows(facts, failed, NUMPY_KINDS) if failed else []
+    rows = damage_rows(facts, contract, import_rows.NUMPY_KINDS)
+    more = list_cause_rows(facts, failed, import_rows.NUMPY_KINDS) if failed else []
     return [*rows, *(row for row in more if row not in rows)]
 
 
 def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> bool:
     """Return whether an import fails because of modules that were compiled for another numpy."""
-    paths = [str(row["path"]) for row in rows if row["kind"] in NUMPY_KINDS]
+    paths = [str(row["path"]) for row in rows if row["kind"] in import_rows.NUMPY_KINDS]
     error = str(failed["error"])
     return str(failed.get("cause") or "") in paths or (bool(paths) and any(text in error for text in NUMPY_ERRORS))
 
@@ -105,7 +86,7 @@ def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[Fi
     """Return one step that installs what is required and absent, or of another version."""
     wants: dict[str, list[str]] = {}
     for row in rows:
-        if row["kind"] in NEED_KINDS:
+        if row["kind"] in import_rows.NEED_KINDS:
             wants.setdefault(str(row["distribution"]), []).append(str(row.get("want") or ""))
     words = [f"{name}{','.join(dict.fromkeys(want for want in found if want))}" for name, found in wants.items()]
     return (fix_steps.install_step(facts, f"install {' '.join(words)}", *words),) if words else ()

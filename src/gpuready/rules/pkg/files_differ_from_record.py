@@ -18,7 +18,7 @@ Reinstall the packages named. If the change was made on purpose, ignore the find
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, import_rows
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG043"
@@ -43,7 +43,7 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, import_damage.FILE_KINDS)
+    rows = import_damage.damage_rows(facts, contract, import_rows.FILE_KINDS)
     if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
         return None
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))

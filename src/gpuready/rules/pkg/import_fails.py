@@ -25,7 +25,7 @@ a module. If several packages are damaged, a new environment is faster and safer
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, import_rows
 from gpuready.rules import import_damage
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 CODE = "PKG042"
 SEVERITY = "error"
 READS = (*import_damage.READS, "import.outcome", "import.result")
-KINDS = (*import_damage.FILE_KINDS, *import_damage.NEED_KINDS, "start")
+KINDS = (*import_rows.FILE_KINDS, *import_rows.NEED_KINDS, "start")
 ROW = {
     "distribution": "tokenizers",
     "kind": "missing",
@@ -97,7 +97,7 @@ def _require_outcome(facts: Facts, contract: Contract, differs: bool) -> None:
 
 
 def _provide_module(row: dict[str, Any]) -> str:
-    module = import_damage.absent_module(row)
+    module = import_rows.absent_module(row)
     if str(row["detail"]).endswith("not in its source"):
         return f"restore {module}, which {row['path']} imports, or install {row['distribution']} again"
     return f"install the package that has the module {module}"
@@ -110,7 +110,7 @@ def _short_error(error: str) -> str:
 
 
 def _row_requirement(row: dict[str, Any]) -> Requirement:
-    if row["kind"] in import_damage.NEED_KINDS:
+    if row["kind"] in import_rows.NEED_KINDS:
         want = row.get("want") or "*"
         return Requirement(f"package.{row['distribution']}", str(want), cite=f"METADATA of {row['by']}")
     return Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}")

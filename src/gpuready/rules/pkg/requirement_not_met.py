@@ -17,7 +17,7 @@ Install the versions named in the fix.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, import_rows
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG044"
@@ -45,7 +45,7 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     needs = [need for need in contract.requirements_for("package.*") if need.level == "required"]
     stated = {need.key.removeprefix("package.") for need in needs}
-    rows = import_damage.damage_rows(facts, contract, import_damage.NEED_KINDS)
+    rows = import_damage.damage_rows(facts, contract, import_rows.NEED_KINDS)
     rows = [row for row in rows if row["distribution"] not in stated]
     if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
         return None

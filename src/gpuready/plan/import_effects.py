@@ -1,0 +1,60 @@
+"""What installing or removing a package changes in what is known of imports: which differences it settles."""
+
+from __future__ import annotations
+
+from gpuready.model import import_rows, versions
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.model import Facts
+
+RESULT_KEYS = ("import.outcome", "import.result")
+
+
+def change_import_values(facts: Facts, name: str, version: str | None) -> dict[str, Any]:
+    """Return the values of import facts after a package is installed (again) in a version, or removed."""
+    rows = facts.value_if_known("import.damage") or ()
+    before = str(facts.value_if_known(f"package.{name}") or "")
+    gone = [row for row in rows if _is_settled(row, name, version, before)]
+    if not gone:
+        return {}
+    kept = tuple(row for row in rows if row not in gone)
+    changed: dict[str, Any] = {"import.damage": kept}
+    for key in RESULT_KEYS:
+        if known := facts.value_if_known(key):
+            changed[key] = {root: _without_failure(row, gone, kept) for root, row in known.items()}
+    return changed
+
+
+def _is_settled(row: dict[str, Any], name: str, version: str | None, before: str) -> bool:
+    kind, detail = row["kind"], str(row["detail"])
+    if row.get("by") == name:
+        return version != before  # another release asks for something else, which is not known
+    if kind == "start":
+        top = import_rows.absent_module(row).partition(".")[0]
+        return version is not None and top.replace("_", "-").lower() == name
+    if kind in import_rows.NUMPY_KINDS and name == "numpy":
+        return version is not None and _takes_numpy(detail, version)
+    if row["distribution"] != name:
+        return False
+    return kind not in import_rows.NEED_KINDS or (version is not None and _satisfies(version, str(row["want"] or "")))
+
+
+def _takes_numpy(detail: str, version: str) -> bool:
+    """Whether a module takes a numpy, by its row: compiled for numpy 1, or for none before some version."""
+    oldest = detail.partition("no numpy before ")[2].partition(",")[0]
+    return _satisfies(version, f">={oldest}" if oldest else "<2")
+
+
+def _satisfies(version: str, specifier: str) -> bool:
+    return not specifier or versions.is_satisfied(version, specifier) is not False
+
+
+def _without_failure(failed: dict[str, Any], gone: list[Any], kept: tuple[Any, ...]) -> dict[str, Any]:
+    """A root's result without its error, if only rows that are gone explain it."""
+    if not failed.get("error"):
+        return failed
+    explains = [any(import_rows.is_cause(row, failed) for row in rows) for rows in (gone, kept)]
+    return failed | {"error": "", "cause": "", "chain": ()} if explains == [True, False] else failed

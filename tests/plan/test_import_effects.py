@@ -1,0 +1,92 @@
+"""What a fix does to imports that fail: the reinstall, the install or the removal that a finding names clears it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpuready import workflow
+from gpuready.model import Contract, Fact, Facts
+from gpuready.plan.fix import plan_fix
+
+CONTRACT = Contract("demo", "1.0", distribution="demo", platforms=())
+SITE = "/venv/lib/python3.12/site-packages"
+CUT = {
+    "kind": "library",
+    "path": f"{SITE}/a/a.so",
+    "detail": "it is cut off",
+    "distribution": "alpha",
+    "roots": ("demo",),
+}
+ABSENT = {
+    "kind": "absent",
+    "path": "",
+    "detail": "not installed",
+    "distribution": "beta",
+    "by": "demo",
+    "want": ">=2",
+    "roots": ("demo",),
+}
+OLD = {
+    "kind": "version",
+    "path": "",
+    "detail": "1.26.4 is installed",
+    "distribution": "numpy",
+    "by": "jax",
+    "want": ">=2",
+    "roots": (),
+}
+NUMPY = {
+    "kind": "numpy",
+    "path": f"{SITE}/p.so",
+    "detail": "it takes no numpy before 2, and numpy 1.26.4 is installed",
+    "distribution": "arrow",
+    "roots": ("demo",),
+}
+ERRORS = {
+    "cut": (CUT, f"ImportError: {CUT['path']}: it is cut off", CUT["path"]),
+    "absent": (ABSENT, "ModuleNotFoundError: No module named 'beta'", "beta"),
+    "imported because it is there": (OLD, "AttributeError: module 'numpy.dtypes' has no attribute 'StringDType'", f"{SITE}/numpy/dtypes.py"),
+    "another numpy": (NUMPY, f"ImportError: {NUMPY['path']}: {NUMPY['detail']}", NUMPY["path"]),
+}  # fmt: skip
+COMMANDS = {
+    "cut": ("install", "--reinstall", "alpha==1.0"),
+    "absent": ("install", "beta>=2"),
+    "imported because it is there": ("uninstall", "jax"),
+    "another numpy": ("install", "numpy>=2"),
+}
+
+
+def make_facts(*names: str) -> Facts:
+    rows = tuple(ERRORS[name][0] for name in names)
+    _, error, cause = ERRORS[names[0]]
+    outcome = {"demo": {"module": "demo", "error": error, "cause": cause, "chain": ("demo",)}}
+    values: dict[str, Any] = {"import.damage": rows, "import.hidden": (), "import.outcome": outcome}
+    values |= {"package.alpha": "1.0", "package.jax": "0.10", "package.numpy": "1.26.4", "package.arrow": "26.0"}
+    values |= {"python.path": "/venv/bin/python", "python.version": "3.12.3", "package.demo": "1.0"}
+    return Facts([Fact(key, value, "the test") for key, value in values.items()], "machine")
+
+
+def judge(facts: Facts) -> Any:
+    return workflow.judge_contract(facts, CONTRACT, {}, False)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_the_fix_of_a_failing_import_is_a_command_that_clears_it(name: str) -> None:
+    report = judge(make_facts(name))
+    assert {"PKG042", "PKG046"} & {finding.code for finding in report.findings}
+    result = plan_fix(report, judge)
+    (change,) = [one for one in result.changes if one.code in ("PKG042", "PKG046")]
+    assert change.step.run[:2] == ("uv", "pip") and all(
+        any(word.startswith(part) for word in change.step.run) for part in COMMANDS[name]
+    ), change.step.run
+    assert not change.trusts
+    assert not [finding for finding in result.report.findings if finding.severity == "error"]
+
+
+def test_what_else_differs_is_not_settled_by_it() -> None:
+    """The rows of other packages stay, and are fixed by steps of their own."""
+    result = plan_fix(judge(make_facts("cut", "absent")), judge)
+    words = [word for change in result.changes for word in change.step.run]
+    assert "alpha==1.0" in words and any(word.startswith("beta") for word in words)
