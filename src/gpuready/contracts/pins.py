@@ -49,7 +49,7 @@ def merge_metadata_pins(
     """
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
-    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies))
+    pins = _unique_needs([_pin_need(pin, cite) for pin in parsed if pin.applies])
     if requires_python and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
     pins += _pins_behind_extras(contract, pins)
@@ -75,7 +75,7 @@ def add_metadata_pins(
     """Return a version's own contract with the pins of its metadata in place of its unconditional ones."""
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
-    pins = list(dict.fromkeys(_pin_need(pin, cite) for pin in parsed if pin.applies and not pin.extra))
+    pins = _unique_needs([_pin_need(pin, cite) for pin in parsed if pin.applies and not pin.extra])
     pinned = {pin.key for pin in pins}
     kept = [need for need in contract.needs if need.when or need.level != "required" or need.key not in pinned]
     return contract.replace(needs=(*pins, *kept))
@@ -226,6 +226,13 @@ def _parse_plain_requirement(text: str, environment: Mapping[str, str]) -> Metad
 
 def _apply_plain_marker(name: str, specifier: str, text: str, environment: Mapping[str, str]) -> MetadataPin | None:
     """Return a pin with a marker all of whose variables are known; None for any other."""
+    if (
+        text.startswith("extra ==")
+        and " and " not in text
+        and " or " not in text
+        and (extra := _named_extra(f";{text}"))
+    ):
+        return MetadataPin(name, specifier, True, extra)  # as most are
     try:
         marker = Marker(text)
         if not marker.list_variables() <= {"extra", *environment}:
@@ -268,6 +275,11 @@ def _is_specifier(text: str) -> bool:
 def _pin_need(pin: MetadataPin, cite: str) -> Requirement:
     when = f"wants={pin.extra}" if pin.extra else ""
     return Requirement(f"package.{pin.name}", _normalize_specifier(pin.specifier), when, "required", cite)
+
+
+def _unique_needs(needs: Sequence[Requirement]) -> list[Requirement]:
+    """Return pins of one source without repetitions."""
+    return list({(need.key, need.want, need.when): need for need in needs}.values())
 
 
 def _normalize_specifier(text: str) -> str:

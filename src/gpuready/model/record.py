@@ -39,6 +39,7 @@ class _RecordMeta(type):
     """Turn annotated fields into slots, an initialiser, equality and immutability."""
 
     _fields: tuple[str, ...]
+    _setters: tuple[tuple[str, Callable[[object, object], None]], ...]
     _defaults: dict[str, Any]
     _nested: dict[str, type[Record]] | None
 
@@ -52,10 +53,8 @@ class _RecordMeta(type):
         space["__slots__"] = fields
         cls = super().__new__(mcls, name, bases, space)
         cls._fields, cls._defaults, cls._nested = fields, defaults, None
+        cls._setters = tuple((f, vars(cls)[f].__set__) for f in fields)
         return cls
-
-
-_set_slot = object.__setattr__
 
 
 class Record(metaclass=_RecordMeta):
@@ -64,17 +63,17 @@ class Record(metaclass=_RecordMeta):
     if not TYPE_CHECKING:
 
         def __init__(self, *values, **named):
-            fields, put = self._fields, _set_slot
-            if len(values) > len(fields):
-                raise TypeError(f"{type(self).__name__} takes {len(fields)} fields, got {len(values)}")
-            for field, value in zip(fields, values, strict=False):
-                put(self, field, value)
-            for field in fields[len(values) :]:
+            setters, defaults = self._setters, self._defaults
+            if len(values) > len(setters):
+                raise TypeError(f"{type(self).__name__} takes {len(setters)} fields, got {len(values)}")
+            for (_, put), value in zip(setters, values, strict=False):
+                put(self, value)
+            for field, put in setters[len(values) :]:
                 if field in named:
-                    put(self, field, named.pop(field))
-                elif field in self._defaults:
-                    default = self._defaults[field]
-                    put(self, field, default.make() if type(default) is _DefaultFactory else default)
+                    put(self, named.pop(field))
+                elif field in defaults:
+                    default = defaults[field]
+                    put(self, default.make() if type(default) is _DefaultFactory else default)
                 else:
                     raise TypeError(f"{type(self).__name__} needs the field {field!r}")
             if named:
