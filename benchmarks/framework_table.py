@@ -113,7 +113,7 @@ def time_beside_uv(spec: str, home: Path, work: Path, *options: str) -> dict[str
     alone = used_seconds() - begun
     first = subprocess.run([bare / "bin/python", "-I", "-c", code], capture_output=True)
     with_import, begun = used_seconds() - begun, used_seconds()
-    ours = describe_install(spec, again, "--lock", str(lock), *options)
+    ours = describe_install(spec, again, "--lock", str(lock), "--python", str(python), *options)
     taken = used_seconds() - begun
     for folder in (bare, again):
         shutil.rmtree(folder, ignore_errors=True)
