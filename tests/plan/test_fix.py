@@ -59,7 +59,7 @@ def world(rule) -> Facts:
 
 LOOKED = [rule for rule in rules.load_all_rules() if not any(k.startswith(COMMAND_FACT_PREFIXES) for k in rule.BROKEN)]
 
-HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "PKG041", "PKG042", "PKG046", "SYS003", "SYS004"}
+HOPELESS = {"GPU001", "GPU005", "MEM008", "PKG008", "PKG024", "PKG041", "SYS003", "SYS004"}
 """Rules whose broken example only another machine, framework, environment or job helps."""
 
 
