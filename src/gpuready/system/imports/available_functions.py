@@ -27,7 +27,8 @@ def list_needed_functions(text: str) -> list[str]:
 
 def is_ruled_out(name: str, read: Callable[[str], str], is_installed: Callable[[str], bool | None]) -> bool:
     """Whether a function returns False because something else that it asks for is not installed."""
-    waiting, seen = [name], set()
+    waiting: list[str] = [name]
+    seen: set[str] = set()
     while waiting and len(seen) < 20:
         one = waiting.pop()
         if one in seen:
