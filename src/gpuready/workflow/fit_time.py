@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from gpuready.workflow.fit_trace import Tracer
 
 RANGE_MEASURES = ("eager-forward", "eager-backward", "eager-decode")
+CUDNN_FIRST = (
+    "9",
+    "10",
+)  # compute capabilities on which torch prefers cuDNN's attention, as sdpa_cudnn of the catalogue's features says
+NEW_LENGTHS = (
+    "the first answers of a process take 2 to 6 times as long: torch builds a cuDNN plan for every new length, about 60 ms each (measured on an H200, torch 2.11). "
+    "TORCH_CUDNN_SDPA_DEPRIORITIZED=1, or torch.backends.cuda.enable_cudnn_sdp(False), avoids it"
+)
 HOST_MARGIN = (0.9, 1.1)  # of the ends of that range: other architectures than the one that was measured
 
 
@@ -101,6 +109,12 @@ class RunClock:
         return None
 
 
+def note_new_lengths(job: FitJob, capability: str) -> tuple[str, ...]:
+    """Say what the first answers of a process cost beside the time that is predicted, where cuDNN's attention is chosen first."""
+    chosen = capability.partition(".")[0] in CUDNN_FIRST and job.attention == "sdpa" and job.precision != "fp32"
+    return (NEW_LENGTHS,) if job.task == "generate" and job.cache == "dynamic" and chosen else ()
+
+
 def add_times(result: FitResult, job: FitJob, clock: RunClock) -> FitResult:
     """Add the time to a result: on the GPU that decides, on every GPU listed, and for every proposal."""
     tightest = min(result.places, key=lambda one: one.available_memory[0] - one.needs[1], default=None)
@@ -108,6 +122,8 @@ def add_times(result: FitResult, job: FitJob, clock: RunClock) -> FitResult:
     if tightest is not None and time is None and job.task in ("train", "generate"):
         unknown = f"no time: the rates of {tightest.name} are not known to the catalogue"
         result = result.replace(notes=(*result.notes, unknown))
+    if tightest is not None:
+        result = result.replace(notes=(*result.notes, *note_new_lengths(job, tightest.capability)))
     places = tuple(_add_place_time(place, job, clock) for place in result.places)
     listed = _add_listed_times(result.gpus, job, clock)
     if clock.prices:
