@@ -166,6 +166,19 @@ def test_unknown_names_get_one_sentence_with_the_nearest(arguments, told):
         assert told in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text", ["axolotl=0.21", "axolotl@0.21", "axolotl 0.21", "axolotl>=0.21,<1", "axolotl~=0.21", "axolotl-0.21"]
+)
+def test_a_version_in_another_notation_is_answered_with_ours(text):
+    with pytest.raises(UnknownContract, match=r"write axolotl==0\.21$"):
+        contracts.load_contract(*contracts.parse_contract_spec(text))
+
+
+def test_an_extra_is_no_part_of_a_name():
+    with pytest.raises(UnknownContract, match=r"write transformers$"):
+        contracts.load_contract(*contracts.parse_contract_spec("transformers[torch]"))
+
+
 def test_known_is_silent_about_what_can_be_loaded():
     contracts.check_contract_exists("roll", "0.3.0", "torch260-sglang")
     contracts.check_contract_exists("transformers")

@@ -190,9 +190,14 @@ def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
 
 
 def _suggest_names(name: str, names: list[str]) -> str:
+    import re
     from difflib import get_close_matches
 
-    near = get_close_matches(name.lower(), names, n=3, cutoff=0.5)
+    # axolotl=0.21, axolotl@0.21, axolotl>=0.21, "axolotl 0.21", axolotl-0.21, transformers[torch]
+    if (known := re.match(r"([\w-]+?)(?:-(?=\d)|[^\w.-])", name)) and known[1].lower() in names:
+        version = re.search(r"\d[\w.]*", name[known.end(1) :])
+        return f"write {known[1].lower()}{f'=={version[0]}' if version else ''}"
+    near = get_close_matches(name.lower(), names, n=3, cutoff=0.6)
     return f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
 
 
