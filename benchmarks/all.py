@@ -91,7 +91,7 @@ ELSEWHERE = {
     "launch-torches-2core.json": "six releases of torch, gigabytes: launch_torches.py",
     "eager-pace-h200.json": "a GPU and transformers: eager_pace.py",
     "step-time-2-h200.json": "a GPU and transformers: step_time_measure.py",
-    "host-placement-h200.json": "a GPU and transformers: host_placement.py",
+    "host-placement-h200.json": "a GPU and transformers: host_placement.py, host_cores.py",
     "decode-lengths-h200.json": "a GPU and transformers: decode_lengths.py",
     "real-install-faults.json": "gigabytes of packages, and root: real_install_faults.py",
     "framework-table-cpu.json": "an hour and gigabytes of packages: framework_table.py",
