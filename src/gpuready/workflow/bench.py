@@ -250,8 +250,8 @@ def _note_unequal_cores(measures: Iterable[BenchMeasure]) -> tuple[str, ...]:
         if limits is not None and limits[1] >= UNEQUAL_CORES * limits[0]:
             low, high = (round(limit * 1e3, 2) for limit in limits)
             return (
-                f"the host takes {low} to {high} ms for a layer, depending on the cores: other processes, hyperthreads or other virtual machines "
-                "share them. Steps of small batches vary as much from one start to the next; larger batches, torch.compile or CUDA graphs need fewer launches",
+                f"the host takes {low} to {high} ms for a layer, depending on the cores: most likely other processes or virtual machines share them. "
+                "Steps of small batches vary as much from one start to the next; larger batches, torch.compile or CUDA graphs need fewer launches",
             )
     return ()
 

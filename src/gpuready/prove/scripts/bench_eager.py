@@ -3,8 +3,8 @@
 Its kernels are shorter than their launches, so what is timed is Python, the dispatcher and the autograd engine of this
 host. A shallow and a deep model tell the time of a layer from that of everything else.
 
-Cores of one machine differ: a neighbour on the other hyperthread, another virtual machine, or another NUMA node makes one take
-up to twice as long, for seconds. A process stays on the cores where it was started, so one placement says little. Each pass
+Cores of one machine differ: one takes up to twice as long as another, for seconds, most likely by a neighbour on its other
+hyperthread, a virtual machine or not. A process stays on the cores where it was started, so one placement says little. Each pass
 moves the threads to other cores again and again, and returns the time of every placement.
 """
 
