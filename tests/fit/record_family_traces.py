@@ -137,7 +137,13 @@ LEFT_OUT = (("qwen3_5_text", False, False),)  # the engine refuses it
 AUTO = {
     "causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "seq2seq": "AutoModelForSeq2SeqLM",
     "image": "AutoModelForImageClassification", "audio": "AutoModelForSpeechSeq2Seq",
+    "rows": "AutoModelForSequenceClassification", "tokens": "AutoModelForTokenClassification",
 }  # fmt: skip
+CLASSIFIERS = {  # written to classifier_traces.json
+    "bert": ("BertFor", {**BASE, **NO_DROPOUT}),
+    "roberta": ("RobertaFor", {**BASE, **NO_DROPOUT}),
+    "distilbert": ("DistilBertFor", {**DISTILLED, "seq_classif_dropout": 0.0}),
+}
 BATCH, SEQ = 2, 48
 
 
@@ -183,6 +189,8 @@ def make_inputs(kind: str, config: Any, dtype: torch.dtype) -> dict[str, torch.T
     if kind == "image":
         size = (BATCH, config.num_channels, config.image_size, config.image_size)
         return {"pixel_values": torch.zeros(size, dtype=dtype), "labels": torch.zeros(BATCH, dtype=torch.long)}
+    if kind == "rows":
+        return {"input_ids": ids, "labels": torch.zeros(BATCH, dtype=torch.long)}
     if kind == "audio":
         size = (BATCH, config.num_mel_bins, 2 * config.max_source_positions)
         return {"input_features": torch.zeros(size, dtype=dtype), "labels": ids}
@@ -196,12 +204,14 @@ def measure(kind: str, family: str, fields: dict[str, Any], half: bool, checkpoi
     model.train()
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    meter = Meter(kind in ("causal", "masked", "image"))  # no padding there; and elsewhere no layer is dropped
+    meter = Meter(
+        kind in ("causal", "masked", "image", "rows", "tokens")
+    )  # no padding there; and elsewhere no layer is dropped
     for tensor in (*model.parameters(), *model.buffers()):
         meter.add(tensor)
     found: dict[str, Any] = {"static": meter.now, "parameters": sum(p.numel() for p in model.parameters())}
     inputs = make_inputs(kind, config, dtype)
-    more = {} if kind in ("masked", "image") else {"use_cache": False}
+    more = {} if kind in ("masked", "image", "rows", "tokens") else {"use_cache": False}
     with meter:
         for tensor in inputs.values():
             meter.add(tensor)
@@ -234,12 +244,28 @@ def record_family(family: str) -> list[dict[str, Any]]:
     return rows
 
 
+def record_classifiers() -> list[dict[str, Any]]:
+    rows = []
+    for family, (name, fields) in CLASSIFIERS.items():
+        for kind, task in (("rows", "SequenceClassification"), ("tokens", "TokenClassification")):
+            with torch.device("meta"):
+                found = measure(kind, family, {**fields, "num_labels": 5}, half=True, checkpointing=False)
+            config = {"model_type": family, "architectures": [name + task], **fields, "num_labels": 5}
+            rows.append({"config": config, "half": True, "checkpointing": False, **found})
+    return rows
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+
+
 def main() -> None:
     path = Path(__file__).with_name("family_traces.json")
     asked = sys.argv[1:] or list(CASES)
     kept = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["config"]["model_type"] not in asked]
     rows = kept + [row for family in asked for row in record_family(family)]
-    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+    write_rows(path, rows)
+    write_rows(path.with_name("classifier_traces.json"), record_classifiers())
 
 
 if __name__ == "__main__":
