@@ -69,7 +69,8 @@ def format_check_line(report: Report) -> str:
     if report.verdict == "undecided":
         codes = [u.code for u in report.undecided if u.severity == "error" or report.strict]
     code_suffix = f" ({', '.join(codes)})" if codes else ""
-    return escape_unprintable(f"{report.contract.name}: {verdict_words(report.verdict)}{code_suffix}") + "\n"
+    scope = _describe_scope(report) if report.verdict == "clear" else ""
+    return escape_unprintable(f"{report.contract.name}: {verdict_words(report.verdict)}{scope}{code_suffix}") + "\n"
 
 
 # -- header ---------------------------------------------------------------------------------------------
