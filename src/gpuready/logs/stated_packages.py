@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
     from gpuready.logs.log_lines import LogLine
 
+    Form = tuple[tuple[str, ...], LazyRegex]
+
 MAX_CHARACTERS = 600
 """How much of a line is read."""
 
 _NAME = (
     r"[`'\"]?(?P<package>(?!(?:cuda|python\d?|nvidia|drivers?|gpus?|devices?|cudnn|nccl|gcc|glibc|compute|rocm|linux|nvcc|compilers?|kernels?|memory"
-    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only|git\S*|cmake|ninja|ffmpeg|lib\w+|mpi\w*|numactl|visual|ms\w*)\b)"
+    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only|git\S*|cmake|ninja|ffmpeg|lib\w+|mpi\w*|numactl|visual|msvc|msbuild)\b)"
     r"[a-z][\w.-]{0,39}\w)[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
@@ -31,61 +33,77 @@ _KNOWN = r"transformers|torch|pytorch|vllm|sglang|peft|trl|accelerate|datasets|t
 """Packages that a line may name without a release; others may be anything that one updates."""
 
 
-def _forms(*texts: str) -> tuple[LazyRegex, ...]:
-    filled = (text.replace("NAME", _NAME).replace("BOUND", _BOUND).replace("KNOWN", _KNOWN) for text in texts)
-    return tuple(LazyRegex("(?i)" + text) for text in filled)
+def _form(marks: str, text: str) -> Form:
+    """One way of asking: literals of which a line has one, and what is around it."""
+    filled = text.replace("NAME", _NAME).replace("BOUND", _BOUND).replace("KNOWN", _KNOWN)
+    return tuple(marks.split("|")), LazyRegex("(?i)" + filled)
 
 
-_RELEASES = _forms(
-    r"(?:requires?|needs?|depends on|expects?|supports?|works? with|compatible with|(?:supported|available) (?:in|with|on|from|for)) (?:an? |the |to have |only )?NAMEBOUND",
-    r"\bNAME ?(?:version )?\(?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.[\w.]{1,14}\)? (?:is|are) (?:required|needed)",
-    r"(?:upgrade|downgrade|update) (?:to |your )?NAME ?(?:to )?(?:version ?)?(?:at least |v|[<>=~]{1,2} ?)?\d{1,4}\.\d",
-    r"(?:upgrade|downgrade|update) (?:your )?[`'\"]?(?P<package>KNOWN)[`'\"]?(?:[.,;(`]| \(| to the latest| version|$)",
-    r"requires? NAME v?\d{1,4}\.\d[\w.]{0,10},? but (?:found|got|detected|you have)",
-    r"NAME (?:package )?version to be (?:greater|at least|[<>=])",
-    r"\binstalled NAME version (?:is )?too (?:old|new)",
-    r"\bNAME version (?:must be|should be|has to be|needs to be) (?:at least|[<>=]|v?\d)",
-    r"\bNAME must have at least version",
-    r"\bcurrent NAME version does not (?:have|support)",
-    r"requires? NAME (?:version )?v?\d[\w.+]{0,14} or (?:higher|newer|later|above|greater)",
-    r"but (?:you have|you are using|found|got|the installed|installed) NAME(?: version |==| )v?\d{1,4}\.\d",
-)
-_MISSING = _forms(
-    r"\bNAME (?:package |library |module |extra )?(?:was|were|is|are) (?:not (?:found|installed|available)|missing|unavailable) (?:on|in) (?:your|this|the) (?:system|machine|environment|runtime)",
-    r"(?:requires?|needs?) (?:the |that )?NAME(?: package| library| module| extra)?(?: to be installed|, which is not (?:installed|available))",
-    r"requires? (?:the )?installation of NAME",
-    r"\bNAME (?:kernels?|module|package|extension) (?:was |were )?not found\b.{0,120}install",
-    r"\bNAME was selected, but it is not installed",
-    r"\bNAME (?:package |library )?is required .{0,160}(?:not installed|[Ii]nstall (?:it|psutil))",
-    r"\bNAME (?:package|library) is required for",
-    r"requires? (?:the )?NAME (?:library |package )?\(?(?:install |but it was not found|`pip install)",
-    r"requires? (?:the )?NAME(?: library| package)?[.:;] ?(?:[`(]|pip |[Ii]nstall )",
-    r"(?:have to|need to|must) install NAME (?:first|to)",
-    r"\bNAME (?:should|must) be installed\b",
-    r"please (?:pip )?install NAME(?:[.;,]|$| first| to | via | with | using | by )",
-)
+_RELEASES = (
+    _form("require|need|depends on|expect|support|works with|work with|compatible with|available", r"(?:requires?|needs?|depends on|expects?|supports?|works? with|compatible with|(?:supported|available) (?:in|with|on|from|for)) (?:an? |the |to have |only )?NAMEBOUND"),
+    _form(" required| needed", r"\bNAME ?(?:version )?\(?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.[\w.]{1,14}\)? (?:is|are) (?:required|needed)"),
+    _form("grade |update ", r"(?:upgrade|downgrade|update) (?:to |your )?NAME ?(?:to )?(?:version ?)?(?:at least |v|[<>=~]{1,2} ?)?\d{1,4}\.\d"),
+    _form("grade |update ", r"(?:upgrade|downgrade|update) (?:your )?[`'\"]?(?P<package>KNOWN)[`'\"]?(?:[.,;(`]| \(| to the latest| version|$)"),
+    _form(" but ", r"requires? NAME v?\d{1,4}\.\d[\w.]{0,10},? but (?:found|got|detected|you have)"),
+    _form(" version to be ", r"NAME (?:package )?version to be (?:greater|at least|[<>=])"),
+    _form(" too old| too new", r"\binstalled NAME version (?:is )?too (?:old|new)"),
+    _form(" version must | version should | version has | version needs ", r"\bNAME version (?:must be|should be|has to be|needs to be) (?:at least|[<>=]|v?\d)"),
+    _form(" must have at least ", r"\bNAME must have at least version"),
+    _form(" version does not ", r"\bcurrent NAME version does not (?:have|support)"),
+    _form(" or higher| or newer| or later| or above| or greater", r"requires? NAME (?:version )?v?\d[\w.+]{0,14} or (?:higher|newer|later|above|greater)"),
+    _form("but ", r"but (?:you have|you are using|found|got|the installed|installed) NAME(?: version |==| )v?\d{1,4}\.\d"),
+)  # fmt: skip
+_MISSING = (
+    _form(" not found| not installed| not available| missing| unavailable", r"\bNAME (?:package |library |module |extra )?(?:was|were|is|are) (?:not (?:found|installed|available)|missing|unavailable) (?:on|in) (?:your|this|the) (?:system|machine|environment|runtime)"),
+    _form(" to be installed| which is not ", r"(?:requires?|needs?) (?:the |that )?NAME(?: package| library| module| extra)?(?: to be installed|, which is not (?:installed|available))"),
+    _form("installation of ", r"requires? (?:the )?installation of NAME"),
+    _form(" not found", r"\bNAME (?:kernels?|module|package|extension) (?:was |were )?not found\b.{0,120}install"),
+    _form(" was selected", r"\bNAME was selected, but it is not installed"),
+    _form(" is required ", r"\bNAME (?:package |library )?is required .{0,160}(?:not installed|install it)"),
+    _form(" is required for", r"\bNAME (?:package|library) is required for"),
+    _form("(install |but it was not |pip install", r"requires? (?:the )?NAME (?:library |package )?\(?(?:install |but it was not found|`pip install)"),
+    _form("require", r"requires? (?:the )?NAME(?: library| package)?[.:;] ?(?:[`(]|pip |install )"),
+    _form("have to install|need to install|must install", r"(?:have to|need to|must) install NAME (?:first|to)"),
+    _form(" be installed", r"\bNAME (?:should|must) be installed\b"),
+    _form("please install|please pip install", r"please (?:pip )?install NAME(?:[.;,]|$| first| to | via | with | using | by )"),
+)  # fmt: skip
+MAX_BEFORE, MAX_AFTER, MAX_TRIES = 80, 260, 3
+"""Characters around a literal in which its form is looked for, and the number of places of one literal."""
 _HAS_IT = LazyRegex(
     r"(?i)\b(?:upgrade|update|found|you have|but|installed|current|downgrade|incompatible)\b|install -U"
 )
 _INSTALL = LazyRegex(r"(?i)(?:pip3? |please |to )install|install it")
-_MARKS = ("requir", "need", "version", "install", "pdate", "grade", "support", "available", "depends", "found")
-"""One of these is in every such line."""
 
 
 def find_asked_packages(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
     """``another release of deepspeed is asked for``, ``the package torchao is asked for``: with the index of the line."""
     for index, line in enumerate(lines):
-        text = line.text[:MAX_CHARACTERS]
-        if any(mark in text for mark in _MARKS) and (words := _name_request(text)):
+        if line.level in ("I", "D", "W") or line.place:
+            continue  # no error of a package
+        if words := _name_request(line.text[:MAX_CHARACTERS]):
             yield index, words
 
 
 def _name_request(text: str) -> str:
     """What a line asks for; empty where it asks for nothing."""
-    if found := next((match for form in _MISSING if (match := form.search(text))), None):
-        return f"the package {found['package']} is asked for"
-    found = next((match for form in _RELEASES if (match := form.search(text))), None)
-    if found is None:
+    low = text.lower()
+    may_be_missing = "install" in low or " require" in low or " not " in low
+    if may_be_missing and (package := _find_package(_MISSING, text, low)):
+        return f"the package {package} is asked for"
+    package = _find_package(_RELEASES, text, low) if "." in low else ""
+    if not package:
         return ""
     is_missing = bool(_INSTALL.search(text)) and not _HAS_IT.search(text)
-    return f"{'the package' if is_missing else 'another release of'} {found['package']} is asked for"
+    return f"{'the package' if is_missing else 'another release of'} {package} is asked for"
+
+
+def _find_package(forms: Sequence[Form], text: str, low: str) -> str:
+    """The package in the first form that matches around one of its literals."""
+    for marks, regex in forms:
+        for mark in marks:
+            at, tries = low.find(mark), 0
+            while at >= 0 and tries < MAX_TRIES:
+                if found := regex.compiled.search(text, max(at - MAX_BEFORE, 0), at + MAX_AFTER):
+                    return str(found["package"])
+                at, tries = low.find(mark, at + 1), tries + 1
+    return ""
