@@ -4,7 +4,7 @@
 2. A pattern that names its cause (root) beats one with several (symptom), and both beat one that suggests it (clue); an
    unrecognised exception ranks before the clues. A clue counts where the run failed or nothing shows it alive afterwards.
    An unrecognised exception is judged by its origin: a conflict of two packages, the user's own code or data, or nothing.
-3. Of several causes the first one in the same stream is the cause; the others are alternatives. Clocks of different
+3. Of several causes the first one in the same stream is the cause, and of a chain of exceptions the innermost; the others are alternatives. Clocks of different
    machines are never compared: between streams the launcher's report counts, else what only one rank has.
 """
 

@@ -11,6 +11,7 @@
 - ``run_activity``  what one line says of a run: progress, a good end, a complaint
 - ``native_errors``  errors that are no Python exception
 - ``tracebacks``, ``process_exits``, ``derived_lines``   what several lines say together
+- ``stated_errors``  one wording for what a line says in many: errors of CUDA, NCCL and hubs, packages that are asked for
 - ``wrapped_lines``  messages that a terminal or a web page broke over lines
 - ``log_patterns``  the text of a cause: literals with gaps and captures, and conditions
 
