@@ -97,23 +97,22 @@ class ElfFile:
         except struct.error:
             raise ValueError("short") from None
 
-    def _iterate_table(self, offset: int, size: int, count: int) -> Iterator[bytes]:
+    def _unpack_table(self, form: str, offset: int, size: int, count: int) -> list[tuple[int, ...]]:
+        """The rows of a table, as far as the file has them; a row may be longer than what is taken of it."""
+        import struct
+
+        padding = size - struct.calcsize(self.byte_order + form)
+        if padding < 0:
+            raise ValueError("short")
         data = os.pread(self.fd, min(size * count, _MAX_TABLE_BYTES), offset)
-        for at in range(0, len(data) - size + 1, size or 1):
-            yield data[at : at + size]
+        return list(struct.iter_unpack(f"{self.byte_order}{form}{padding}x", data[: len(data) // size * size]))
 
     def read_segments(self) -> list[tuple[int, int, int, int]]:
         """Kind, offset, address and size of each segment."""
         offset = self.unpack_at("Q" if self.is_64bit else "I", self.head, 32 if self.is_64bit else 28)[0]
         size, count = self.unpack_at("HH", self.head, 54 if self.is_64bit else 42)
-        found = []
-        for row in self._iterate_table(offset, size, count):
-            if self.is_64bit:
-                kind, _, at, address, _, length = self.unpack_at("IIQQQQ", row)
-            else:
-                kind, at, address, _, length = self.unpack_at("IIIII", row)
-            found.append((kind, at, address, length))
-        return found
+        rows = self._unpack_table("I4xQQ8xQ" if self.is_64bit else "III4xI", offset, size, count)
+        return [(kind, at, address, length) for kind, at, address, length in rows]
 
     def read_headers(self) -> dict[str, Any]:
         segments = self.read_segments()
@@ -124,14 +123,15 @@ class ElfFile:
     ) -> dict[str, Any]:
         place = next((self.address_to_offset(segments, v) for t, v in tags if t == _STRTAB), 0)
 
-        def strings_for(*wanted: int) -> list[str]:
-            return [self._read_string(place + value) for tag, value in tags if tag in wanted]
-
+        texts: dict[int, list[str]] = {_NEEDED: [], _SONAME: [], _RPATH: [], _RUNPATH: []}
+        for tag, value in tags:
+            if tag in texts:
+                texts[tag].append(self._read_string(place + value))
         return {
-            "needed": strings_for(_NEEDED),
-            "soname": next(iter(strings_for(_SONAME)), None),
-            "runpath": next(iter(strings_for(_RUNPATH) or strings_for(_RPATH)), None),
-            "rpath": bool(strings_for(_RPATH)) and not strings_for(_RUNPATH),
+            "needed": texts[_NEEDED],
+            "soname": next(iter(texts[_SONAME]), None),
+            "runpath": next(iter(texts[_RUNPATH] or texts[_RPATH]), None),
+            "rpath": bool(texts[_RPATH]) and not texts[_RUNPATH],
             "machine": _MACHINES.get(self.machine, str(self.machine)),
         }
 
@@ -140,8 +140,7 @@ class ElfFile:
         for kind, at, _, length in segments:
             if kind != _DYNAMIC:
                 continue
-            for row in self._iterate_table(at, size, length // size):
-                tag, value = self.unpack_at(form, row)
+            for tag, value in self._unpack_table(form, at, size, length // size):
                 if tag == 0:
                     return
                 yield tag, value
@@ -160,14 +159,14 @@ class ElfFile:
         """Offset and size of a section."""
         offset = self.unpack_at("Q" if self.is_64bit else "I", self.head, 40 if self.is_64bit else 32)[0]
         size, count, index = self.unpack_at("HHH", self.head, 58 if self.is_64bit else 46)
-        rows = list(self._iterate_table(offset, size, count)) if offset else []
+        form = "I20xQQ" if self.is_64bit else "I12xII"
+        rows = self._unpack_table(form, offset, size, count) if offset else []
         if not rows:
             raise AccessError("no section table")
-        form, skip = ("QQ", 24) if self.is_64bit else ("II", 16)
-        names = self.unpack_at(form, rows[index], skip)[0]
-        for row in rows:
-            if self._read_string(names + self.unpack_at("I", row)[0]) == name:
-                start, length = self.unpack_at(form, row, skip)
+        _, start, length = rows[index]
+        names, wanted = os.pread(self.fd, min(length, _MAX_TABLE_BYTES), start), name.encode() + b"\0"
+        for at, start, length in rows:
+            if names.startswith(wanted, at):
                 return start, length
         raise AccessError(f"no section {name}")
 
