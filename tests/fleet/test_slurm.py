@@ -10,6 +10,7 @@ from tests.fleet.faked import Bin
 from gpuready import system
 from gpuready.fleet import slurm
 from gpuready.fleet.slurm import SlurmTransport
+from gpuready.fleet.transport import TransportUnavailable
 
 SINFO = """
 import sys
@@ -128,6 +129,17 @@ def test_g14_a_task_that_fails_leaves_the_others_alone(bin_, monkeypatch):
     assert [answers[f"n0{i}"].kind for i in range(1, 5)] == ["answered", "dead", "dead", "answered"]
     assert "Exited with exit code 9" in answers["n02"].why or "srun" in answers["n02"].why
     assert answers["n03"].why == "srun: Communication connection failure"
+
+
+def test_a_program_that_names_itself_is_named_once(bin_):
+    says = 'import sys\nsys.exit("{0}: fatal: Could not establish a configuration source")\n'
+    bin_.put("srun", says.format("srun"))
+    nodes = [node.replace(state="up") for node in fleet("n[01-02]").list_nodes()]
+    whys = {answer.why for answer in asked(fleet("n[01-02]"), nodes).values()}
+    assert whys == {"srun: fatal: Could not establish a configuration source"}
+    bin_.put("sinfo", says.format("sinfo"))
+    with pytest.raises(TransportUnavailable, match=r"^sinfo: fatal: Could not establish"):
+        fleet("").list_nodes()
 
 
 def test_one_node_that_is_busy_does_not_spoil_it_for_all(bin_, monkeypatch):

@@ -233,7 +233,10 @@ def classify_srun_failure(ended: ProgramEnd, has_begun: bool) -> tuple[str, str]
         return BUSY, f"Slurm would not give it now: {last_error}"
     if "execve" in ended.err or "No such file" in ended.err:
         return REFUSED, f"no such Python there: {last_error}; name one with --python PATH"
-    return DEAD if not has_begun else REFUSED, f"srun: {last_error or ended.end or f'exit {ended.rc}'}"
+    return (
+        DEAD if not has_begun else REFUSED,
+        f"srun: {last_error.removeprefix('srun: ') or ended.end or f'exit {ended.rc}'}",
+    )
 
 
 def nodes_blamed_by_srun(err: str) -> dict[str, str]:
@@ -249,7 +252,7 @@ def nodes_blamed_by_srun(err: str) -> dict[str, str]:
             if hit:
                 node_list, _, why = rest.partition(":")
                 for name in _expand_or_empty(node_list.strip()):
-                    found.setdefault(name, f"srun: {(why or line).strip()[:200]}")
+                    found.setdefault(name, f"srun: {(why or line).strip().removeprefix('srun: ')[:200]}")
     return found
 
 

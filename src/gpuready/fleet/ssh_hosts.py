@@ -220,7 +220,7 @@ def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tup
     if ended.rc == 0:
         return GARBLED, "no answer was in what it wrote"
     if ended.rc == 255:
-        return DEAD if not last_error else REFUSED, f"ssh: {last_error or 'ended without a word'}"
+        return DEAD if not last_error else REFUSED, f"ssh: {last_error.removeprefix('ssh: ') or 'ended without a word'}"
     return REFUSED, f"{python} there ended with {ended.rc}" + (f": {last_error}" if last_error else "")
 
 
