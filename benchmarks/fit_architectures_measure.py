@@ -53,6 +53,8 @@ def build_model(job: Any, config: dict[str, Any], device: str) -> Any:
         quickly(torch) if job.quant or device == "cpu" else contextlib.nullcontext(),
     ):
         model = build(made, dtype=width)
+    if not job.quant:
+        model.to(device)  # torch.Tensor(n) does not follow the default device
     model.tie_weights()
     return model
 
@@ -78,7 +80,7 @@ def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Mete
 
     amp = job.precision if job.precision.startswith("amp") else job.autocast
     half = torch.float16 if amp.endswith("fp16") else torch.bfloat16
-    scaler = torch.amp.GradScaler(device) if amp.endswith("fp16") else None
+    scaler = torch.amp.GradScaler(device, init_scale=128.0) if amp.endswith("fp16") else None
     parameters = [p for p in model.parameters() if p.requires_grad]
     stepping = optimizer(job, parameters)
     batch = RealBatch(job, inner, inner.config, device).make()
