@@ -20,6 +20,7 @@ from tests.running import gpuready
     ("words", "sentence"),
     [
         (["llama-9"], "no model is known as 'llama-9' (nearest: "),
+        (["llama-3.1-8b", "--gpus", "8"], "; --world 8 states how many GPUs share the job"),
         (["7b"], "no model is known as '7b' (nearest: llama-2-7b, "),
         (["gone.yml"], "gone.yml does not exist"),
         (["llama-3.1-8b", "--on", "h1000"], "--on h1000: no GPU of the catalogue has the name 'h1000'"),

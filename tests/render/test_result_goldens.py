@@ -123,6 +123,11 @@ def test_a_script_of_variables_is_the_same_at_every_width(request):
     held_to("env.plain.txt", shown, request)
 
 
+def test_nothing_is_expected_beyond_the_memory_of_the_gpu():
+    shown = fit.explain_fit_verdict(FITS.replace(peak_device=90 << 30))
+    assert shown.endswith("; expect a full GPU in nvidia-smi")
+
+
 def test_the_answer_comes_first():
     first = {name: draw(Screen()).splitlines()[0] for name, draw in DRAWN.items()}
     assert first["diagnose"].startswith("cause: the job needs more memory") and first["diagnose"].endswith("MEM001")

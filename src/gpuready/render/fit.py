@@ -309,8 +309,9 @@ def explain_fit_verdict(result: FitResult) -> str:
         return "; ".join([need, _describe_smallest_gpu(result), *([result.why] if result.why else [])])
     place = next((one for one in result.places if one.verdict == result.verdict), result.places[0])
     if result.verdict == "fits":
-        spare = f"of {format_gib(place.available_memory[0])}"
-        return f"{need} {spare}; expect about {format_gib(result.peak_device or 0)} in nvidia-smi"
+        available, peak = place.available_memory[0], result.peak_device or 0
+        shown = f"about {format_gib(peak)}" if peak < available else "a full GPU"  # torch keeps what it need not free
+        return f"{need} of {format_gib(available)}; expect {shown} in nvidia-smi"
     room = f"{need}, the GPU has {format_gib_range(*place.available_memory)}"
     if result.verdict == "does not fit":
         return room if result.proposals else f"{room}; no tested change makes it fit"

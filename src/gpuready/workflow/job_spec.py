@@ -33,7 +33,8 @@ def read_job(arguments: Sequence[str], job_flags: Mapping[str, Any], download: b
     if not all(word.strip() for word in arguments):
         raise ValueError("a model's name or a file is empty: write it, as in gpuready fit llama-3.1-8b")
     if len(words) > 1:
-        raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two")
+        count = next((f"; --world {word} states how many GPUs share the job" for word in words if word.isdecimal()), "")
+        raise ValueError(f"one job has one model, and {' and '.join(map(short_repr, words))} are two{count}")
     files = [job_files.load_job_file(word, machine_facts.read_job_text) for word in arguments if is_job_file(word)]
     return merge_job(files, words, job_flags, download)
 
