@@ -159,7 +159,7 @@ def test_files_of_the_current_folder_that_can_hide_nothing_change_nothing(world)
 
 
 def test_a_changed_gpuready_asks_again(world, monkeypatch):
-    module = types.ModuleType("gpuready.own_part")
+    module = types.ModuleType("gpuready.system.own_part")
     module.__file__ = str(write(world / "own_part.py", ""))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     ask(world)
@@ -172,6 +172,11 @@ def test_what_has_just_changed_is_not_kept(world, monkeypatch):
     monkeypatch.setattr(survey_cache, "SETTLED_SECONDS", 2.0)
     ask(world)
     assert not entries(world) and ask(world)[1]
+
+
+def test_a_file_system_without_ctime_keeps_nothing():
+    assert survey_cache._are_settled({"/a": (1, 2, 3), "/b": None}, 1.0)
+    assert not survey_cache._are_settled({"/a": (1, 2, 0)}, 1.0)
 
 
 def put_back(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -234,6 +239,13 @@ def test_what_is_not_kept(world, monkeypatch):
     assert ask(world)[1] and not entries(world), "notes are for one survey at a time"
     monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)
     assert ask(world, roots=["absent"]) == ({"roots": []}, False) and not entries(world)
+
+
+def test_a_survey_is_made_of_the_modules_that_are_noted():
+    for path in sorted(Path(imports.__file__).parent.glob("*.py")):
+        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        ours = [node.module for node in nodes if (node.module or "").startswith("gpuready.")]
+        assert all(f"{name}.".startswith(survey_cache.OWN_MODULES) for name in ours), path.name
 
 
 ACCESS = {"stat", "lstat", "access", "listdir", "scandir", "walk", "open", "readlink"}

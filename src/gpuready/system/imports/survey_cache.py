@@ -17,7 +17,7 @@ from gpuready.system.imports import watched_files
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from gpuready.system.imports.watched_files import Status
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
 SEPARATOR, ABSENT = "\0", (-1, -1, -1)
+OWN_MODULES = ("gpuready.system.", "gpuready.model.")
+"""Those that a survey is made of."""
 SETTLED_SECONDS = 2.0
 """What changed later than this before a survey may change again within the same tick of the file system's clock."""
 
@@ -55,7 +57,7 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
     finally:
         watched_files.stop_notes()
     if path and _are_settled(notes.statuses, settled):
-        body = (key, answer, list(notes.names.items()), _group_by_folder(notes.statuses))
+        body = (key, answer, list(notes.names.items()), _group_by_folder(notes.statuses, request["sites"]))
         _store_entry(variables, os.path.basename(path), marshal.dumps(body))
     return answer
 
@@ -145,26 +147,40 @@ def _is_unchanged(folder: str, names: str, digest: int) -> bool:
 
 
 def _are_settled(notes: Mapping[str, Status], limit: float) -> bool:
-    """Whether nothing that was looked at has changed since a time: clocks of file systems tick in milliseconds, of some in seconds."""
-    return all(status is None or status[2] < limit * 1e9 for status in notes.values())
+    """Whether nothing that was looked at has changed since a time: clocks of file systems tick in milliseconds, of some in seconds.
+
+    A file system without ctime has zeros, and tells nothing.
+    """
+    return all(status is None or 0 < status[2] < limit * 1e9 for status in notes.values())
 
 
-def _group_by_folder(notes: Mapping[str, Status]) -> list[NotedFolder]:
-    """Return the noted paths by folder, each with a digest of their statuses, which the hash of a tuple of numbers is: the
-    same in every process of one Python."""
+def _group_by_folder(notes: Mapping[str, Status], sites: Sequence[str]) -> list[NotedFolder]:
+    """Return the noted paths by folder, with a digest of their statuses. All of a package are one group: thousands would cost time.
+
+    The digest is the hash of a tuple of numbers, which is the same in every process of one Python.
+    """
     names: dict[str, list[str]] = {}
     statuses: dict[str, list[int]] = {}
     for path, status in notes.items():
-        folder, _, name = path.rpartition("/")
-        names.setdefault(folder, []).append(name)
+        folder = _choose_group(path, sites)
+        names.setdefault(folder, []).append(path[len(folder) + 1 :])
         statuses.setdefault(folder, []).extend(status or ABSENT)
     return [(folder, SEPARATOR.join(names[folder]), hash(tuple(found))) for folder, found in statuses.items()]
+
+
+def _choose_group(path: str, sites: Sequence[str]) -> str:
+    """The package that a path is in: ``…/site-packages/torch``; its folder, where it is in none."""
+    for site in sites:
+        if path.startswith(f"{site}/"):
+            top, _, rest = path[len(site) + 1 :].partition("/")
+            return f"{site}/{top}" if rest else site
+    return path.rpartition("/")[0]
 
 
 def _note_own_modules() -> None:
     """Note gpuready's own modules, which made the answer."""
     for name, module in list(sys.modules.items()):
-        if name.startswith("gpuready.") and (path := getattr(module, "__file__", None)):
+        if name.startswith(OWN_MODULES) and (path := getattr(module, "__file__", None)):
             watched_files.note_path(path)
 
 
