@@ -98,11 +98,10 @@ def make_fixes_runnable(reports: list[Report], here: bool) -> list[Report]:
     """Return reports whose fixes use programs that are there; ``here``: it is this machine that was examined."""
     if not any(step.run for report in reports for finding in report.findings for step in finding.fix):
         return reports
-    from gpuready.system import LiveHost
     from gpuready.workflow import fix_commands
 
-    find_program = LiveHost().find_program if here else None
-    return [fix_commands.make_fixes_runnable(report, find_program) for report in reports]
+    uv = fix_commands.look_for_uv(system.LiveHost()) if here else None
+    return [fix_commands.make_fixes_runnable(report, uv) for report in reports]
 
 
 def _choose_contracts(

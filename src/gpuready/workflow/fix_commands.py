@@ -9,12 +9,17 @@ from __future__ import annotations
 from gpuready import contracts
 from gpuready.catalog.packages import split_requirement
 from gpuready.model import Record
+from gpuready.system.host_access import AccessError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from gpuready.model import Facts, FixStep, Report
+    from gpuready.system.host_access import HostAccess
+
+ANSWER_SECONDS = 2.0
+"""How long the folders of PATH may take to say whether uv is there."""
 
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
@@ -34,11 +39,11 @@ class InstallTarget(Record):
     managed: bool | None = None
 
 
-def make_fixes_runnable(report: Report, find_program: Callable[[str], str | None] | None) -> Report:
-    """Return a report whose fixes can be run; ``find_program`` searches this machine, if that is what was examined."""
+def make_fixes_runnable(report: Report, uv: bool | None) -> Report:
+    """Return a report whose fixes can be run; ``uv``: whether uv is on this machine, if that is what was examined."""
     if not any(step.run for finding in report.findings for step in finding.fix):
         return report
-    target = describe_install_target(report.facts, report.contract.framework, find_program)
+    target = describe_install_target(report.facts, report.contract.framework, uv)
     findings = tuple(
         finding.replace(fix=tuple(make_step_runnable(step, target) for step in finding.fix))
         for finding in report.findings
@@ -46,9 +51,17 @@ def make_fixes_runnable(report: Report, find_program: Callable[[str], str | None
     return report.replace(findings=findings)
 
 
-def describe_install_target(
-    facts: Facts, framework: str, find_program: Callable[[str], str | None] | None
-) -> InstallTarget:
+def look_for_uv(host: HostAccess) -> bool | None:
+    """Return whether uv is on PATH; None where a folder of PATH does not answer, which may keep a process for good."""
+    from gpuready.system.process.isolation import call_within
+
+    try:
+        return bool(call_within(lambda: host.find_program("uv") or "", ANSWER_SECONDS, "PATH"))
+    except AccessError:
+        return None
+
+
+def describe_install_target(facts: Facts, framework: str, uv: bool | None) -> InstallTarget:
     pip = facts.fact("package.pip")
     framework = framework if framework in contracts.list_frameworks() else ""  # of a user's own contract
     return InstallTarget(
@@ -56,7 +69,7 @@ def describe_install_target(
         str(facts.value_if_known("python.kind") or ""),
         framework,
         str(facts.host).partition(" on ")[0] if "container.image" in facts else "",
-        find_program("uv") is not None if find_program is not None else None,
+        uv,
         None if pip.gap else pip.value is not None,
         facts.value_if_known("python.managed"),
     )

@@ -68,8 +68,8 @@ class FixOrder:
         """Return a task that is left to a person with commands that this person can run."""
         if task.how or not task.item.commands:
             return task
-        find_program = self.host.find_program if self.request.on is None else None
-        target = fix_commands.describe_install_target(self.before.facts, self.before.contract.framework, find_program)
+        uv = fix_commands.look_for_uv(self.host) if self.request.on is None else None
+        target = fix_commands.describe_install_target(self.before.facts, self.before.contract.framework, uv)
         steps = [FixStep(task.item.does, run, "ask") for run in task.item.commands]
         commands = tuple(fix_commands.make_step_runnable(step, target.replace(kind="")).run for step in steps)
         return task.replace(item=task.item.replace(commands=tuple(run for run in commands if run)))
