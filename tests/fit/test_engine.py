@@ -326,7 +326,7 @@ def births_of(job, op):
         ({"model": {**SMALL, "num_key_value_heads": 3}}, "key/value"),
         ({"model": {**SMALL, "hidden_act": "geloo"}}, "hidden_act must be an activation that transformers has"),
         ({"model": {**SMALL, "hidden_act": 7}}, "hidden_act"),
-        ({"model": {**SMALL, "hidden_act": "quick_gelu"}}, "the activation quick_gelu"),
+        ({"model": {**SMALL, "hidden_act": "laplace"}}, "the activation laplace"),
         ({"model": {**SMALL, "model_type": "mistral", "sliding_window": "4096"}}, "sliding_window must be"),
         ({"model": {**SMALL, "layer_types": ["full_attention"]}}, "layer_types names 1 layers, and there are"),
         ({"model": {**SMALL, "layer_types": "all"}}, "layer_types must be a list"),
@@ -339,7 +339,7 @@ def test_nonsense_is_named(fields, word):
         predict_memory(small(**fields), H200)
 
 
-@pytest.mark.parametrize("config", [{}, {"model_type": "mamba2"}, {**SMALL, "model_type": "rwkv"}])
+@pytest.mark.parametrize("config", [{}, {"model_type": "jamba"}, {**SMALL, "model_type": "rwkv"}])
 def test_an_unknown_architecture_is_undecided(config):
     with pytest.raises(FitUndecided, match=r"model_type|architecture"):
         predict_memory(small(model=config), H200)

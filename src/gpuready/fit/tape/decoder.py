@@ -108,6 +108,8 @@ class DecoderModel:
         ops, s = self.ops, self.shape
         ops.tape.op = "embedding"
         embeds = ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
+        if s.family.startswith("granite"):  # others scale inside of the embedding
+            self.require_input_grad(embeds)
         if s.scaled_embedding:
             embeds = ops.scalar_op(embeds)
         self.require_input_grad(embeds)

@@ -9,13 +9,20 @@ from gpuready.fit.tape.linear_layers import apply_linear
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from gpuready.fit.job.model_shape import ModelShape
+    from gpuready.fit.job.records import FitJob, GpuCard
     from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
     from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 class FalconModel(DecoderModel):
     """Falcon 7B (one key head), 40B and 180B (groups), and 1B (all heads)."""
+
+    def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
+        maker.has_own_linears = True  # transformers quantises layers of the class Linear, and FalconLinear is another
+        super().__init__(ops, shape, job, card, maker)
 
     def run_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         ops, two = self.ops, self.shape.parallel == "falcon"
@@ -93,7 +100,8 @@ def _eager_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tenso
         (batch, heads, seq, k.shape[2]),
     )
     scores = _scale_in_place(ops, scores)
-    scores = softmax(ops, scores if mask is None else ops.add(scores, mask), scores.width)
+    width = 4 if ops.autocast else scores.width  # that of the layer's input, which autocast's norm returns in fp32
+    scores = softmax(ops, scores if mask is None else ops.add(scores, mask), width)
     values = make_heads_contiguous(ops, repeat_kv_heads(ops, v, heads, always=True))
     out = ops.matmul(scores, values, (batch, heads, seq, size))
     del values

@@ -54,6 +54,7 @@ class WeightMaker:
         self.sharded = splits_weights(job)
         self.shares: list[Tensor] = []  # shards of frozen weights
         self.trained: list[Tensor] = []
+        self.has_own_linears = False  # whether the model's linear layers are of a class that is not quantised
         self.unadapted: tuple[str, ...] = ()  # modules that peft leaves out where all linear layers are adapted
         self.embeddings: list[Tensor] = []
         self.inputs_need_grad = self.trains_adapters and (job.checkpointing != "none" or self.kbit)
@@ -103,10 +104,11 @@ class WeightMaker:
         )
 
     def new_linear(self, name: str, size: int, out: int, bias: bool) -> LinearLayer:
-        if self.job.quant and name not in UNADAPTED_MODULES:
+        if self.job.quant and name not in UNADAPTED_MODULES and not self.has_own_linears:
             made = self._new_quantised(name, size, out)
         else:
-            made = LinearLayer(self._new_parameter((out, size), self.width, self.trains_weights))
+            width = self.unquantised_width if self.has_own_linears else self.width
+            made = LinearLayer(self._new_parameter((out, size), width, self.trains_weights))
         if bias:
             made.bias = self._new_parameter(
                 (out,), self.unquantised_width if self.job.quant else self.width, self.trains_weights

@@ -125,12 +125,12 @@ class T5Model(EncoderModel):
         if self.shape.gated:
             gate = self.apply_activation(apply_linear(ops, x, layer.linears["gate"]))
             up = apply_linear(ops, x, layer.linears["up"])
-            y = self.drop_hidden(ops.mul(gate, up))
+            y = ops.to_width(self.drop_hidden(ops.mul(gate, up)), self.width)
             out = apply_linear(ops, y, layer.linears["down"])
             del gate, up
             return out
         y = self.apply_activation(apply_linear(ops, x, layer.linears["up"]))
-        y = self.drop_hidden(y)
+        y = ops.to_width(self.drop_hidden(y), self.width)  # T5 casts to the dtype of the weight
         return apply_linear(ops, y, layer.linears["down"])
 
     def _add_attention(
