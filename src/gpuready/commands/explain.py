@@ -11,11 +11,10 @@ def run(request: Request) -> Result:
     from gpuready import workflow
     from gpuready.render import explain as render
     from gpuready.render import json_results
-    from gpuready.rules import FAMILIES
 
-    family = request.first_argument.strip().upper()
-    if family in ("", *FAMILIES):
-        rules = [row for row in workflow.explain_all_rules() if row["code"].startswith(family)]
+    word = request.first_argument.strip().upper()
+    is_family = not word or (len(word) == 3 and word.isalpha())  # NET of NET001
+    if is_family and (rules := [row for row in workflow.explain_all_rules() if row["code"].startswith(word)]):
         return Result(rules, json_results.render_codes_json, render.render_rule_index)
     rule = workflow.explain_rule(request.first_argument)
     return Result(rule, json_results.render_explain_json, render.render_rule_page)
