@@ -133,6 +133,8 @@ CHANGES = {
     "new .pth": lambda at: write(at / SITE / "zz.pth", f"{at}/libraries\n"),
     "distribution in a .pth folder": lambda at: install(at / "added", "kite", {"kite/__init__.py": ""}),
     "editable": lambda at: write(at / SITE / "kite-1.0.dist-info/direct_url.json", '{"url":"file:///gone","editable":true}'),
+    "a folder comes into being": lambda at: write(at / SITE / "os/__init__.py", ""),
+    "a package is gone": lambda at: os.rename(at / SITE / "torch/deep", at / "gone"),
     "interpreter": lambda at: retarget(at / "python"),
 }  # fmt: skip
 
