@@ -75,7 +75,7 @@ class _PlanResolver:
         self.until = host.get_monotonic_time() + deadline
         self.uv_path = uv.find_uv(host)
         self.uv_version = uv.check_uv_version(host, self.uv_path)
-        self.settings, self.allow_build = settings, allow_build
+        self.settings, self.allow_build, self.attempts = settings, allow_build, 0
         self.notes = list(self.settings.notes)
         self.sources: tuple[str, ...] = ()
         if source is not None:
@@ -225,9 +225,10 @@ class _PlanResolver:
             argv += ["--overrides", f"{folder}/overrides.txt"] if request.without else []
             argv += ["--python", self.host.get_interpreter()["executable"]]
             left = max(self.until - self.host.get_monotonic_time(), 1.0)
-            count_line, env = uv_output.make_progress_counter(self.note, self.host), self.uv_environment()
+            self.attempts += 1
+            count_line = uv_output.make_progress_counter(self.note, self.host, self.attempts)
             config = format_stated_metadata(from_source, self.source_rows)
-            ran = uv.run_uv(self.host, argv, self.settings, count_line, left, env, config)
+            ran = uv.run_uv(self.host, argv, self.settings, count_line, left, self.uv_environment(), config)
         return self.parse_answer(request, ran, left), ran.err
 
     def parse_answer(self, request: ResolutionRequest, ran: RunResult, seconds: float) -> _UvAnswer:

@@ -329,8 +329,9 @@ def map_origins(addresses: Mapping[str, str], folders: Sequence[str], configured
     return own_names | origin_names | dict.fromkeys(folders, FOLDER_INDEX)
 
 
-def make_progress_counter(note: Callable[..., None], host: HostAccess) -> Callable[[str], None]:
-    """Report now and then how many packages uv has selected."""
+def make_progress_counter(note: Callable[..., None], host: HostAccess, attempt: int = 1) -> Callable[[str], None]:
+    """Report now and then how many packages uv has selected; another attempt counts from 0, and says so."""
+    what = "resolving packages" if attempt == 1 else f"resolving packages, attempt {attempt}"
     chosen: set[str] = set()
     last_report = [host.get_monotonic_time(), 0.0]  # time and count of the last report
 
@@ -340,6 +341,6 @@ def make_progress_counter(note: Callable[..., None], host: HostAccess) -> Callab
         chosen.add(line.partition("Selecting: ")[2].partition("==")[0])
         if host.get_monotonic_time() - last_report[0] > 1.0 and len(chosen) > last_report[1]:
             last_report[:] = [host.get_monotonic_time(), float(len(chosen))]
-            note("resolving packages", len(chosen))
+            note(what, len(chosen))
 
     return count_line

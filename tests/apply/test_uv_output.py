@@ -1,0 +1,29 @@
+"""What is read from uv's output while it works."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gpuready.apply.uv_output import make_progress_counter
+
+
+def count(attempt: int, lines: list[str]) -> list[tuple[Any, ...]]:
+    seconds = iter(range(0, 1000, 2))
+    host: Any = SimpleNamespace(get_monotonic_time=lambda: next(seconds))
+    shown: list[tuple[Any, ...]] = []
+    read_line = make_progress_counter(lambda *words: shown.append(words), host, attempt)
+    for line in lines:
+        read_line(line)
+    return shown
+
+
+def test_packages_are_counted_once_and_another_attempt_says_so():
+    lines = [
+        "DEBUG Selecting: torch==2.8.0",
+        "DEBUG other",
+        "DEBUG Selecting: torch==2.7.0",
+        "DEBUG Selecting: numpy==2.1",
+    ]
+    assert count(1, lines) == [("resolving packages", 1), ("resolving packages", 2)]
+    assert count(3, lines)[0] == ("resolving packages, attempt 3", 1)
