@@ -182,6 +182,23 @@ def test_roll():
     assert found["job.parameters"] == 7 * 10**9
 
 
+@pytest.mark.parametrize(
+    ("rows", "gpus"),
+    [
+        ("distributed_type: FSDP\nnum_processes: 8", 8),
+        ("distributed_type: MULTI_GPU\nnum_processes: 16\nnum_machines: 2", 8),
+        ("distributed_type: DEEPSPEED\nnum_processes: 15\nnum_machines: 2", None),
+        ("distributed_type: MULTI_CPU\nnum_processes: 8", None),
+        ("distributed_type: MULTI_GPU\nuse_cpu: true\nnum_processes: 8", None),
+        ("distributed_type: MULTI_GPU\nnum_processes: true", None),
+        ("distributed_type: 'NO'", None),
+    ],
+)
+def test_the_gpus_of_one_node_from_accelerates_processes(rows, gpus):
+    files = {"/j/acc.yaml": f"compute_environment: LOCAL_MACHINE\n{rows}\n"}
+    assert look(config="/j/acc.yaml", files=files).get("job.gpus") == gpus
+
+
 def test_hugging_face_arguments():
     arguments = {"output_dir": "x", "bf16": True, "fp16": False, "torch_compile": True, "device_map": "auto",
                  "model_name_or_path": "gpt2", "fsdp": "full_shard", "optim": "adamw_torch"}  # fmt: skip

@@ -47,6 +47,8 @@ CAPABILITY_KEYS = (
 """Keys whose value names a capability."""
 
 MODEL_KEYS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pretrained_model_name_or_path")
+ACCELERATE_GPU_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
+"""Kinds of ``distributed_type`` whose processes have a GPU each."""
 
 
 def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
@@ -57,7 +59,7 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
         stated["job.parameters"] = model_size.count_config_parameters(config, path, "--config")
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
-    stated |= _find_gpu_count(config) | _find_model_facts(host, config) | _find_key_facts(file)
+    stated |= _find_gpu_count(file) | _find_model_facts(host, config) | _find_key_facts(file)
     return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
 
 
@@ -108,11 +110,27 @@ def _find_key_facts(file: JobFile) -> dict[str, Any]:
     return {key: rows for key, rows in stated.items() if rows}
 
 
-def _find_gpu_count(config: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in walk_pairs(config):
-        if key in ("num_gpus_per_node", "n_gpus_per_node") and isinstance(value, int) and 0 < value <= 1024:
+def _find_gpu_count(file: JobFile) -> dict[str, Any]:
+    """The GPUs of one node."""
+    for key, value in walk_pairs(file.config):
+        if key in ("num_gpus_per_node", "n_gpus_per_node") and _is_gpu_count(value):
             return {"job.gpus": value}
+    return _find_accelerate_count(file.config) if file.kind == "accelerate" else {}
+
+
+def _find_accelerate_count(config: Mapping[str, Any]) -> dict[str, Any]:
+    """accelerate's ``num_processes`` is the total of all its ``num_machines``; each process has a GPU."""
+    processes, machines = config.get("num_processes"), config.get("num_machines", 1)
+    on_gpus = str(config.get("distributed_type", "MULTI_GPU")).upper() in ACCELERATE_GPU_TYPES and is_off(
+        config.get("use_cpu", False)
+    )
+    if on_gpus and _is_gpu_count(processes) and _is_gpu_count(machines) and processes % machines == 0:
+        return {"job.gpus": processes // machines}
     return {}
+
+
+def _is_gpu_count(value: Any) -> bool:
+    return type(value) is int and 0 < value <= 1024
 
 
 def _find_model_facts(host: HostAccess, config: Mapping[str, Any]) -> dict[str, Any]:
