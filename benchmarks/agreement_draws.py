@@ -1,6 +1,6 @@
 """Do check, plan, fix and the Dockerfile of a plan agree? Seeded draws of machines and of broken environments.
 
-    python benchmarks/agreement_draws.py [--draws 20000] [--seed 7] [-o FILE]
+    python benchmarks/agreement_draws.py [--draws 20000] [--seed 7] [--unusual] [-o FILE]
 
 Three quarters are machines, a quarter are environments that are broken and fixed. Exit 1 where anything disagrees.
 """
@@ -25,12 +25,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--draws", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument(
+        "--unusual", action="store_true", help="other vendors, Jetson, MIG, mixed GPUs, musl, Windows, macOS"
+    )
     parser.add_argument("-o", metavar="FILE")
     told = parser.parse_args()
     counts: dict[str, int] = {}
     against: list[str] = []
     began, dice = time.process_time(), random.Random(told.seed)
-    machines = agreement.draws(told.draws, told.seed)
+    machines = agreement.draws(told.draws, told.seed, told.unusual)
     for number in range(1, told.draws + 1):
         if number % 4:
             draw = next(machines)
@@ -48,7 +51,7 @@ def main() -> int:
 def summary(told, number: int, counts: dict[str, int], against: list[str], began: float) -> dict[str, object]:
     return {
         "date": time.strftime("%Y-%m-%d"), "hardware": f"{platform.machine()}, {platform.system()}",
-        "command": f"python benchmarks/agreement_draws.py --draws {told.draws} --seed {told.seed}",
+        "command": f"python benchmarks/agreement_draws.py --draws {told.draws} --seed {told.seed}{' --unusual' * told.unusual}",
         "draws": number, "verdicts": counts, "disagreements": against,
         "cpu_seconds": round(time.process_time() - began, 1),
     }  # fmt: skip

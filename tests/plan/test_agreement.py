@@ -21,6 +21,17 @@ def test_check_and_plan_agree_on_machines(seed):
     assert {"plan", "impossible"} <= verdicts
 
 
+def test_check_and_plan_agree_on_unusual_machines():
+    """Other vendors, Jetson, MIG, mixed GPUs, musl, Windows, macOS."""
+    for draw in agreement.draws(140 if FUZZ else 40, 5, unusual=True):
+        assert agreement.contradictions(draw)[1] == [], f"gpuready check {draw}"
+
+
+def test_versions_for_a_platform_without_a_known_torch_are_not_clear():
+    report = workflow.check_machine(["verl"], on="ascend 910b")[0]
+    assert report.verdict == "undecided" and [row.code for row in report.undecided] == ["PKG041"]
+
+
 def test_a_fix_leaves_nothing_and_names_nothing_that_is_installed():
     dice = random.Random(1)
     for _ in range(360 if FUZZ else 120):

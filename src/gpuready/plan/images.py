@@ -28,6 +28,8 @@ def add_container_image(plan: Plan, facts: Facts | None = None) -> Plan:
     """Return the plan with its image, ``docker run`` flags and reasons; unchanged if there is no environment."""
     if plan.verdict != "plan":
         return plan
+    if facts is not None and facts.value_if_known("platform.name") == "mps":
+        return plan.replace(notes=(*plan.notes, "no image: containers on a Mac run Linux, which has no Metal"))
     driver = facts.value_if_known("driver.version") if facts is not None else None
     own = _framework_image(plan, driver)
     if own is not None:

@@ -179,7 +179,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = (
             f"the wheel of {name} on the default index is for CUDA: for ROCm its project has an image, and its sources"
         )
-    elif platform.device == "cuda" and system == "darwin":
+    elif platform.device == "cuda" and system == "darwin" and here in (None, "cuda"):
         why = "macOS has no driver for NVIDIA GPUs"
     elif platform.device == "cuda" and "cuda" not in contract.platforms:
         why = f"{contract.name} is for {named}, and the catalogue has no torch for that to choose from"

@@ -43,17 +43,15 @@ def judge_with_plan(facts: Facts, contract: Contract, ignore: Mapping[str, str],
     report = judge_contract(facts, contract, ignore, strict)
     if facts.otherwise != NOT_STATED or any(finding.severity == "error" for finding in report.findings):
         return report
-    conflict = find_plan_conflict(facts, contract)
-    return judge_contract(facts.with_facts(_conflict_fact(conflict)), contract, ignore, strict) if conflict else report
+    found = _unknown_torch_fact(facts, contract) or _conflict_fact(find_plan_conflict(facts, contract))
+    return judge_contract(facts.with_facts(found), contract, ignore, strict) if found else report
 
 
 def find_plan_conflict(facts: Facts, contract: Contract) -> PlanConflict | None:
     """Return why nothing can be planned with what is stated; None where something can."""
     from gpuready.plan.choose import choose_plan
-    from gpuready.plan.platform import PlanRequest, lacks_catalogued_torch
+    from gpuready.plan.platform import PlanRequest
 
-    if lacks_catalogued_torch(facts, contract):
-        return None
     stated = {key: str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version")}
     request = PlanRequest(torch=stated["package.torch"], python=stated["python.version"])
     plan = choose_plan(facts, [contract], request, make_plan_judge(facts))
@@ -78,6 +76,18 @@ def is_about_versions(finding: Finding) -> bool:
     return finding.code.startswith(VERSION_FAMILIES) and finding.code not in STEP_CODES
 
 
-def _conflict_fact(conflict: PlanConflict) -> Fact:
+def _unknown_torch_fact(facts: Facts, contract: Contract) -> Fact | None:
+    """Whether versions fit is not known on a platform that the catalogue has no torch for, though the framework runs there."""
+    from gpuready.plan.platform import lacks_catalogued_torch
+
+    if not lacks_catalogued_torch(facts, contract):
+        return None
+    gap = f"the catalogue has no torch for {facts.value('platform.name')} to judge versions by"
+    return Fact("contract.conflict", None, "the catalogue", "stated", gap)
+
+
+def _conflict_fact(conflict: PlanConflict | None) -> Fact | None:
+    if conflict is None:
+        return None
     needs = tuple({"key": n.key, "want": n.want, "cite": n.cite} for n in conflict.needs)
     return Fact("contract.conflict", {"says": conflict.says, "needs": needs}, "the plan", "stated")

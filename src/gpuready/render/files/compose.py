@@ -30,7 +30,8 @@ _GPU_LINES = (
 
 def render(plan: Plan) -> str:
     if not plan.image:
-        raise ValueError(f"no container image is known for {plan.framework} {plan.version} on CUDA {plan.cuda}")
+        why = f"on CUDA {plan.cuda}" if plan.cuda else "here: containers on a Mac run Linux, which has no Metal"
+        raise ValueError(f"no container image is known for {plan.framework} {plan.version} {why}")
     name = plan.framework.lower()
     lines = pins.header_comment(plan, "A compose file", f"docker compose run --rm {name}")
     lines += ["services:", f"  {name}:", "    build:", "      context: .", "      dockerfile_inline: |"]

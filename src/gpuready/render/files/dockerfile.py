@@ -21,7 +21,8 @@ BUILD_PACKAGES = ("build-essential", "ninja-build")
 
 def render(plan: Plan) -> str:
     if not plan.image:
-        raise ValueError(f"no container image is known for {plan.framework} {plan.version} on CUDA {plan.cuda}")
+        why = f"on CUDA {plan.cuda}" if plan.cuda else "here: containers on a Mac run Linux, which has no Metal"
+        raise ValueError(f"no container image is known for {plan.framework} {plan.version} {why}")
     lines = ["# syntax=docker/dockerfile:1", *pins.header_comment(plan, "A container"), *_usage_comment(plan), ""]
     return pins.join_lines([*lines, *image_layers(plan)])
 
