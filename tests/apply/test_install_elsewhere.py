@@ -55,3 +55,22 @@ def test_what_was_built_for_this_architecture_is_told_from_what_is_for_another(t
         (site / f"{name}-1.0.dist-info" / "WHEEL").write_text(f"Wheel-Version: 1.0\nTag: cp311-cp311-{tag}\n")
     assert list_other_architecture(str(tmp_path), OTHER) == ["here"]
     assert list_other_architecture(str(tmp_path), platform.machine()) == ["there"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"), [((183,), []), ((183, 62), ["sparse"]), ((62,), ["sparse"]), ((), ["sparse"])]
+)
+def test_compiled_files_tell_more_than_a_tag_that_nobody_knows(tmp_path, numbers, found):
+    """NVIDIA tags wheels for aarch64 servers as manylinux2014_sbsa. 183 is aarch64 in an ELF header, 62 is x86_64."""
+    site = tmp_path / "lib/python3.11/site-packages"
+    info = site / "sparse-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nTag: py3-none-manylinux2014_sbsa\n")
+    rows = ["sparse.py,,\n"]
+    (site / "sparse.py").write_text("")
+    for at, number in enumerate(numbers):
+        header = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00" + number.to_bytes(2, "little")
+        (site / f"lib{at}.so").write_bytes(header + bytes(100))
+        rows.append(f"lib{at}.so,,\n")
+    (info / "RECORD").write_text("".join(rows))
+    assert list_other_architecture(str(tmp_path), "aarch64") == found

@@ -11,6 +11,7 @@ from gpuready.catalog.packages import canonical_package_name
 from gpuready.model.plan import InstallFault
 from gpuready.system import file_contents
 from gpuready.system.download import sha256_of_file
+from gpuready.system.dynamic_loader import is_library_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,15 +45,27 @@ def find_overreach(root: str, inventory: DistributionInventory | None = None) ->
 
 
 def list_other_architecture(root: str, machine: str) -> list[str]:
-    """Return the packages whose wheel is for no machine of this architecture, by its tags: ``Tag: cp312-cp312-linux_x86_64``."""
+    """Return the packages whose wheel is for no machine of this architecture, by its tags: ``Tag: cp312-cp312-linux_x86_64``.
+
+    Some name it otherwise (``manylinux2014_sbsa`` for aarch64): what their compiled files are for counts more.
+    """
     found = []
     for site in list_site_folders(root):
         for name in file_contents.list_names_or_empty(f"{root}/{site}"):
             text = file_contents.read_text_file(f"{root}/{site}/{name}/WHEEL") if name.endswith(".dist-info") else None
             tags = [line.rpartition("-")[2] for line in (text or "").splitlines() if line.startswith("Tag: ")]
-            if tags and not any(tag == "any" or tag.endswith(machine) for tag in tags):
+            fits = not tags or any(tag == "any" or tag.endswith(machine) for tag in tags)
+            if not fits and not _is_compiled_for(f"{root}/{site}", name, machine):
                 found.append(name.partition("-")[0].replace("_", "-"))
     return sorted(found)
+
+
+def _is_compiled_for(site: str, folder: str, machine: str) -> bool:
+    """Whether a distribution has compiled files, and all of them are for this architecture."""
+    record = file_contents.read_text_file(f"{site}/{folder}/RECORD") or ""
+    starts = [file_contents.read_file_start(f"{site}/{row.path}", 20) for row in parse_record_rows(record, "", "")]
+    compiled = [start for start in starts if start.startswith(b"\x7fELF")]
+    return bool(compiled) and all(is_library_for(start, machine) for start in compiled)
 
 
 def _is_environment_file(path: str) -> bool:

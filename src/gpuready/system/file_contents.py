@@ -96,6 +96,15 @@ def read_text_file(path: str, limit: int = 64 << 20) -> str | None:
         return None
 
 
+def read_file_start(path: str, size: int) -> bytes:
+    """The first bytes of a file; none where it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0, opener=open_regular) as file:
+            return file.read(size) or b""
+    except (OSError, ValueError):
+        return b""
+
+
 def list_names_or_empty(folder: str) -> list[str]:
     """Names in a folder, sorted; empty where it cannot be read."""
     try:
