@@ -97,3 +97,16 @@ def available_function_that_needs_more_than_its_name(env: EnvironmentCopy) -> No
     env.install("checks", "1.0", {"checks/__init__.py": AVAILABLE})
     require(env, "lens", "checks")
     env.use("from checks import is_lens_available\nif is_lens_available():\n    import lens")
+
+
+@way
+def available_function_of_another_name_than_its_package(env: EnvironmentCopy) -> None:
+    """As transformers' ``is_jinja_available``, which asks for jinja2."""
+    text = (
+        "import importlib.util\n\n"
+        "def _is_package_available(name):\n    return importlib.util.find_spec(name) is not None, None\n\n"
+        "def is_pad_available():\n    return _is_package_available('left_pad')[0]\n"
+    )
+    env.install("checks", "1.0", {"checks/__init__.py": text})
+    require(env, "left-pad", "checks")
+    env.use("from checks import is_pad_available\nif is_pad_available():\n    import left_pad.core")

@@ -12,17 +12,39 @@ if TYPE_CHECKING:
 
 
 def list_needed_modules(text: str) -> list[str]:
-    """The modules without which it returns False: ``try: import PIL.Image``, ``except ImportError: return False``."""
-    return [name for node in _statements(text) if isinstance(node, ast.Try) for name in _guarded_imports(node)]
+    """The modules without which it returns False.
+
+    ``try: import PIL.Image``, ``except ImportError: return False``; ``return _is_package_available("jinja2")[0]``.
+    """
+    tries = [node for node in _statements(text) if isinstance(node, ast.Try)]
+    asked = [name for part in _list_conditions(text) if (name := _asked_package(part))]
+    return [*(name for node in tries for name in _guarded_imports(node)), *asked]
 
 
 def list_needed_functions(text: str) -> list[str]:
     """The functions that must hold: of ``return is_vision_available() and is_torch_available()``, both."""
-    values = [node.value for node in _statements(text) if isinstance(node, ast.Return)]
-    if len(values) != 1 or not isinstance(values[0], ast.BoolOp) or not isinstance(values[0].op, ast.And):
-        return []
-    calls = [one for one in values[0].values if isinstance(one, ast.Call) and not one.args and not one.keywords]
+    calls = [one for one in _list_conditions(text) if isinstance(one, ast.Call) and not one.args and not one.keywords]
     return [one.func.id for one in calls if isinstance(one.func, ast.Name)]
+
+
+def _list_conditions(text: str) -> list[ast.expr]:
+    """What must all hold: the parts of the only ``return``, if nothing comes before it that may return something else."""
+    body = [node for node in _statements(text) if not isinstance(node, ast.Expr)]
+    value = body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+    is_and = isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And)
+    return list(value.values) if isinstance(value, ast.BoolOp) and is_and else [value] if value is not None else []
+
+
+def _asked_package(node: ast.expr) -> str:
+    """``jinja2`` of ``_is_package_available("jinja2")[0]`` and of ``find_spec("jinja2") is not None``."""
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.IsNot):
+        node = node.left
+    node = node.value if isinstance(node, ast.Subscript) else node
+    if not isinstance(node, ast.Call) or not node.args or not isinstance(node.args[0], ast.Constant):
+        return ""
+    function = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = node.args[0].value
+    return name if isinstance(name, str) and function.endswith(("_package_available", "find_spec")) else ""
 
 
 def is_ruled_out(name: str, read: Callable[[str], str], is_installed: Callable[[str], bool | None]) -> bool:
