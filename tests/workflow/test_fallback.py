@@ -93,7 +93,7 @@ def test_another_conflict_is_no_matter_of_the_system():
     assert resolve_for_newer_glibc(OLD, serving("none")).platform == OLD.platform
 
 
-def cpu_plan(why: str = "the index cpu: its name does not resolve from here", **changes):
+def cpu_plan(why: str = "the index cpu: its name does not resolve from here", free=("torch",), **changes):
     """A plan for the CPU of which only the build on PyPI resolves; what came of it."""
     first = Plan(
         "demo", "1", verdict="plan", python="3.12", torch="2.13.0+cpu", index="cpu",
@@ -106,7 +106,7 @@ def cpu_plan(why: str = "the index cpu: its name does not resolve from here", **
         return one.replace(resolved=f"not resolved here: {why}")
 
     impossible = Plan("demo", "1", verdict="impossible")
-    return resolve_or_fall_back(first, lambda *_: impossible, resolve, ["torch"], [])
+    return resolve_or_fall_back(first, lambda *_: impossible, resolve, free, [])
 
 
 def test_without_the_index_of_the_cpu_build_pypis_torch_is_taken():
@@ -165,3 +165,9 @@ def test_a_build_of_pypi_that_a_check_would_object_to_gives_way_to_an_older_torc
     found = find(lambda plan: not plan.torch.startswith("2.13.0"))
     assert found.lock and found.torch.startswith("2.12.1+cu") and found.index == "pypi"
     assert not find(lambda plan: False).lock
+
+
+def test_a_named_release_of_torch_is_taken_in_pypis_build_and_a_named_build_is_not():
+    found = cpu_plan(free=("build",))
+    assert found.lock and found.index == "pypi" and found.torch.startswith("2.13.0+cu")
+    assert not cpu_plan(free=()).lock and not cpu_plan(free=("python",)).lock

@@ -45,7 +45,7 @@ def resolve_or_fall_back(
 ) -> Plan:
     """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
-    ``free``: which of torch and python the user left open. ``wheel_names``: the torch wheels in local folders.
+    ``free``: which of torch, its build and python the user left open. ``wheel_names``: the torch wheels in local folders.
     ``find_wheels``: says which packages have a wheel for another Python, which is then taken before a build.
     ``accepts``: whether a check has no objection to a plan that was not chosen by its rules.
     """
@@ -96,6 +96,10 @@ def _resolve_nearest(
         judged = (pair for pair in unused_cuda if accepts(pair[0]))
         others = chain(local, judged, _plans_from_pypi(first, choose))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
+    if "build" in free:
+        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), why, first.python)
+        named = (pair for pair in same if accepts(pair[0]))
+        return _first_resolved(named, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
 

@@ -320,6 +320,7 @@ def _resolve_plans(
 
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
+            free += ["build"] if request.torch and "+" not in request.torch else []
             plan = resolve_or_fall_back(
                 plan,
                 choose_again,
