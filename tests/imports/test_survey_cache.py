@@ -160,6 +160,19 @@ def test_files_of_the_current_folder_that_can_hide_nothing_change_nothing(world)
         assert ask(world)[1] and not ask(world)[1]
 
 
+def test_a_further_link_to_a_file_changes_nothing(world):
+    """uv links one file into many environments, and each link moves its ctime."""
+    part = world / SITE / "torch/deep/part.py"
+    os.link(part, world / "other.py")
+    ask(world)
+    os.link(part, world / "another.py")
+    assert not ask(world)[1]
+    for change in (lambda: part.write_text("x = 2\n"), lambda: part.chmod(0o400), lambda: os.truncate(part, 1)):
+        time.sleep(0.02)
+        change()
+        assert ask(world)[1] and not ask(world)[1]
+
+
 def test_a_changed_gpuready_asks_again(world, monkeypatch):
     module = types.ModuleType("gpuready.system.own_part")
     module.__file__ = str(write(world / "own_part.py", ""))

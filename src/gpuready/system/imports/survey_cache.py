@@ -14,6 +14,7 @@ from stat import S_ISREG
 
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports import watched_files
+from gpuready.system.imports.watched_files import summarize_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -147,8 +148,7 @@ def _digest_statuses(names: list[str], folder_fd: int) -> int:
     found: list[int] = []
     for name in names:
         try:
-            status = stat(name, dir_fd=folder_fd)
-            found += status.st_ino, status.st_size, status.st_ctime_ns
+            found += summarize_status(stat(name, dir_fd=folder_fd))
         except (OSError, ValueError):
             found += ABSENT
     return hash(tuple(found))

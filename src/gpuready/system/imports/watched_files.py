@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    Status = tuple[int, int, int] | None
+    Status = tuple[int, ...] | None
 
 
 MODULE_ENDINGS = ("py", "pyc", "so")
@@ -55,9 +55,19 @@ def read_status(path: str) -> os.stat_result:
             _notes.statuses.setdefault(path, None)
         raise
     if _notes is not None and path not in _notes.statuses and path != _notes.listed:
-        # ctime moves with contents, mode and name, and no program can set it
-        _notes.statuses[path] = status.st_ino, status.st_size, status.st_ctime_ns
+        _notes.statuses[path] = summarize_status(status)
     return status
+
+
+def summarize_status(status: os.stat_result) -> tuple[int, ...]:
+    """Numbers of which one changes with a path, the third of them a time.
+
+    ctime moves with contents, mode and name, and no program can set it. It also moves with each further link to a file, of which uv makes one
+    for every environment: of files with several links mtime and mode are compared.
+    """
+    if status.st_nlink == 1 or S_ISDIR(status.st_mode):
+        return status.st_ino, status.st_size, status.st_ctime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode
 
 
 def note_path(path: str) -> bool:
