@@ -90,3 +90,14 @@ def test_what_else_differs_is_not_settled_by_it() -> None:
     result = plan_fix(judge(make_facts("cut", "absent")), judge)
     words = [word for change in result.changes for word in change.step.run]
     assert "alpha==1.0" in words and any(word.startswith("beta") for word in words)
+
+
+def test_what_another_package_requires_is_not_removed() -> None:
+    row = NUMPY | {"detail": "compiled for numpy 1, and numpy 2.2.6 is installed", "roots": (), "users": ("datasets",)}
+    facts = make_facts("another numpy").with_facts(Fact("import.damage", (row,), "the test"))
+    report = judge(facts)
+    (finding,) = [one for one in report.findings if one.code == "PKG046"]
+    assert not any("uninstall" in step.run for step in finding.fix)
+    assert finding.fix[-1].does == "or remove arrow and datasets, if no job uses them"
+    (change,) = [one for one in plan_fix(report, judge).changes if one.code == "PKG046"]
+    assert change.step.run[:3] == ("uv", "pip", "install") and "arrow" in change.step.run

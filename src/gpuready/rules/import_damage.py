@@ -75,9 +75,13 @@ def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, A
 
 def remove_unneeded_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
     """Return one step that removes packages that no root requires, and that are imported because they are there."""
-    names = list(dict.fromkeys(str(row.get("by") or row["distribution"]) for row in rows if not row["roots"]))
+    found = [row for row in rows if not row["roots"]]
+    names = list(dict.fromkeys(str(row.get("by") or row["distribution"]) for row in found))
+    users = sorted({str(user) for row in found for user in row.get("users") or ()} - set(names))
     if not names:
         return ()
+    if users:
+        return (FixStep(f"or remove {visible_gpus.join_names([*names, *users])}, if no job uses them"),)
     does = f"remove {visible_gpus.join_names(names)}, which nothing here requires"
     return (fix_steps.uninstall_step(facts, does, *names),)
 

@@ -60,6 +60,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     is_met = failed is not None and import_damage.is_numpy_failure(rows, failed)
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
+    removal = import_damage.remove_unneeded_step(facts, rows)
     return Finding(
         CODE,
         SEVERITY if is_met else "warning",
@@ -72,8 +73,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if failed and is_met
         else f"importing {names[0].replace('-', '_')} fails",
         fix=(
-            *import_damage.remove_unneeded_step(facts, rows),
+            *(step for step in removal if step.run),
             *_fix_steps(facts, names, str(rows[0]["detail"]).partition("no numpy before ")[2].partition(",")[0]),
+            *(step for step in removal if not step.run),
         ),
     )
 

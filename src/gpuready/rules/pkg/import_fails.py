@@ -121,8 +121,9 @@ def _fix_steps(
 ) -> tuple[FixStep, ...]:
     cause = str(failed.get("cause") or "")
     shadow = next((str(row["path"]) for row in hidden if row["path"] == cause), "")
+    removal = import_damage.remove_unneeded_step(facts, rows)
     steps = (
-        *import_damage.remove_unneeded_step(facts, rows),
+        *(step for step in removal if step.run),
         *([FixStep(f"rename {shadow.removesuffix('/__init__.py')}, or run from another folder")] if shadow else ()),
         *import_damage.reinstall_steps(facts, contract, rows),
         *import_damage.install_needs_step(facts, rows),
@@ -132,5 +133,6 @@ def _fix_steps(
             if row["kind"] == "source"
         ),
         *(FixStep(_provide_module(row)) for row in rows if row["kind"] == "start"),
+        *(step for step in removal if not step.run),
     )
     return steps or (FixStep("if several packages are affected, create a new environment"),)

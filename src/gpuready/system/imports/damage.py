@@ -20,7 +20,7 @@ from gpuready.system.imports.requirements import (
     parse_requirement,
 )
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
-from gpuready.system.imports.undeclared_needs import list_imported_names, list_optional_names
+from gpuready.system.imports.undeclared_needs import list_imported_names, list_optional_names, list_users
 from gpuready.system.imports.watched_files import get_size, is_folder, open_regular, path_exists
 
 TYPE_CHECKING = False
@@ -97,11 +97,8 @@ class Survey:
         causes = {row["cause"] for row in answer.get("outcome", {}).values()}
         on_demand = [row for row in self.on_demand if row["path"] not in causes]
         whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]
-        rows = [
-            row
-            for row in self.rows
-            if row not in on_demand and not (row["kind"] == "start" and row["distribution"] in whole)
-        ]
+        unmet = [row for row in self.rows if row["kind"] != "start" or row["distribution"] not in whole]
+        rows = [row | {"users": list_users(self._needs, row)} for row in unmet if row not in on_demand]
         return answer | {
             "roots": roots,
             "distributions": len(self.looked_at),

@@ -12,6 +12,7 @@ from gpuready.system.imports.usual_modules import USUAL_MODULES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
     from gpuready.system.imports.damage import Survey
 
@@ -55,3 +56,9 @@ def list_optional_names(survey: Survey, names: Iterable[str]) -> list[str]:
             if wanted in survey.copies and wanted not in known:
                 found[wanted] = None
     return sorted(found)
+
+
+def list_users(needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]], row: dict[str, Any]) -> list[str]:
+    """Return the distributions that require the one that a row is about."""
+    name = row.get("by") or row["distribution"]
+    return sorted({user for (user, _), wanted in needs.items() if any(name == one for one, _ in wanted)})
