@@ -93,7 +93,8 @@ def judge(
             _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
         )
     suspects = suspects or _class_suspects(summary, lookup, order)
-    suspects = _put_inner_first(summary, sorted(suspects, key=order.suspect_weight))
+    suspects.sort(key=lambda s: (_is_cut(summary, s), order.suspect_weight(s)))  # code of a cut traceback tells last
+    suspects = _put_inner_first(summary, suspects)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
