@@ -11,10 +11,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLAYED = {"simulated_fleet", "fit_memtracker", "fit_play", "fit_sharded_recorder", "soak_loads", "step_time_cases"}
+PLAYED = {
+    "fit_architecture_inputs",
+    "simulated_fleet",
+    "fit_memtracker",
+    "fit_play",
+    "fit_sharded_recorder",
+    "soak_loads",
+    "step_time_cases",
+}
 """Modules of other scripts."""
 BY_HAND = {
-    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs",
+    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_exam", "fit_measure", "fit_tape_diff", "fit_templates", "locks", "mutate_logs",
     "score_dockerfile_exam", "score_fit", "score_log_exam", "score_logs", "score_page_import", "score_prebuilt_wheels", "screens", "security_battery", "step_time", "step_time_public",
 }  # fmt: skip
 """Scripts that take files of measured runs or logs, or longer than all others together."""
