@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     NotedFolder = tuple[str, str, int]
 
 MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
+FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH is Linux's
 SEPARATOR, ABSENT = "\0", (-1, -1, -1)
 OWN_MODULES = ("gpuready.system.", "gpuready.model.")
 """Those that a survey is made of."""
@@ -134,7 +135,7 @@ def _has_names(folder: str, names: list[str]) -> bool:
 def _is_unchanged(folder: str, names: str, digest: int) -> bool:
     """Whether every noted name below a folder has the status it had; paths from an open folder are short, which saves time."""
     try:
-        fd = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(folder or "/", FOLDER_FLAGS)
     except OSError:
         return hash(ABSENT * (names.count(SEPARATOR) + 1)) == digest
     try:
