@@ -22,7 +22,7 @@ MAX_CHARACTERS = 600
 
 _NAME = (
     r"[`'\"]?(?P<package>(?!(?:cuda|python\d?|nvidia|drivers?|gpus?|devices?|cudnn|nccl|gcc|glibc|compute|rocm|linux|nvcc|compilers?|kernels?|memory"
-    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w*|checkpoints?|flash\w*|the|an?|it|that|this|which|your|at|to|be|is|only|git\S*|cmake|ninja|ffmpeg|lib\w+|mpi\w*|numactl|visual|msvc|msbuild)\b)"
+    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w{0,40}|checkpoints?|flash\w{0,40}|the|an?|it|that|this|which|your|at|to|be|is|only|git\S{0,40}|cmake|ninja|ffmpeg|lib\w{1,40}|mpi\w{0,40}|numactl|visual|msvc|msbuild)\b)"
     r"[a-z][\w.-]{0,39}\w)[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
