@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.model import Contract, Fact, Facts, Report
 from gpuready.model.fix import FixItem, FixOutcome
+from gpuready.model.report import UndecidedRule
 from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
 from gpuready.render.layout import Screen, display_width
 from tests.render.machines import HOSTILE
@@ -45,3 +47,12 @@ def test_hostile_text_cannot_leave_its_line():
     wild = FixItem(1, HOSTILE, "you", (HOSTILE,), (HOSTILE,), ((HOSTILE,),), HOSTILE, HOSTILE)
     text = render_fix_screen(PLANNED.replace(items=(wild,), environment=HOSTILE, says=HOSTILE), Screen(80))
     assert "\x1b" not in text and "\x07" not in text
+
+
+def test_what_could_not_be_checked_afterwards_is_not_called_fine():
+    missing = (Fact("import.damage", None, "a test", gap="no answer within 8 s"),)
+    open_rule = UndecidedRule("PKG042", "error", "Importing torch or the framework fails", missing)
+    report = Report(Contract("axolotl", "0.21"), Facts([], "machine"), undecided=(open_rule,))
+    assert report.verdict == "undecided"
+    text = render_fix_screen(DONE.replace(verdict="fixed", report=report), Screen(80))
+    assert "no problems found" not in text and "no error is left, and 1 check could not be made" in text
