@@ -123,7 +123,8 @@ class Loader:
         own = [name for name in self.path.list_folder(folder) if name.startswith(TORCH_LIBRARIES)]
         libraries = dict.fromkeys([*(f"{folder}/{name}" for name in sorted(own)), *others, *self.loaded.values()])
         try:
-            return find_undefined(list_undefined_symbols(path, TORCH_SYMBOLS), filter(None, libraries))
+            there = [library for library in libraries if library and note_path(library)]
+            return find_undefined(list_undefined_symbols(path, TORCH_SYMBOLS), there)
         except AccessError:
             return ""
 
