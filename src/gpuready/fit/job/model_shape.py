@@ -109,7 +109,7 @@ class ModelShape(Record):
 
             return count_encoder_parameters(self)
         if self.family == "mamba2":
-            from gpuready.fit.job.hybrid_shapes import count_mamba2_parameters
+            from gpuready.fit.job.hybrid_counts import count_mamba2_parameters
 
             return count_mamba2_parameters(self)
         norm = self.hidden * (2 if self.norm == "layer" else 1)
@@ -125,7 +125,7 @@ class ModelShape(Record):
     def _count_mixers(self) -> int:
         if not self.mixers:
             return self.layers * self._count_attention()
-        from gpuready.fit.job.hybrid_shapes import count_mixer_parameters
+        from gpuready.fit.job.hybrid_counts import count_mixer_parameters
 
         return count_mixer_parameters(self)
 

@@ -12,7 +12,7 @@ CHUNK = 64
 
 
 def run_delta_rule(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
-    """Return (batch, seq, heads, size) values; all of them are held by the function to its end."""
+    """Return (batch, seq, heads, size) values; the function has names for all that it computes, to its end."""
     batch, seq, heads, size = v.shape
     width, key_size = q.width, k.shape[-1]
     q, k, v, beta, decay = (_to_fp32_heads(ops, x) for x in (q, k, v, beta, decay))
