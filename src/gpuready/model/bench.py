@@ -25,7 +25,7 @@ compare with. The others are those of a proof.
 """
 
 FEWEST_CORES = 10
-"""Passes of eager mode, each on other cores, from which a range is told."""
+"""Passes of eager mode, each on other cores, from which a range is made."""
 
 
 class SlowReason(Record):

@@ -29,7 +29,7 @@ SLOW_GROUPS = ("held", "eager")
 
 COLLECTIVE_SIZES = (1 << 20, 16 << 20, 256 << 20)
 MAX_REPEAT = 20
-UNEQUAL_CORES = 1.3  # times that a layer may take longer on one core than on another before it is told
+UNEQUAL_CORES = 1.3  # times that a layer may take longer on one core than on another before a note says so
 
 
 def measure_machine(
