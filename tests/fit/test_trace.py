@@ -253,7 +253,11 @@ PLAYED = {
         {"seq": 16}, "WhisperForConditionalGeneration", "",
     ),
     "vit": ({"model_type": "vit", "image_size": 32} | SMALL, {}, "ViTForImageClassification", ""),
+    "mae": (
+        {"model_type": "vit_mae", "image_size": 32, "architectures": ["ViTMAEForPreTraining"]} | SMALL, {}, "ViTMAEForPreTraining", "",
+    ),
     "mixture": (MIXTURE, {}, "GraniteMoeForCausalLM", "spread evenly"),
+    "wide-mixture": (MIXTURE, {"precision": "amp-bf16"}, "GraniteMoeForCausalLM", "spread evenly"),
     "mamba2": (
         {"model_type": "mamba2", "hidden_size": 64, "num_heads": 4, "head_dim": 32, "num_hidden_layers": 1, "vocab_size": 512, "n_groups": 1},
         {}, "Mamba2ForCausalLM", "falling back",

@@ -4,6 +4,7 @@ import re
 import weakref
 
 import torch
+from emulation import multiply_groups
 from kernel_scratch import KernelScratch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -59,7 +60,10 @@ class AllocationRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.partition("::")[2]
         live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
-        out = func(*args, **(kwargs or {}))
+        if name == "_grouped_mm" and args[0].dtype != torch.bfloat16:
+            out = multiply_groups(func, *args, **(kwargs or {}))
+        else:
+            out = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(out):
             if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
                 continue

@@ -140,9 +140,16 @@ def empty_in_layout(q, size):
     return made.permute([order.index(n) for n in range(q.dim())])
 
 
+def multiply_groups(func, first, second, *rest, **named):
+    """A product by groups (experts) of another type than bf16: a GPU runs it group by group, the meta device refuses it."""
+    narrow = func(first.to(torch.bfloat16), second.to(torch.bfloat16), *rest, **named)
+    return torch.empty(narrow.shape, dtype=first.dtype, device=first.device)
+
+
 NARROW_NAMES = (
     "linear", "matmul", "__matmul__", "__rmatmul__", "mm", "mv", "bmm", "addmm", "addmv", "addbmm", "addr", "baddbmm", "einsum", "chain_matmul",
-    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "prelu", "conv_tbc", "lstm_cell", "gru_cell",
+    "rnn_tanh_cell", "rnn_relu_cell",
 )  # fmt: skip
 WIDE_NAMES = (
     "pow", "__pow__", "__rpow__", "square", "__rdiv__", "__rtruediv__", "acos", "asin", "cosh", "sinh", "tan", "exp", "expm1", "log",
@@ -150,7 +157,7 @@ WIDE_NAMES = (
     "softmax", "log_softmax", "softmin", "softplus", "layer_norm", "group_norm", "normalize", "cosine_similarity", "cross_entropy",
     "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "poisson_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
     "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "cosine_embedding_loss",
-    "binary_cross_entropy_with_logits",
+    "binary_cross_entropy_with_logits", "huber_loss", "pdist", "logsumexp", "frobenius_norm", "nuclear_norm", "interpolate", "upsample",
 )  # fmt: skip
 """CUDA's lists of what autocast runs in 16 bits and in fp32; ``square`` is a power inside."""
 
@@ -161,7 +168,10 @@ def find_functions(names):
     return {getattr(place, name) for place in places for name in names if hasattr(place, name)}
 
 
-AUTOCAST_NARROW, AUTOCAST_WIDE = find_functions(NARROW_NAMES), find_functions(WIDE_NAMES)
+AUTOCAST_NARROW = find_functions(NARROW_NAMES) | {torch.linalg.vecdot, torch.linalg.multi_dot}
+AUTOCAST_WIDE = find_functions(WIDE_NAMES)
+AUTOCAST_WIDE_RESULT = {torch.linalg.vector_norm, torch.linalg.matrix_norm, torch.linalg.norm}
+"""Read in 16 bits and summed in fp32: the kernel casts, and no copy is made."""
 
 
 class Autocast(TorchFunctionMode):
@@ -177,6 +187,8 @@ class Autocast(TorchFunctionMode):
             args, kwargs = self.cast(args, self.dtype), self.named(kwargs, self.dtype)
         elif func in AUTOCAST_WIDE and self.active and kwargs.get("dtype") is None:
             args, kwargs = self.cast(args, torch.float32), self.named(kwargs, torch.float32)
+        elif func in AUTOCAST_WIDE_RESULT and self.active and kwargs.get("dtype") is None:
+            kwargs = {**kwargs, "dtype": torch.float32}
         return func(*args, **kwargs)
 
     @property

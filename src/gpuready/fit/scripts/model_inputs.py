@@ -3,6 +3,7 @@ environment.
 """
 
 import inspect
+import typing
 
 import torch
 import transformers
@@ -73,7 +74,7 @@ def choose_class(config, task):
             raise Refusal(
                 f"transformers {transformers.__version__} has no class {named[:60]!r}, which its config names"
             )
-        if can_play(found, task):
+        if can_play(found, task) or (task == "train" and returns_loss(found)):
             return found
     for table in CLASS_TABLES:
         names = getattr(modeling_auto, f"MODEL_FOR_{table}_MAPPING_NAMES", {}).get(config.model_type)
@@ -97,6 +98,14 @@ def can_play(found, task):
         return bool(getattr(found, "can_generate", lambda: False)())
     parameters = inspect.signature(found.forward).parameters
     return any(name in parameters for name in LOSS_INPUTS)
+
+
+def returns_loss(found):
+    """Whether a class computes a loss from its inputs alone: its outputs have one (a masked autoencoder)."""
+    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
+        return False
+    said = inspect.signature(found.forward).return_annotation
+    return any("loss" in getattr(one, "__dataclass_fields__", ()) for one in typing.get_args(said) or (said,))
 
 
 LOSS_INPUTS = (

@@ -18,7 +18,7 @@ from emulation import Attention, AttentionKernel, Autocast
 from kernel_recorder import KernelRecorder
 from known_values import KnownNumbers, KnownValues, NeedsValues, format_number
 from losses import ctc_loss
-from model_inputs import LOSS_INPUTS, ModelInputs, Refusal, choose_class, last_line, read_config
+from model_inputs import ModelInputs, Refusal, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._pytree import tree_leaves
 
@@ -118,13 +118,16 @@ def preference_loss(model, reference, batch, recorder, tag):
     return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
 
 
-def compute_loss(job, model, reference, batch, recorder, tag):
+def compute_loss(job, model, reference, batch, recorder, tag, inputs):
     """Return the loss of one pass, and the outputs where the job keeps them."""
     if job["dpo"]:
         return preference_loss(model, reference, batch, recorder, tag), None
     outputs = model(**batch)
     loss = outputs.get("loss")
-    return find_output(outputs) if loss is None else loss, outputs if job["keep_outputs"] else None
+    if loss is None:
+        inputs.notes.append(f"{inputs.class_name} has no loss of its own: the mean of its output was played")
+        loss = find_output(outputs)
+    return loss, outputs if job["keep_outputs"] else None
 
 
 def find_output(outputs):
@@ -149,7 +152,7 @@ def train_steps(job, model, inputs, recorder, autocast, reference=None):
         for micro in range(min(job["accumulation"], 2)):  # from the second on they are the same
             tag = f"{step}.{micro}" if several else f"{step}"
             autocast.forward = True
-            loss, *kept = compute_loss(job, model, reference, batch, recorder, tag)
+            loss, *kept = compute_loss(job, model, reference, batch, recorder, tag, inputs)
             if several:
                 loss = loss / job["accumulation"]
             autocast.forward, autocast.copies = False, {}
@@ -302,8 +305,6 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
             gradients += [number + more for more in offsets for number in gradients if number >= births]
         events = list(recorder.events)
     notes += inputs.notes
-    if job["task"] == "train" and not any(name in inputs.parameters for name in LOSS_INPUTS):
-        notes.append(f"{inputs.class_name} has no loss of its own: the mean of its output was played")
     if job["task"] == "train":
         note_idle_parameters(trained, reached, notes)
         trained = [p for p in trained if id(p) in reached]
