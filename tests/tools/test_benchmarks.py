@@ -17,7 +17,6 @@ PLAYED = {
     "fit_memtracker",
     "fit_play",
     "fit_sharded_recorder",
-    "fit_architecture_inputs",
     "soak_loads",
     "step_time_cases",
 }
