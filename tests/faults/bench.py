@@ -215,7 +215,7 @@ class Machine:
         """What makes the command a user without rights, once it has all that it may need of Python."""
         if os.geteuid() != 0:
             return ""
-        loaded = "import difflib, fcntl, json, packaging.version, pwd, resource, select, signal, struct, unicodedata\n"
+        loaded = "import difflib, fcntl, json, packaging.version, pwd, resource, select, shlex, signal, struct, unicodedata\n"
         return f"{loaded}import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"
 
     # -- what is run ------------------------------------------------------------------------------------
