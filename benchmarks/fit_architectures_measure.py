@@ -30,6 +30,7 @@ from fit_play import finish, generate, optimizer, preference, quantised, quickly
 
 HERE = Path(__file__).resolve().parent
 STEPS = 3
+MOST_STEPS = 15  # of fp16: a step whose gradients overflow is skipped, and has no optimizer state yet
 WIDTHS = {"bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -75,7 +76,7 @@ def add_adapters(model: Any, job: Any, device: str) -> Any:
 
 
 def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Meter) -> None:
-    """A few steps of a plain loop; ``other`` is the reference of DPO."""
+    """Steps of a plain loop until the optimizer ran a few times; ``other`` is the reference of DPO."""
     import torch
 
     amp = job.precision if job.precision.startswith("amp") else job.autocast
@@ -86,7 +87,8 @@ def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Mete
     batch = RealBatch(job, inner, inner.config, device).make()
     if "use_cache" in inspect.signature(inner.forward).parameters:
         batch["use_cache"] = False
-    for step in range(STEPS):
+    taken = 0
+    for step in range(MOST_STEPS):
         for micro in range(job.accumulation):
             tag = f"{step}" if job.accumulation == 1 else f"{step}.{micro}"
             with torch.autocast(device, dtype=half) if amp else contextlib.nullcontext():
@@ -97,7 +99,11 @@ def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Mete
             (scaler.scale(loss) if scaler else loss).backward()
             del loss
             meter.mark(f"bwd{tag}")
+        scale = scaler.get_scale() if scaler else 0.0
         finish(job, parameters, stepping, scaler, meter, step)
+        taken += not scaler or scaler.get_scale() >= scale
+        if taken == STEPS:
+            return
 
 
 def find_loss(model: Any, other: Any, batch: dict[str, Any], done: Any) -> Any:

@@ -47,7 +47,10 @@ class KiteForCausalLM(PreTrainedModel):
     def _from_config(cls, config, dtype, attn_implementation):
         if config.hidden_size < 1:
             raise ValueError("a size below one")
-        return cls(config.hidden_size, config.vocab_size).to(dtype)
+        made = cls(config.hidden_size, config.vocab_size).to(dtype)
+        if getattr(config, "wide_head", False):
+            made.head.float()
+        return made
 
     def forward(self, input_ids, labels=None, use_cache=False):
         parts = self.mixed(self.table(input_ids)).unsqueeze(1).chunk(3, -1)

@@ -111,6 +111,7 @@ REFUSED_KITES = {
     "class": ({"architectures": ["KiteForNobody"]}, "has no class 'KiteForNobody'"),
     "no class": ({"model_type": "stone"}, "no class of the type stone that can be trained"),
     "negative": ({"hidden_size": -4}, "cannot build KiteForCausalLM from this config: ValueError"),
+    "mixed types": ({"wide_head": True}, "mixes bfloat16 and float32 in mm, which a GPU refuses"),
 }
 
 
@@ -278,6 +279,10 @@ REFUSED = {
     "class": ({"model_type": "opt", "architectures": ["OPTForNobody"]}, "has no class 'OPTForNobody'"),
     "foreign": ({"model_type": "opt", "architectures": ["os"]}, "has no class 'os'|OPTForCausalLM"),
     "negative": ({"model_type": "opt", "hidden_size": -4}, "Error|Refusal"),
+    "mixed types": (
+        {"model_type": "deberta", "relative_attention": True, "pos_att_type": ["c2p", "p2c"]} | SMALL,
+        "modeling_deberta.py:.* mixes float32 and bfloat16 in bmm, which a GPU refuses",
+    ),
 }
 
 

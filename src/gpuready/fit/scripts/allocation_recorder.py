@@ -6,6 +6,7 @@ import weakref
 import torch
 from emulation import multiply_groups
 from kernel_scratch import KernelScratch
+from mixed_types import refuse_mixed_types
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -59,6 +60,7 @@ class AllocationRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.partition("::")[2]
+        refuse_mixed_types(name, args)
         live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
         if name == "_grouped_mm" and args[0].dtype != torch.bfloat16:
             out = multiply_groups(func, *args, **(kwargs or {}))

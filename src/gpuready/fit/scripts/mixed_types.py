@@ -1,0 +1,23 @@
+"""Operations that a GPU refuses for tensors of two types, and the meta device takes. Runs in the target environment."""
+
+import torch
+from known_values import find_place
+from model_inputs import Refusal
+
+SAME_TYPE_ARGUMENTS = {
+    "mm": (0, 1), "bmm": (0, 1), "addmm": (0, 1, 2), "baddbmm": (0, 1, 2), "mv": (0, 1), "addmv": (0, 1, 2), "dot": (0, 1),
+    "_grouped_mm": (0, 1), "convolution": (0, 1, 2), "native_layer_norm": (0, 2, 3), "native_group_norm": (0, 1, 2),
+    "index_put": (0, 2), "index_put_": (0, 2), "_index_put_impl_": (0, 2), "index_add": (0, 3), "index_add_": (0, 3),
+    "grid_sampler_2d": (0, 1), "grid_sampler_3d": (0, 1),
+}  # fmt: skip
+"""The positions of the tensors that must be of one type, by operation."""
+
+
+def refuse_mixed_types(name, args):
+    """Refuse an operation at which a step of this model ends on a GPU."""
+    if name not in SAME_TYPE_ARGUMENTS:
+        return
+    tensors = [args[n] for n in SAME_TYPE_ARGUMENTS[name] if n < len(args) and isinstance(args[n], torch.Tensor)]
+    types = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors)
+    if len(types) > 1:
+        raise Refusal(f"{find_place()} mixes {' and '.join(types)} in {name}, which a GPU refuses: try another precision")
