@@ -51,3 +51,11 @@ def test_a_described_machine_that_nothing_fits_is_not_clear(spec, on, what_if, s
     texts = [f.says for f in report.findings if f.severity == "error"]
     assert report.verdict == "not-ready" and any(says in text for text in texts), texts
     assert not [f for f in workflow.check_machine([spec], on=on)[0].findings if f.code == "PKG041"]
+
+
+def test_what_does_not_fit_is_shown_as_it_was_stated():
+    """The evidence is the driver that was named beside the one that is needed, and the next command can be typed."""
+    report = workflow.check_machine(["vllm"], on="h100", what_if={"driver": "550.54.15"})[0]
+    found = next(f for f in report.findings if f.code == "PKG041")
+    assert [(fact.key, fact.value) for fact in found.found] == [("driver.version", "550.54.15")]
+    assert "gpuready plan vllm" in found.fix[0].does

@@ -86,7 +86,7 @@ def test_seconds(count, exact, said):
         (Fact("limit.memlock", -1), "no limit"),
         (Fact("limit.nofile", -1), "no limit"),
         (Fact("limit.nofile", 1024), "1024"),
-        (Fact("a.b", {"path": "/usr", "version": "12.8"}), "path=/usr, version=12.8"),
+        (Fact("a.b", {"path": "/usr", "version": "12.8"}), "path /usr, version 12.8"),
         (Fact("a.b", tuple(range(12))), "0, 1, 2, 3, 4, 5, 6, 7 and 4 more"),
         (Fact("system.shm", "lots"), "lots"),
         (Fact("system.shm", True), "true"),
@@ -120,3 +120,9 @@ def test_a_recording_can_say_anything(key, value):
 def test_the_facts_that_are_bytes_are_those_of_the_catalogue():
     rows = [declared.find_declaration(key) for key in list(declared.list_fact_keys())]
     assert {row["key"] for row in rows if row["type"].startswith("bytes")} == units._BYTE_FACTS
+
+
+def test_a_table_is_told_in_words():
+    rows = ({"gpu": 0, "pid": 4711, "used": 39 * 2**30, "user": None}, {"gpu": 1, "pid": 12, "used": 512})
+    assert units.format_any_value(rows) == "gpu 0, pid 4711, used 39 GiB; gpu 1, pid 12, used 512"
+    assert units.format_any_value({"lo": {"up": True}, "eth0": {"up": False}}) == "lo: up true; eth0: up false"

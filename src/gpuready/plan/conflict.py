@@ -55,9 +55,7 @@ def describe_conflict(limits: Sequence[Limit]) -> PlanConflict:
     """Describe a set of limits with their facts and needs."""
     facts = tuple({fact.key: fact for limit in limits for fact in limit.facts}.values())
     needs = tuple(dict.fromkeys(need for limit in limits for need in limit.needs))
-    if len(limits) == 1:
-        return PlanConflict(limits[0].says, facts, needs)
-    return PlanConflict("these cannot hold together: " + "; ".join(limit.says for limit in limits), facts, needs)
+    return PlanConflict("; ".join(limit.says for limit in limits), facts, needs)
 
 
 def describe_objections(findings: Sequence[Finding]) -> PlanConflict:

@@ -35,7 +35,7 @@ def render_env_script(settings: EnvironmentSettings, shell: str, words: tuple[st
 def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[str, ...]) -> list[str]:
     title = settings.name + (f", {settings.role}" if settings.role else "")
     title += f", on {settings.machine}" if settings.machine else ""
-    title += f", torch {settings.torch}" if settings.torch else ", torch unknown"
+    title += f", torch {settings.torch}" if settings.torch else ""
     lines = _comment_lines(title)
     others = [role for role in settings.roles if role != settings.role]
     if others:

@@ -65,6 +65,9 @@ _BYTE_FACTS = {
 }  # fmt: skip
 """Facts measured in bytes. Renderers may not import the catalogue; a test keeps the two equal."""
 
+_SIZE_FIELDS = {"used", "needs", "has", "size", "usual"}
+"""Fields of tables that are bytes."""
+
 
 def format_any_value(value: Any, key: str = "", depth: int = 0) -> str:
     """Any value in words. The key determines the unit."""
@@ -77,10 +80,28 @@ def format_any_value(value: Any, key: str = "", depth: int = 0) -> str:
     if isinstance(value, (dict, list, tuple)) and depth > 3:
         return "more inside"
     if isinstance(value, dict):
-        return _join_limited([f"{k}={format_any_value(v, '', depth + 1)}" for k, v in value.items()])
+        return _format_table_row(value, depth)
     if isinstance(value, (list, tuple)):
-        return _join_limited(group_repeated([format_any_value(item, key, depth + 1) for item in value]))
+        rows = group_repeated([format_any_value(item, key, depth + 1) for item in value])
+        return _join_limited(rows, "; " if any(isinstance(item, dict) for item in value) else ", ")
     return str(value) or "empty"
+
+
+def _format_table_row(row: dict[Any, Any], depth: int) -> str:
+    """``gpu 0, used 39 GiB``; a row of rows is ``lo: up true; eth0: up false``. Absent fields are left out."""
+    filled = {str(name): field for name, field in row.items() if field is not None}
+    nested = any(isinstance(field, dict) for field in filled.values())
+    cells = [
+        f"{name}{':' if nested else ''} {format_any_value(field, _table_field_key(name, field), depth + 1)}"
+        for name, field in filled.items()
+    ]
+    return _join_limited(cells, "; " if nested else ", ")
+
+
+def _table_field_key(name: str, value: Any) -> str:
+    """The key that has the unit of a field: a large number under one of these names is a size."""
+    is_size = name in _SIZE_FIELDS and is_byte_count(value) and value >= 2**20
+    return "gpu.memory" if is_size else ""
 
 
 def is_byte_count(value: Any) -> bool:
@@ -124,12 +145,12 @@ def count_each(words: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _join_limited(items: list[str]) -> str:
+def _join_limited(items: list[str], separator: str = ", ") -> str:
     if not items:
         return "none"
     if len(items) <= _MAX_LIST_ITEMS:
-        return ", ".join(items)
-    return ", ".join(items[:_MAX_LIST_ITEMS]) + f" and {len(items) - _MAX_LIST_ITEMS} more"
+        return separator.join(items)
+    return separator.join(items[:_MAX_LIST_ITEMS]) + f" and {len(items) - _MAX_LIST_ITEMS} more"
 
 
 def _format_three_digits(value: float) -> str:

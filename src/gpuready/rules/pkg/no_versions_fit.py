@@ -18,16 +18,21 @@ version.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 
 CODE = "PKG041"
 SEVERITY = "error"
-READS = ("contract.conflict",)
+COMPARED_FACTS = (
+    "driver.version", "gpu.capability", "os.glibc", "os.system", "os.version", "package.torch", "platform.name",
+    "python.version",
+)  # fmt: skip
+READS = ("contract.conflict", *COMPARED_FACTS)
 BROKEN = {
+    "driver.version": "550.54.15",
     "contract.conflict": {
         "says": "driver 550.54.15 starts programs of CUDA 12, and the wheel of vllm 0.32.0 loads CUDA 13",
         "needs": ({"key": "driver.version", "want": ">=580.65.06", "cite": "CUDA 13.4 release notes"},),
-    }
+    },
 }
 HEALTHY = {"contract.conflict": None}
 
@@ -43,8 +48,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         CODE,
         SEVERITY,
         f"no known versions fit {contract.name} here: {conflict['says']}",
-        found=(facts.fact("contract.conflict"),),
+        found=_stated_facts(facts, needs) or (facts.fact("contract.conflict"),),
         needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),
         so="no environment for it can be made on this machine",
-        fix=(FixStep("use a machine or a version that fits: `gpuready plan` lists the changes that help"),),
+        fix=(FixStep(f"use what fits: `gpuready plan {contract.framework}` with the same flags lists what helps"),),
     )
+
+
+def _stated_facts(facts: Facts, needs: tuple[Requirement, ...]) -> tuple[Fact, ...]:
+    """What is known of the things that the needs are about."""
+    keys = dict.fromkeys(need.key for need in needs if need.key in COMPARED_FACTS)
+    return tuple(facts.fact(key) for key in keys if facts.value_if_known(key))
