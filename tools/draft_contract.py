@@ -128,7 +128,7 @@ def read_release_row(source: PackageSource, where: str, name: str = "", version:
         "dynamic": source.is_dynamic,
         "requires": list(source.requires_dist),
         "starts": [
-            f"{one.module} {one.path}:{one.line}"
+            f"{one.module} {one.path}:{one.line} {one.through}".strip()
             for one in find_start_imports(source.parse_modules(), commands_of(source))
         ],
         "variables": summarize_uses(find_variable_uses(source.parse_modules(SOURCES_WITH_VARIABLES))),

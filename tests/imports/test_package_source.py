@@ -72,6 +72,21 @@ def test_a_command_imports_what_no_guard_stops():
     ]
 
 
+@pytest.mark.parametrize(
+    "code", ["from torch.utils.cpp_extension import CUDA_HOME", "from torch.utils import cpp_extension", "import torch.utils.cpp_extension as c"]
+)  # fmt: skip
+def test_what_a_module_of_torch_brings_in_is_needed_at_the_start(code):
+    """colossalai's command imports torch.utils.cpp_extension: setuptools, for which torch asks from Python 3.12 on only."""
+    found = find_start_imports(modules(kite__cli=f"\n{code}"), ["kite.cli"])
+    assert [(one.module, one.line, one.through) for one in found] == [
+        ("torch", 2, ""),
+        ("setuptools", 2, "torch.utils.cpp_extension"),
+    ]
+    row = {"name": "kite", "version": "1", "requires": ["torch"], "starts": ["setuptools kite/cli.py:2 torch.utils.cpp_extension"]}  # fmt: skip
+    assert [(need["key"], need["want"]) for need in start_needs(row)] == [("package.setuptools", "*")]
+    assert start_needs(row | {"requires": ["torch", "setuptools>=60"]}) == []
+
+
 def test_variables_that_are_fields_of_a_class():
     """As sglang and others declare them: a field looks up the variable of the name that it is bound to."""
     base = (

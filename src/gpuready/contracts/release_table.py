@@ -111,18 +111,22 @@ def _pin_level(row: Mapping[str, Any], want: str, when: str) -> str:
 
 
 def start_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what commands import at their start where the metadata does not ask for it: on another architecture, or without an extra."""
+    """Return what commands import at their start where the metadata does not ask for it.
+
+    That is on another architecture, without an extra, or because a module of torch imports it.
+    """
     needs = []
     for text in row["starts"]:
-        module, place = text.split(" ")
+        module, place, through = (*text.split(" "), "")[:3]
         lines = [line for line in row["requires"] if _requirement_name(line) == canonical_package_name(module)]
         covered = {cell for line in lines for cell in _cells(line, "")}
         missing = [arch for arch in ARCHITECTURES if ("linux", arch) not in covered]
-        if not lines or not missing:
+        if (not lines and not through) or not missing:
             continue
         want = next((_parse(line)[1] for line in lines if "extra" not in line), "") or "*"
         when = "" if len(missing) == len(ARCHITECTURES) else f"os.system!=darwin,arch={missing[0]}"
-        cite = f"{row['name']} {row['version']} {place} imports it at the start of every command; METADATA does not ask for it there"
+        by = f"imports {through}, which imports it," if through else "imports it"
+        cite = f"{row['name']} {row['version']} {place} {by} at the start of every command; METADATA does not ask for it there"
         need = {"key": f"package.{canonical_package_name(module)}", "want": want, "when": when, "cite": cite}
         needs.append({key: value for key, value in need.items() if value})
     return needs
@@ -164,7 +168,8 @@ def _mark_own_default(variable: Mapping[str, Any], uses: list[list[str]]) -> dic
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
     named = {_requirement_name(line) for line in row["requires"]}
-    unnamed = [text for text in row["starts"] if canonical_package_name(text.split(" ")[0]) not in named]
+    starts = [text.split(" ") for text in row["starts"]]
+    unnamed = [f"{words[0]} {words[1]}" for words in starts if canonical_package_name(words[0]) not in named]
     notes = (
         [f"Its commands import at their start what its metadata does not name: {', '.join(unnamed)}."]
         if unnamed

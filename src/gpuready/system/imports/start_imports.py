@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from gpuready.system.imports.package_source import SourceModules
 
 USUAL_PYTHON = "3.12"
+BROUGHT_IN = {"torch.utils.cpp_extension": "setuptools"}
+"""Modules of torch that import what its metadata does not ask for on every Python: setuptools, below 3.12."""
 
 
 class StartImport(Record):
@@ -23,6 +25,7 @@ class StartImport(Record):
     module: str
     path: str
     line: int
+    through: str = ""  # the module of a third package that imports it
 
 
 def find_start_imports(modules: SourceModules, commands: Sequence[str]) -> list[StartImport]:
@@ -94,6 +97,9 @@ class _Follower:
         if name.partition(".")[0] in self.own:
             for alias in node.names:
                 self.follow(f"{name}.{alias.name}")
+        else:
+            for alias in node.names:
+                self._note_brought_in(f"{name}.{alias.name}", node, module)
 
     def _absolute_name(self, node: ast.ImportFrom, module: str) -> str:
         if not node.level:
@@ -109,3 +115,9 @@ class _Follower:
             self.follow(name)
         elif top not in sys.stdlib_module_names:
             self.found.setdefault(top, StartImport(top, self.modules[module][0], node.lineno))
+            self._note_brought_in(name, node, module)
+
+    def _note_brought_in(self, name: str, node: ast.stmt, module: str) -> None:
+        brought = BROUGHT_IN.get(name)
+        if brought:
+            self.found.setdefault(brought, StartImport(brought, self.modules[module][0], node.lineno, name))
