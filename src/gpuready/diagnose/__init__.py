@@ -10,7 +10,8 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.class_guess import guess_class
+from gpuready.diagnose.class_guess import guess_class, may_speak_of
+from gpuready.diagnose.complaint import imports_own_tree
 from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.evidence import collect_consequences, collect_evidence, make_evidence
 from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
@@ -104,7 +105,7 @@ def judge(
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
-    first = _name_by_surroundings(summary, first, lookup)
+    first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup), lookup)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -131,7 +132,11 @@ def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) ->
     """Where there is no other suspect: the cause whose topic, or most words of whose pattern, a complaint has."""
     matches = [m for m in summary.nearest if order.may_be_guessed(m)]
     rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
-    return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,)) for row, match in rows if row]
+    return [
+        CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,))
+        for row, match in rows
+        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], str(row["slug"])))
+    ]
 
 
 def _class_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
@@ -228,6 +233,14 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
         return suspect
     code, failure = _code_of(lookup, VERSION_CONFLICT), _exception_of(suspect)
     return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=failure, captures=conflict.captures)
+
+
+def _correct_owner(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
+    """The program itself in place of two packages, where a file and the module that it imports from are of one source tree."""
+    number = _exception_of(suspect)
+    if suspect.cause != VERSION_CONFLICT or number is None or not imports_own_tree(summary.failures[number]):
+        return suspect
+    return CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)
 
 
 def _name_pair(

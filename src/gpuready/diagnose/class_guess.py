@@ -7,6 +7,7 @@ Resolved 35 packages in 334ms ... error: found distribution ...           the pa
 
 from __future__ import annotations
 
+from gpuready.diagnose.failure_facts import follow_chain
 from gpuready.diagnose.origin import (
     BUILD_FOLDER,
     INPUT_REFUSED,
@@ -38,6 +39,7 @@ _NATIVE = {
     "uv": RESOLUTION,
     "installer": RESOLUTION,
 }
+_RUNNERS = ("make", "ninja")
 _BUILDERS = ("setuptools", "pkg_resources", "pyproject_hooks", "build", "wheel")
 """Classes of causes by the kind of an exception's origin, and by that of an error which is no exception."""
 
@@ -95,6 +97,11 @@ _TOOLS = (
 )  # fmt: skip
 """Classes by the program that writes the log."""
 
+_OF_TRAINING = (
+    "dataset-error", "checkpoint-mismatch", "corrupt-or-lfs-weights", "loss-diverged", "transformers-too-old", NOT_ENVIRONMENT,
+)  # fmt: skip
+"""What only a program that loads models and data can complain of, and no package manager."""
+
 MAX_TOOL_LINES, MAX_END, MAX_AFTER = 400, 12, 6
 """Lines by which the program is recognised, those at the end among which its complaint is, and those after the innermost frame of a
 traceback without its end."""
@@ -106,12 +113,26 @@ def guess_class(summary: LogSummary, order: EventOrder, final: int | None) -> tu
         return _guess_by_tool(summary)
     if final is None or not order.has_failed:
         return None
+    final = _find_finished(summary, final)
     failure = summary.failures[final]
     if not failure.type and _is_followed(summary, failure):
         return None
     if slug := _guess_by_failure(failure):
         return slug, final, None
     return None if failure.frames else _guess_by_tool(summary)
+
+
+def may_speak_of(failure: LoggedException, slug: str) -> bool:
+    """Whether an error may be about a cause: a package manager that cannot parse a file speaks of no dataset."""
+    return slug not in _OF_TRAINING or _NATIVE.get(failure.type.partition("::")[0]) != RESOLUTION
+
+
+def _find_finished(summary: LogSummary, final: int) -> int:
+    """The exception itself; in place of a traceback without its end what it was raised from, in place of make's error that of what it ran."""
+    kinds = [failure.type.partition("::")[0] for failure in summary.failures[: final + 1]]
+    if kinds[final] in _RUNNERS:
+        return next((n for n in range(final - 1, -1, -1) if kinds[n] in _NATIVE and kinds[n] not in _RUNNERS), final)
+    return next((number for number in follow_chain(summary, final) if kinds[number]), final)
 
 
 def _is_followed(summary: LogSummary, failure: LoggedException) -> bool:

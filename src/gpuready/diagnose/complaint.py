@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import USER, package_of_frame
+from gpuready.diagnose.origin import ELISIONS, USER, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
@@ -21,6 +21,8 @@ _MISSING = LazyRegex(
 _COUNT = LazyRegex(
     r"([\w.<>]{1,160})\(\) takes (?:(?:from |exactly |at most |at least )?\d{1,3} (?:to \d{1,3} )?(?:positional )?arguments? (?:but \d|\(\d)|no (?:keyword )?arguments)"
 )
+_BOUND = LazyRegex(r"([\w.]{1,160})\(\): incompatible (?:function|constructor) arguments\.")
+"""How pybind11 refuses a call: a compiled function has other parameters than its caller was written for."""
 _IMPORT = LazyRegex(
     r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
     r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
@@ -46,10 +48,29 @@ _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
 _CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
 
 
+_SHARED_FOLDERS = (
+    "",
+    "workspace",
+    "home",
+    "root",
+    "app",
+    "opt",
+    "mnt",
+    "data",
+    "code",
+    "projects",
+    "repos",
+    "work",
+    "git",
+    "src",
+)
+"""Folders in which several source trees may lie side by side."""
+
+
 class Complaint(Record):
     """What an error says of an interface: the kind of symbol, whose it is, and its name."""
 
-    kind: str  # parameter, required, count, name, module, attribute, undefined, passed
+    kind: str  # parameter, required, count, bound, name, module, attribute, undefined, passed
     owner: str  # function, module or class
     name: str = ""
 
@@ -58,7 +79,13 @@ class Complaint(Record):
         """As it is shown: ``Trainer(tokenizer)``, ``torch._six``, ``numpy.bool``."""
         if self.kind in ("parameter", "required"):
             return f"{self.owner}({self.name})"
-        return f"{self.owner}()" if self.kind == "count" else f"{self.owner}.{self.name}" if self.name else self.owner
+        return (
+            f"{self.owner}()"
+            if self.kind in ("count", "bound")
+            else f"{self.owner}.{self.name}"
+            if self.name
+            else self.owner
+        )
 
 
 def read_complaint(failure: LoggedException) -> Complaint | None:
@@ -69,7 +96,7 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     if name == "typeerror" or (is_wrapped and _CALLED.search(text)):
         return _complaint_of_call(text, failure)
     if match := _IMPORT.search(text):
-        is_own = _is_local_file(match[3] or "") or _may_be_shadowed(text, match[2])
+        is_own = _is_local_file(match[3] or "") or imports_own_tree(failure) or _may_be_shadowed(text, match[2])
         return None if is_own else Complaint("name", match[2], match[1])
     if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
         return None if "._c" in match[1].lower() else Complaint("module", match[1])
@@ -93,8 +120,10 @@ def _complaint_of_call(text: str, failure: LoggedException) -> Complaint | None:
         )
     if match := _MISSING.search(text):
         return Complaint("required", _function_name(match[1] or "", failure), match[2])
-    match = _COUNT.search(text)
-    return Complaint("count", _function_name(match[1], failure)) if match else None
+    if match := _COUNT.search(text):
+        return Complaint("count", _function_name(match[1], failure))
+    match = _BOUND.search(text)
+    return Complaint("bound", match[1]) if match else None
 
 
 def _complaint_of_object(owner: str, name: str) -> Complaint | None:
@@ -118,6 +147,19 @@ def _function_name(said: str, failure: LoggedException) -> str:
 def _is_local_file(path: str) -> bool:
     """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
     return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
+
+
+def imports_own_tree(failure: LoggedException) -> bool:
+    """Whether a file lacks a name of the source tree that it is in itself: ``repo/tools/run.py`` of ``repo/pkg/part.py``."""
+    match = _IMPORT.search(failure.message[:800])
+    if match is None or not match[3] or not failure.frames:
+        return False
+    path, inside = match[3].replace("\\", "/"), match[2].replace(".", "/")
+    at = path.rfind(f"{inside}/__init__.py" if path.endswith("/__init__.py") else f"{inside}.py")
+    root = path[: max(at, 0)].rstrip("/").removesuffix("/src")
+    if "-packages/" in path or root.rpartition("/")[2].lower() in (*_SHARED_FOLDERS, *ELISIONS):
+        return False
+    return failure.frames[-1].file.replace("\\", "/").startswith(f"{root}/")
 
 
 def _may_be_shadowed(text: str, module: str) -> bool:

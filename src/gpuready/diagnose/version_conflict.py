@@ -112,6 +112,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner:
         return _conflict_of_constructor(complaint, failure)
+    if complaint.kind == "bound":
+        return _conflict_of_bound(complaint, failure)
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), "")
     if spans := _find_spans(complaint, find_spans):
@@ -139,6 +141,13 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if not package and not _is_call_between_packages(complaint, failure):
         return None
     return VersionConflict(package, caller, complaint.symbol)
+
+
+def _conflict_of_bound(complaint: Complaint, failure: LoggedException) -> VersionConflict | None:
+    """A compiled function was called otherwise than it takes: by a package, or with tensors where no stack is shown."""
+    caller = next((package for _, package in calling_frames(failure)), "")
+    is_called = caller not in ("", USER) or (not failure.frames and "torch.Tensor" in failure.message)
+    return VersionConflict("", caller or USER, complaint.symbol) if is_called else None
 
 
 def _conflict_of_missing(

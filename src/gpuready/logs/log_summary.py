@@ -322,9 +322,21 @@ def _match_pattern(
     if pattern.near or pattern.without:
         block = lower_ascii(_surrounding_text(index, log_lines, texts, failures, failure))
         block = f"{block}\n{_with_slashes(block)}" if "\\" in block else block
-        if (pattern.near and not any(t in block for t in pattern.near)) or any(t in block for t in pattern.without):
+        if any(t in block for t in pattern.without):
+            return None
+        if pattern.near and not _is_spoken_of(pattern.near, block):
             return None
     return PatternMatch(pattern, captures, index, line, failure)
+
+
+def _is_spoken_of(words: Sequence[str], block: str) -> bool:
+    """Whether a text has one of the words elsewhere than in a folder of packages: ``/opt/conda/lib/…-packages/`` is not conda speaking."""
+    found = [word for word in words if word in block]
+    if not all(word.isalnum() for word in found):
+        return True
+    parts = (word.rpartition("-packages") if "-packages" in word else ("", "", word) for word in block.split())
+    spoken = " ".join(mark + rest for _, mark, rest in parts) if found else ""
+    return any(word in spoken for word in found)
 
 
 def _is_in_place(place: str, line: LogLine, failures: Sequence[LoggedException], failure: int | None) -> bool:

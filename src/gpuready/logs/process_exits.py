@@ -40,7 +40,7 @@ _SPAWNED = LazyRegex(
 )
 _IN_WORDS = LazyRegex(
     r"--local[_-]rank[= ](\d{1,6})\b|^\S{0,80} ?\[(\d{1,6})\] is setting up NCCL communicator|between collectives on ranks\. Rank (\d{1,6}) is"
-    r"|Duplicate GPU detected : rank (\d{1,6}) and"
+    r"|Duplicate GPU detected : rank (\d{1,6}) and|\bbarrier on rank:? (\d{1,6})\b"
 )
 _MPI_NAME = LazyRegex(r"Process name: \[\[\d{1,9},\d{1,9}\],\s?(\d{1,6})\]")
 _MPI_SIGNAL = LazyRegex(r"process rank (\d{1,6}) with PID (\d{1,9}) on node (\S{1,64}) exited on signal (\d{1,2})")
