@@ -76,13 +76,18 @@ def redact_text(text: str) -> str:
     if url:
         text, low = _redact_phrases(text, low, hints, WEBHOOKS)
         hints.append("sig")
-    if " " in text or "--" in text or "%3" in text or '"' in text or "(" in text or "@" in text:
+    if _may_have_phrase(text):
         text, low = _redact_phrases(text, low, hints, PHRASES)
     for hint in hints:
         hidden = _redact_named_values(text, low, hint)
         if hidden is not text:
             text, low = hidden, _ascii_lower(hidden)
     return text
+
+
+def _may_have_phrase(text: str) -> bool:
+    """Whether a text has a sign without which none of PHRASES can match."""
+    return " " in text or "--" in text or "%3" in text or '"' in text or "(" in text or "@" in text
 
 
 def _redact_phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
@@ -124,11 +129,17 @@ def redact_json(value: Any, name: str = "") -> Any:
 
 
 def may_contain_secret(value: Any) -> bool:
-    """Whether there may be a secret anywhere in this; cheaper than checking each text."""
+    """Whether there may be a secret anywhere in this; cheaper than checking each text.
+
+    Names and paths, which are most texts, need no regular expression as long as no phrase stands among them.
+    """
     words: list[str] = []
     _collect_texts(value, words, "")
-    text = "\n\n".join(words)  # a value may follow its name on the next line, but not after an empty one
-    return redact_text(text) != text
+    groups: tuple[list[str], list[str]] = ([], [])
+    for word in words:
+        groups[_may_have_phrase(word)].append(word)
+    # a value may follow its name on the next line, but not after an empty one
+    return any(redact_text(text) != text for text in map("\n\n".join, groups))
 
 
 def _collect_texts(value: Any, words: list[str], name: str) -> None:
@@ -204,9 +215,9 @@ def _ascii_lower(text: str) -> str:
 
 def _hide_matches(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
     """Hide what a pattern matches at its hint, or (`whole`) where the hint begins a word."""
-    pattern, parts, copied_until, at = compile_cached(source), [], 0, where.find(hint)
+    parts, copied_until, at = [], 0, where.find(hint)
     while at >= 0:
-        found = pattern.match(text, at)
+        found = compile_cached(source).match(text, at)
         after = at + 1
         if found:
             after = max(found.end(), after)
