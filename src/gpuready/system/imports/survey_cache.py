@@ -14,7 +14,6 @@ from stat import S_ISREG
 
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports import watched_files
-from gpuready.system.imports.watched_files import summarize_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
     Request = dict[str, Any]
     Answer = dict[str, Any]
-    NotedFolder = tuple[str, str, int]
+    NotedGroup = tuple[str, str, str, int]
 
 MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH is Linux's
-SEPARATOR, ABSENT = "\0", (-1, -1, -1)
+SEPARATOR, ABSENT, WITH_CTIME, WITH_MTIME = "\0", "absent", "ctime", "mtime"
 OWN_MODULES = ("gpuready.system.", "gpuready.model.")
 """Those that a survey is made of."""
 SETTLED_SECONDS = 2.0
@@ -132,27 +131,36 @@ def _has_names(folder: str, names: list[str]) -> bool:
     return watched_files.select_importable(os.listdir(folder)) == names
 
 
-def _is_unchanged(folder: str, names: str, digest: int) -> bool:
+def _is_unchanged(folder: str, kind: str, names: str, digest: int) -> bool:
     """Whether every noted name below a folder has the status it had; paths from an open folder are short, which saves time."""
     try:
         fd = os.open(folder or "/", FOLDER_FLAGS)
     except OSError:
-        return hash(ABSENT * (names.count(SEPARATOR) + 1)) == digest
+        return kind == ABSENT
     try:
-        return _digest_statuses(names.split(SEPARATOR), fd) == digest
+        if kind == ABSENT:
+            return not any(_is_there(name, fd) for name in names.split(SEPARATOR))
+        return _digest_statuses(kind, names.split(SEPARATOR), fd) == digest
     finally:
         os.close(fd)
 
 
-def _digest_statuses(names: list[str], folder_fd: int) -> int:
-    stat = os.stat
-    found: list[int] = []
-    for name in names:
-        try:
-            found += summarize_status(stat(name, dir_fd=folder_fd))
-        except (OSError, ValueError):
-            found += ABSENT
-    return hash(tuple(found))
+def _is_there(name: str, folder_fd: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder_fd)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _digest_statuses(kind: str, names: list[str], folder_fd: int) -> int:
+    """The digest of thousands of statuses, without a call for each but the kernel's; OSError where one is gone."""
+    stat, fd = os.stat, folder_fd
+    if kind == WITH_CTIME:
+        found = [(s.st_ino, s.st_size, s.st_ctime_ns) for name in names for s in [stat(name, dir_fd=fd)]]
+        return hash(tuple(found))
+    several = [(s.st_ino, s.st_size, s.st_mtime_ns, s.st_mode) for name in names for s in [stat(name, dir_fd=fd)]]
+    return hash(tuple(several))
 
 
 # -- writing ------------------------------------------------------------------------------------------
@@ -166,18 +174,18 @@ def _are_settled(notes: Mapping[str, Status], limit: float) -> bool:
     return all(status is None or 0 < status[2] < limit * 1e9 for status in notes.values())
 
 
-def _group_by_folder(notes: Mapping[str, Status], sites: Sequence[str]) -> list[NotedFolder]:
-    """Return the noted paths by folder, with a digest of their statuses. All of a package are one group: thousands would cost time.
+def _group_by_folder(notes: Mapping[str, Status], sites: Sequence[str]) -> list[NotedGroup]:
+    """Return the noted paths by folder and by what is noted of them, with a digest of their statuses.
 
-    The digest is the hash of a tuple of numbers, which is the same in every process of one Python.
+    All of a package are one group: thousands would cost time. The digest is the hash of a tuple of numbers, which is the same in every
+    process of one Python.
     """
-    names: dict[str, list[str]] = {}
-    statuses: dict[str, list[int]] = {}
+    groups: dict[tuple[str, str], dict[str, Status]] = {}
     for path, status in notes.items():
         folder = _choose_group(path, sites)
-        names.setdefault(folder, []).append(path[len(folder) + 1 :])
-        statuses.setdefault(folder, []).extend(status or ABSENT)
-    return [(folder, SEPARATOR.join(names[folder]), hash(tuple(found))) for folder, found in statuses.items()]
+        kind = ABSENT if status is None else WITH_CTIME if len(status) == 3 else WITH_MTIME
+        groups.setdefault((folder, kind), {})[path[len(folder) + 1 :]] = status
+    return [(*group, SEPARATOR.join(found), hash(tuple(found.values()))) for group, found in groups.items()]
 
 
 def _choose_group(path: str, sites: Sequence[str]) -> str:
