@@ -59,6 +59,8 @@ _kind_cache: dict[str, str] = {}
 _MAX_CACHED, _MAX_CACHED_LENGTH = 2048, 100
 
 DIGITS = frozenset("0123456789")
+SHORTEST_GENERATED = 12
+"""Letters of the shortest word that is surely generated."""
 _HARMLESS_VALUES = _word_set(
     "true false yes no on off none null nil undefined unset required missing invalid incorrect expired empty"
     " not set default auto optional *** **** ******** xxxx redacted str string bearer"
@@ -184,7 +186,7 @@ def is_surely_generated(value: str) -> bool:
 
 
 def _alternates_classes(word: str) -> bool:
-    if len(word) < 12 or DIGITS.isdisjoint(word) or word.isdigit():
+    if len(word) < SHORTEST_GENERATED or DIGITS.isdisjoint(word) or word.isdigit():
         return False
     turns, before = 0, ""
     for letter in word:

@@ -17,6 +17,7 @@ from gpuready.system.redaction.secret_names import (
     HEADER,
     PASSWORD,
     REDACTED,
+    SHORTEST_GENERATED,
     STRONG,
     WEAK,
     is_harmless_value,
@@ -180,6 +181,8 @@ def _announcing_name(items: Any, at: int) -> str:
         return ""
     if before[:1] == "-":
         return "" if items[at][:1] == "-" else before.lstrip("-")
+    if len(items) != 2 and len(items[at]) < SHORTEST_GENERATED:
+        return ""
     return before if secret_kind(before) and (len(items) == 2 or is_surely_generated(items[at])) else ""
 
 
