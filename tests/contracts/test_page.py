@@ -329,6 +329,35 @@ def test_columns_of_minimum_and_recommended_versions():
 
 
 @pytest.mark.parametrize(
+    ("line", "needs"),
+    [
+        ("- CUDA version 13.0, which needs an NVIDIA driver of r580 or newer", [("torch.cuda", ">=13.0"), ("driver.version", ">=580")]),
+        ("- Python 3.10 - 3.13", [("python.version", ">=3.10,<3.14")]),
+        ("- Python 3.10 to 3.13.2", [("python.version", ">=3.10,<3.13.3")]),
+        ("Kite has a minimum requirement of CUDA version 11.3.", [("torch.cuda", ">=11.3")]),
+    ],
+)  # fmt: skip
+def test_ranges_branches_of_drivers_and_minimums_in_words(line, needs):
+    contract, _ = import_page(f"# Kite\n\n## Requirements\n\n{line}\n", "kite.md")
+    assert [(need.key, need.want) for need in contract.needs] == needs
+
+
+def test_variables_before_a_command_in_a_cell_are_kept():
+    page = '# Kite\n\n## Optional packages\n\n| Package | How |\n|---|---|\n| string | `KITE_FLAGS="-a -b" KITE_JOBS=8 pip install string` |\n'
+    contract, _ = import_page(page, "kite.md")
+    assert {v.name: v.value for v in contract.variables} == {"KITE_FLAGS": "-a -b", "KITE_JOBS": "8"}
+
+
+@pytest.mark.parametrize(
+    "block",
+    ['[[tool.uv.index]]\nurl = "https://mirror.example"  # yours\ndefault = true', "KiteError: the string broke"],
+)
+def test_settings_and_messages_are_no_commands(block):
+    contract, unplaced = import_page(f"# Kite\n\n## Installation\n\n```\n{block}\n```\n\nMore.\n", "kite.md")
+    assert not contract.steps and [text for _, text in unplaced] == [block]
+
+
+@pytest.mark.parametrize(
     ("title", "framework"),
     [
         ("Environment:NVIDIA Megatron LM CUDA", "megatron-lm"),

@@ -11,7 +11,7 @@ import re
 
 import gpuready.contracts.page_rows as rows
 import gpuready.contracts.phrases as phrases
-from gpuready.contracts.page_commands import find_command_needs, find_command_variables
+from gpuready.contracts.page_commands import find_command_needs, find_command_variables, is_command_text
 from gpuready.contracts.page_layout import is_content_heading, is_site_furniture, parse_blocks
 from gpuready.contracts.page_markup import normalize_markup
 from gpuready.contracts.page_name import name_framework
@@ -118,7 +118,7 @@ class _PageImport:
         """Add what words mention in passing, wherever they stand: features, and variables."""
         cite = self._cite_block(block)
         self.capabilities += phrases.find_capabilities(block.text, cite)
-        self.variables += rows.variables_with_values(block, cite)
+        self.variables += [*rows.variables_with_values(block, cite), *find_command_variables(block.text, cite)]
         self.named_variables += rows.variables_without_values(block, cite)
 
     def _is_site_text(self, block: PageBlock) -> bool:
@@ -182,7 +182,8 @@ class _PageImport:
     def _place_install(self, block: PageBlock) -> bool:
         if block.kind != "code":
             return self._place_prose(block)
-        return self._add_rows(self.steps, rows.parse_commands(block, self.origin))
+        found = rows.parse_commands(block, self.origin) if is_command_text(block.text) else ()
+        return self._add_rows(self.steps, found)
 
     def _place_evidence(self, block: PageBlock) -> bool:
         if block.kind != "code" or not self.notes:

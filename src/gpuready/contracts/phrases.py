@@ -72,7 +72,9 @@ ADVISED_PACKAGES = (
 )
 """Packages whose oldest version prose may name."""
 
-_BOUND = r"`?:?\s{0,4}(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}v?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_BOUND = r"`?:?\s{0,4}(?:of\s{1,4})?(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}[vr]?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_RANGE_END = re.compile(r"\s{0,4}(?:-|–|to|through)\s{0,4}v?(\d+(?:\.\d+)+)", re.I)
+"""``3.10 - 3.13``: the last one counts, with its patches."""
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
 
 
@@ -201,9 +203,17 @@ def _find_versions(part: str) -> Iterator[PhraseNeed]:
             if aside.search(part, max(at - 40, 0), at):
                 continue
             taken.update(range(*match.span()))
-            yield PhraseNeed(match.start(), key, _normalize_operator(operator) + version)
+            newest = _RANGE_END.match(part, match.end()) if not operator and not plus else None
+            upper = f",<{_next_version(newest[1])}" if newest else ""
+            yield PhraseNeed(match.start(), key, _normalize_operator(operator) + version + upper)
             if better := re.match(r"\s*\((\d+(?:\.\d+)+)\+?\s+(?:is\s+)?(?:recommend|prefer)", part[match.end() :]):
                 yield PhraseNeed(match.end() + better.start(1), key, f">={better[1]}")
+
+
+def _next_version(version: str) -> str:
+    """``3.13`` -> ``3.14``."""
+    *first, last = version.split(".")
+    return ".".join([*first, str(int(last) + 1)])
 
 
 def find_package_advice(text: str, cite: str) -> list[Requirement]:
@@ -218,13 +228,15 @@ def find_package_advice(text: str, cite: str) -> list[Requirement]:
 
 
 def find_stated_minimums(text: str, cite: str) -> list[Requirement]:
-    """Parse ``the Driver Version needs to be greater than 550.127``, where a sentence has words between name and number."""
+    """Parse ``the Driver Version needs to be greater than 550.127`` and ``a minimum requirement of CUDA version 11.3``."""
     found = []
     for name, key in VERSION_FACTS:
         pattern = rf"\b(?:{name})[^.;\n]{{0,60}}?\b(at least|greater than|newer than|higher than)\s+`?v?(\d+(?:\.\d+)+)"
         for words, version in re.findall(pattern, text, re.I):
             sign = ">=" if words.lower() == "at least" else ">"
             found.append(Requirement(key, f"{sign}{version}", "", "required", cite))
+        first = rf"\bminimum\b[^.;\n]{{0,30}}?\b(?:{name})\s+(?:version\s+)?v?(\d+(?:\.\d+)+)"
+        found += [Requirement(key, f">={one}", "", "required", cite) for one in re.findall(first, text, re.I)]
     return found
 
 
