@@ -17,7 +17,7 @@ UNPACK_FACTOR = 3.0
 TYPICAL_PACKAGE = (2 << 20, 80)
 """Bytes and files of an unknown distribution: the mean of 186 packages of an environment of ROLL without its 22 largest."""
 
-TORCH_SIZES = {"cpu": (670 << 20, 12_500), "cuda": (1_640 << 20, 13_000)}
+TORCH_SIZES = {"cpu": (670 << 20, 12_500), "cuda": (1_640 << 20, 13_000), "cuda13": (870 << 20, 12_500)}
 LARGE_PACKAGES = {
     "av": 101, "bitsandbytes": 150, "botocore": 27, "cupy": 219, "decord2": 72, "flashinfer-cubin": 1_500, "flashinfer-python": 60,
     "fonttools": 22, "gradio": 155, "grpcio": 17, "llvmlite": 165, "lm-eval": 67, "matplotlib": 23, "mistral-common": 36, "modelscope": 21, "numba": 25, "numpy": 61,
@@ -31,6 +31,12 @@ LARGE_PACKAGES = {
 }  # fmt: skip
 """MiB of large distributions, unpacked, without the -cu12 or -cu13 of their name; measured beside torch 2.5, 2.8 and 2.13;
 those of vllm, flashinfer and sglang-kernel are estimates."""
+
+CUDA_13_PACKAGES = {
+    "nvidia-cublas": 661, "nvidia-cuda-nvrtc": 99, "nvidia-cudnn": 573, "nvidia-cufft": 271, "nvidia-cusolver": 256, "nvidia-cusparse": 167,
+    "nvidia-cusparselt": 261, "nvidia-nccl": 227, "nvidia-nvshmem": 77, "triton": 649,
+}  # fmt: skip
+"""MiB of those that are another size for CUDA 13, measured beside torch 2.12 and 2.13: it has no code for GPUs before Turing."""
 
 LARGE_PACKAGE_FILES = 300
 
@@ -83,10 +89,12 @@ def _normalize_wheel_name(name: str) -> str:
 def _estimate_row(row: LockedPackage, plan: Plan) -> tuple[int, int]:
     if row.size:
         return int(row.size * UNPACK_FACTOR), TYPICAL_PACKAGE[1]
+    is_cuda_13 = (plan.cuda or plan.torch.rpartition("+cu")[2]).startswith("13")
     if row.name == "torch":
-        return TORCH_SIZES["cuda" if plan.cuda or "+cu" in plan.torch else "cpu"]
+        return TORCH_SIZES["cuda13" if is_cuda_13 else "cuda" if plan.cuda or "+cu" in plan.torch else "cpu"]
     name, _, build = row.name.rpartition("-cu")
-    large = LARGE_PACKAGES.get(name if build.rstrip("x").isdigit() else row.name)
+    plain = name if build.rstrip("x").isdigit() else row.name
+    large = (CUDA_13_PACKAGES.get(plain) if is_cuda_13 else None) or LARGE_PACKAGES.get(plain)
     return (large << 20, LARGE_PACKAGE_FILES) if large else TYPICAL_PACKAGE
 
 
