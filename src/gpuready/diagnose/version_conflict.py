@@ -44,6 +44,9 @@ _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|f
 """Files of packages that call functions of the user's."""
 
 
+_LIGHTNING_HOOK = LazyRegex(r"on_\w{3,20}_(?:epoch|batch)_(?:start|end)$|on_fit_(?:start|end)$|configure_optimizers$")
+"""Methods by which Lightning calls a user's module: its ``Trainer`` is Lightning's."""
+
 SAVED = "saved"
 _CALLER_NAMES = {USER: "your script", REMOTE_CODE: "the model's own code", SAVED: "the saved configuration"}
 """What relies on a symbol and is no installed package."""
@@ -131,13 +134,15 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if caller == package == "transformers" and _runs_remote_code(failure):
         return VersionConflict(package, REMOTE_CODE, complaint.symbol)
     if caller == USER:
-        return _conflict_with_script(complaint, find_spans)
+        return _conflict_with_script(complaint, failure, find_spans)
     if caller == package and complaint.kind == "attribute" and complaint.owner.endswith("Config"):
         return VersionConflict(package, SAVED, complaint.symbol)
     if caller == package and _forwards_arguments(complaint, failure):
         return VersionConflict(package, _caller_of_package(failure, package), complaint.symbol)
     if caller in ("", package):
         return None
+    if not package and (other := _overriding_package(failure, caller)):
+        return VersionConflict(caller, other, complaint.symbol)
     if not package and not _is_call_between_packages(complaint, failure):
         return None
     return VersionConflict(package, caller, complaint.symbol)
@@ -203,18 +208,22 @@ def _caller_of_package(failure: LoggedException, package: str) -> str:
     return next((other for _, other in calling_frames(failure) if other != package), USER)
 
 
-def _conflict_with_script(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
+def _conflict_with_script(
+    complaint: Complaint, failure: LoggedException, find_spans: SymbolTable
+) -> VersionConflict | None:
     """The user's own script uses a class of a package as another release has it, and not with a word that no release has."""
     owner, _, method = complaint.owner.partition(".")
     if complaint.kind == "attribute" and _is_private_of_model(complaint):
         return VersionConflict("transformers", USER, complaint.symbol)
-    package = package_of_class(owner)
+    is_hook = any(_LIGHTNING_HOOK.match(frame.function) for frame in failure.frames)
+    package = "pytorch_lightning" if owner == "Trainer" and is_hook else package_of_class(owner)
     is_with_data = method in _CALLED_WITH_DATA and not is_part_of_model(owner)
     if not package or is_with_data or (complaint.kind == "attribute" and not keeps_attributes(owner)):
         return None
     kind, mark = ("attribute", ".") if complaint.kind == "attribute" else ("parameter", "(")
     is_word = complaint.kind != "count" and bool(find_spans(kind, f"*{mark}{complaint.name}"))
-    return VersionConflict(package, USER, complaint.symbol) if is_word else None
+    is_unread = not find_spans("package", package) and bool(find_spans("package", "torch"))  # its silence tells nothing
+    return VersionConflict(package, USER, complaint.symbol) if is_word or is_unread else None
 
 
 def _is_private_of_model(complaint: Complaint) -> bool:
@@ -292,6 +301,15 @@ def _is_passed_by_models(complaint: Complaint) -> bool:
     """Whether an argument is one that only the models of transformers pass to their parts: somebody replaced a part."""
     is_forward = complaint.owner.rpartition(".")[2] == "forward" or complaint.owner.endswith("_forward")
     return complaint.kind == "parameter" and is_forward and complaint.name in _PASSED_BY_MODELS
+
+
+def _overriding_package(failure: LoggedException, caller: str) -> str:
+    """The package that called one which calls a method of ``self``: the method is the one by which it overrides the called package's."""
+    frames = list(calling_frames(failure))
+    if not frames or not frames[0][0].code.startswith("self."):
+        return ""
+    other = next((package for _, package in frames if package not in ("", caller)), "")
+    return other if other not in (USER, REMOTE_CODE) else ""
 
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:

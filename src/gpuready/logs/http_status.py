@@ -18,7 +18,7 @@ NEAR, MAX_ADDRESSES = 3, 400
 """Lines between the status and the address, and number of lines with an address that are looked at."""
 
 _HUB = LazyRegex(
-    r"(?i)\b(?:huggingface\.co|hf-mirror\.com|hf\.co|modelscope\.cn|cdn-lfs[\w.-]{0,40}\.hf\.co)\b|https?://[\w.-]{4,60}/[\w./-]{3,120}/resolve/"
+    r"(?i)\b(?:huggingface\.co|hf-mirror\.com|hf\.co|modelscope\.cn|[\w-]{1,20}\.llamameta\.net|api\.ngc\.nvidia\.com|cdn-lfs[\w.-]{0,40}\.hf\.co)\b|https?://[\w.-]{4,60}/[\w./-]{3,120}/resolve/"
 )
 """Addresses of hubs; those of mirrors have the same paths."""
 _STATUS = LazyRegex(
@@ -54,4 +54,4 @@ def find_hub_refusals(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
 
 
 def _may_be_hub(text: str) -> bool:
-    return "hugging" in text or "hf" in text or "modelscope" in text or "/resolve/" in text
+    return any(mark in text for mark in ("hugging", "hf", "modelscope", "/resolve/", "llamameta", "ngc.nvidia"))
