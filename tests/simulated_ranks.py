@@ -61,7 +61,9 @@ class SimulatedRanks:
             rank = mine["rank"]
             hello = Hello(rank, self.world_size, rank % 8, f"node-{rank // 8}", 1000 + rank, f"machine-{rank // 8}",
                           clock=time.time(), versions={"torch": "2.13.0", "python": "3.11"})  # fmt: skip
-            conn.send(wire.encode_message(hello.to_json(), self.token, mine["salt"]))
+            own = wire.encode_message(hello.to_json(), self.token, mine["salt"])
+            mine["salt"] = wire.make_reply_salt(mine["salt"], own)
+            conn.send(own)
             self.open -= 1
         else:
             self._done(conn, mine["rank"], wire.decode_message(line, self.token, mine["salt"]))

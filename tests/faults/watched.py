@@ -104,7 +104,7 @@ class Runner:
     def _script(self, case: Case, stage: Stage) -> list[str]:
         if case.get("prelude") == "shell":
             return ["./" + stage.script("#!/bin/sh\n" + case["script"], "job.sh", 0o755)]
-        return [stage.script(REDUCE + case["script"])]
+        return [stage.script(case.get("before", "") + REDUCE + case["script"])]
 
     def _two_nodes(self, case: Case, stage: Stage, words: list[str]) -> Ran:
         """Two gpuready side by side; what the first node says is judged, and the second must agree."""

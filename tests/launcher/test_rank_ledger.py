@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.launcher import liveness, restart
+from gpuready.launcher import liveness, rank_ledger, restart
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.model.run import LaunchAttempt, RankEnd
 
@@ -126,6 +126,19 @@ def test_who_had_failed_before_it_was_stopped_is_the_first():
     assert made.first_failed_ranks() == (1,)
 
 
+@pytest.mark.parametrize("words", rank_ledger.GAVE_UP_PHRASES)
+def test_who_was_waited_for_in_vain_is_the_first(words):
+    """The group's time-out ends the waiters, while the rank that they wait for still reads."""
+    made = ledger()
+    for rank in (0, 1):
+        out(made, rank, f"Traceback (most recent call last):\nRuntimeError: {words} 6000\n", 1.1)
+        end(made, rank, 1.2)
+    assert made.only_victims_failed() and made.gave_up_waiting()
+    made.stopping, made.suspects = True, [2]
+    end(made, 2, 9.0, 143, 15)
+    assert made.first_failed_ranks() == (2,)
+
+
 def test_a_code_after_the_work_is_a_failure():
     made = ledger(2)
     end(made, 0, 1.0, 0, done=True)
@@ -191,8 +204,8 @@ def split(text: str) -> tuple[str, str, str]:
     return text.rpartition(" ")
 
 
-ALL_REDUCE = "site-packages/torch/distributed/distributed_c10d.py all_reduce"
-BARRIER = "site-packages/torch/distributed/distributed_c10d.py barrier"
+C10D = "site-packages/torch/distributed/distributed_c10d.py"
+ALL_REDUCE, BARRIER = f"{C10D} all_reduce", f"{C10D} barrier"
 
 
 def judged(made: RankLedger, seconds: float = 30.0, **rows: tuple[object, ...]) -> list[liveness.RunNote]:
@@ -268,6 +281,45 @@ def test_another_collective_and_another_kind_of_message():
     stand(made, 1, "step", ALL_REDUCE)
     (note,) = judged(made, 31.0, r0=row(still=26.0), r1=row(still=26.0), r2=row(still=26.0))
     assert note.rank is None and "--check-collectives" in note.fix
+
+
+def test_a_collective_has_the_name_that_the_user_called():
+    made = ledger(3)
+    for rank in (0, 1):
+        stand(
+            made,
+            rank,
+            "groups",
+            f"{C10D} _store_based_barrier",
+            f"{C10D} _new_process_group_helper",
+            f"{C10D} new_group",
+        )
+    stand(made, 2, "step", ALL_REDUCE)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0), r2=row(still=25.0))
+    assert note.rank == 2 and "ranks 0, 1 in new_group at train.py:9 (groups)" in note.says
+
+
+def test_one_that_does_not_exit_is_named_and_not_those_who_finished():
+    made = ledger(3)
+    for rank in (0, 1):
+        end(made, rank, 1.0, 0)
+    made.record_message({"t": "leaving", "r": 2, "done": True}, 1.0)
+    stand(made, 2, "close")
+    (note,) = judged(made, r2=row(still=25.0))
+    assert note.rank == 2 and note.says.startswith("rank 2 finished the script and has not exited for 25 s")
+    assert "wait for it" not in note.says
+
+
+def test_one_that_goes_on_alone_is_not_kept_by_those_who_left():
+    made = ledger(3)
+    for rank in (0, 1):
+        end(made, rank, 1.0, 0)
+    stand(made, 2, "upload")
+    (note,) = judged(made, r2=row(still=25.0))
+    assert "rank 2 in train.py:9 (upload)" in note.says and "wait for it" not in note.says
+    stand(made, 2, "step", ALL_REDUCE)
+    (note,) = judged(made, 31.0, r2=row(still=26.0))
+    assert "rank 0 ended with 0 after 1 s, rank 1 ended with 0 after 1 s, and the others wait for it" in note.says
 
 
 def test_one_that_keeps_the_others_waiting():

@@ -321,3 +321,50 @@ def test_a_name_that_another_took_gives_no_word(monkeypatch):
     with beacon._bind_abstract_socket(f"gpuready-word-{beacon._job_key(job)}"):
         monkeypatch.setattr(beacon, "is_own_user", lambda conn: False)
         assert beacon.share_word(job, "ours", 0.2) == ""
+
+
+# -- what was said before, or to another ---------------------------------------------------------------
+
+
+def record_job(token: str) -> list[bytes]:
+    """Let somebody between the ranks record what rank 0 says in a job that goes well."""
+    job, said = Job(token=token), []
+    with endpoint.listen_on_port(0) as listener:
+        real, job.ranks[1] = job.port, job.ranks[1].replace(port=listener.getsockname()[1])
+        job.start(0)
+        greet(job.port)[0].close()  # it listens
+        job.start(1)
+        rank, _ = listener.accept()
+        with rank, socket.create_connection(("127.0.0.1", real)) as server, ThreadPoolExecutor(1) as pool:
+            pool.submit(_pass_on, rank, server, [])
+            _pass_on(server, rank, said)
+            rank.shutdown(socket.SHUT_RDWR)
+    assert gone(job.end()), job.answers
+    return b"".join(said).splitlines(keepends=True)
+
+
+def _pass_on(source: socket.socket, sink: socket.socket, kept: list[bytes]) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            kept.append(data)
+            sink.sendall(data)
+    except OSError:
+        return
+
+
+@pytest.mark.parametrize("trick", ["replay", "reflect"])
+def test_a_rank_believes_only_replies_to_its_own_hello(trick):
+    """Who recorded an earlier job of the same token cannot play rank 0, nor can who sends a rank its own words."""
+    said = record_job("tok") if trick == "replay" else [wire.GREETING + wire.encode_message({"salt": "s"}, "", "")]
+    job = Job(token="tok", window=2)
+    with endpoint.listen_on_port(0) as listener:
+        job.ranks[1] = job.ranks[1].replace(port=listener.getsockname()[1])
+        job.start(1)
+        conn, _ = listener.accept()
+        with conn, conn.makefile("rb") as lines:
+            assert lines.readline().startswith(wire.GREETING)
+            conn.sendall(said[0])
+            hello = lines.readline()
+            conn.sendall(b"".join(said[1:]) or hello)
+            answer = job.end()[1]
+    assert str(answer).startswith("rank 0 (127.0.0.1) did not answer"), answer

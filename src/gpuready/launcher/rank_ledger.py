@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-TAIL_LINES, MAX_LINE, LONGEST_LINE = 60, 4096, 32 << 20
+TAIL_LINES, MAX_LINE, LONGEST_LINE = 120, 4096, 32 << 20
 """Lines kept of each rank, and how much of each; and the longest that is kept whole until its end comes."""
 TIE_SECONDS = 0.02
 """Ends received within this many seconds are tied."""
@@ -27,9 +27,17 @@ LOST_PEER_PHRASES = (
     "Socket closed",
     "ncclRemoteError",
     "Application timeout caused pair closure",
-    "Watchdog caught collective operation timeout",
 )
 """How a rank reports that a peer is gone: it did not fail first, however early it says so."""
+GAVE_UP_PHRASES = (
+    "Watchdog caught collective operation timeout",
+    "ms for recv operation",
+    "ms for send operation",
+    "failed to pass monitoredBarrier",
+    "reached monitoredBarrier, but received errors",
+    "wait timeout after",
+)
+"""How a rank reports that a peer did not come in time: the peer may be well, and late."""
 BEATS_KEPT = 40
 """Beats kept, one a second."""
 
@@ -229,7 +237,12 @@ class RankLedger:
     @staticmethod
     def lost_its_peer(end: RankEnd) -> bool:
         """Whether the rank's last lines say that it lost a peer."""
-        return any(words in line for line in end.last[-20:] for words in LOST_PEER_PHRASES)
+        return any(words in line for line in end.last[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
+
+    def gave_up_waiting(self) -> bool:
+        """Whether a rank failed because a peer did not come in time."""
+        ends = self.list_failed_ends()
+        return any(words in line for end in ends for line in end.last[-20:] for words in GAVE_UP_PHRASES)
 
     def _are_tied(self, tied: list[int]) -> bool:
         """Whether ranks failed together and alike: a death by signal precedes its effects on others."""

@@ -40,11 +40,17 @@ def describe_place(state: RankState) -> Place:
     frames = main_thread_frames(state.stack)
     own = user_frame(frames)
     at = format_frame(own)
-    calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) not in ("wrapper", "wait")]
+    calls = _distributed_calls(frames)
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
         return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
     return Place(OTHER, (at or format_frame(frames[0] if frames else "")) + _describe_wait(frames, own, state.children))
+
+
+def _distributed_calls(frames: Sequence[str]) -> list[str]:
+    """The functions of torch.distributed that a thread is in, innermost first; those that it calls by itself only if there are no others."""
+    calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) not in ("wrapper", "wait")]
+    return [name for name in calls if not name.startswith("_")] or calls
 
 
 def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str, Any]]) -> str:
@@ -67,7 +73,7 @@ def locate_stack(stack: list[str]) -> str:
     frames = main_thread_frames(stack)
     own = user_frame(frames)
     top = frames[0] if frames else ""
-    calls = [function_name(f) for f in frames if _DISTRIBUTED in f and function_name(f) != "wrapper"]
+    calls = _distributed_calls(frames)
     if calls and own:
         return f"{calls[0]} at {format_frame(own)}"
     return format_frame(own or top)

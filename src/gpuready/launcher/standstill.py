@@ -43,9 +43,21 @@ def find_standstill(ledger: RankLedger, least: float = STILL_SECONDS) -> RunNote
 
 def _describe_standstill(alive: list[RankState], ledger: RankLedger, seconds: float) -> RunNote:
     places = {state.rank: describe_place(state) for state in alive}
+    if all(state.script_ended is not None for state in alive):
+        return _describe_late_exit(places, ledger, seconds)
     accused = _find_accused(alive, places, ledger)
-    message = f"nothing has moved for {seconds:.0f} s: {_describe_places(places, accused)}{_describe_gone(ledger)}"
+    message = (
+        f"nothing has moved for {seconds:.0f} s: {_describe_places(places, accused)}{_describe_gone(ledger, accused)}"
+    )
     return _make_note(message, accused, ledger, places)
+
+
+def _describe_late_exit(places: dict[int, Place], ledger: RankLedger, seconds: float) -> RunNote:
+    """Scripts have ended and Python does not exit: a thread that is no daemon, a queue that is not empty."""
+    ranks = sorted(places)
+    message = f"{list_ranks(ranks)} finished the script and has not exited for {seconds:.0f} s: {_describe_places(places, ranks)}"
+    fix = "end its threads and close its queues and pools before the script ends, or make the threads daemons"
+    return RunNote("still", message, fix, ranks[0], ledger.ranks[ranks[0]].host, sure=False)
 
 
 def _describe_lone_rank(
@@ -72,7 +84,7 @@ def _describe_lone_rank(
 def _find_accused(alive: list[RankState], places: dict[int, Place], ledger: RankLedger) -> list[int]:
     """Return the ranks that the others wait for; empty if all wait alike."""
     left = [state.rank for state in ledger.ranks.values() if state.end is not None]
-    if left:
+    if left and all(place.kind != OTHER for place in places.values()):
         return left
     spinning = [state.rank for state in alive if state.beats[-1].still < state.beats[-1].ran]
     kinds = {rank: COLLECTIVE if rank in spinning else place.kind for rank, place in places.items()}
@@ -101,10 +113,11 @@ def describe_all_places(ledger: RankLedger) -> str:
     return _describe_places({rank: place for rank, place in places.items() if place.text}, [])
 
 
-def _describe_gone(ledger: RankLedger) -> str:
+def _describe_gone(ledger: RankLedger, accused: list[int]) -> str:
     gone = [state.end for state in ledger.ranks.values() if state.end is not None]
     ended = ", ".join(f"rank {end.rank} ended with {end.code} after {end.seconds:.0f} s" for end in gone[:4])
-    return f"; {ended}, and the others wait for it" if ended else ""
+    waited_for = ", and the others wait for it" if gone and gone[0].rank in accused else ""
+    return f"; {ended}{waited_for}" if ended else ""
 
 
 def _make_note(message: str, accused: list[int], ledger: RankLedger, places: dict[int, Place]) -> RunNote:

@@ -288,11 +288,20 @@ class Supervisor:
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        elif now - self.failed_at >= (CLEAN_UP_SECONDS if leaving or self._find_suspects() else FAIL_TOGETHER_SECONDS):
+        elif now - self.failed_at >= self._seconds_to_fail(bool(leaving)):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
+
+    def _seconds_to_fail(self, leaving: bool) -> float:
+        """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
+        if leaving:
+            return CLEAN_UP_SECONDS
+        if self.ledger.gave_up_waiting():
+            has_stacks = all(state.stack for state in self.ledger.living_ranks())
+            return FAIL_TOGETHER_SECONDS if has_stacks else KILL_GRACE_SECONDS
+        return CLEAN_UP_SECONDS if self._find_suspects() else FAIL_TOGETHER_SECONDS
 
     def _find_suspects(self) -> list[int]:
         """Return the ranks that may have closed their connections and still clean up, if all others only lost a peer."""
@@ -358,8 +367,11 @@ class Supervisor:
         first = () if stopped else self.ledger.first_failed_ranks()
         code = self.code
         if first:
-            decisive = [self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()]
-            code = next((end.code for end in decisive if end is not None and end.code), FAILURE)
+            failed = [
+                end for end in (self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()) if end is not None
+            ]
+            decisive = sorted(failed, key=lambda end: end.stopped)  # a code of its own before that of our signal
+            code = next((end.code for end in decisive if end.code), FAILURE)
         ends = self.ledger.list_ends()
         elsewhere = self.peers.find_first() if self.peers is not None and first else None
         if elsewhere is not None:

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
 """Last lines shown of the first failing rank."""
+LIBRARY_PATHS = ("-packages/", "/lib/python3", "<frozen")
+MAX_CHAIN = 4
+CHAIN_WORDS = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+"""How Python joins the tracebacks of a chain; so many exceptions of one are shown before the last."""
 
 
 def signal_name(number: int) -> str:
@@ -154,7 +161,8 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None) -> str
     display, last = screen or Screen(), outcome.last
     blocks = [_format_outcome_verdict(outcome, display)]
     if last.first_ends:
-        blocks += [_format_last_output(last.first_ends[0], display), _format_other_ranks(last, display)]
+        blocks += [_format_last_output(last.first_ends[0], display), _format_late_rank(last, display)]
+        blocks.append(_format_other_ranks(last, display))
     elif last.why == "engine":
         blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], display))
     if last.why in ("hung", "missing"):
@@ -197,7 +205,9 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
         return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
     end = ends[0]
     how = f"failed first: {describe_rank_end(end)} after {end.seconds:.1f} s"
-    if end.left_early:
+    if end.stopped and not _find_exception_line(end):
+        how = f"did not come: the others gave up waiting for it after {end.seconds:.1f} s"
+    elif end.left_early:
         how = f"left first: exit {end.code} after {end.seconds:.1f} s, while the others still needed it"
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
 
@@ -216,13 +226,33 @@ def describe_rank_end(end: RankEnd) -> str:
 
 def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
-    lines = list(end.last)
+    lines = [_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in end.last]
     openers = ("Traceback (most recent call last)", "Fatal Python error")
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in openers)]
     shown = lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
     if len(shown) > 2 * MAX_OUTPUT_LINES:
         shown = [*shown[:MAX_OUTPUT_LINES], display.ellipsis, *shown[-MAX_OUTPUT_LINES:]]
-    return _truncate_lines((_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in shown), display)
+    return _truncate_lines([*_chained_exceptions(lines[: starts[-1]] if starts else []), *shown], display)
+
+
+def _format_late_rank(last: LaunchAttempt, display: Screen) -> list[str]:
+    """Where the rank stood that the others waited for in vain."""
+    end = last.first_ends[0]
+    frames = innermost_frames(last.stacks.get(end.rank, ()), 40) if end.stopped else []
+    own = [text for text in frames[3:] if not any(part in text for part in LIBRARY_PATHS)]
+    return _truncate_lines((text.strip() for text in [*frames[:3], *own[:1]]), display)
+
+
+def _chained_exceptions(lines: Sequence[str]) -> list[str]:
+    """The exceptions before the last one of a chain, each with Python's words for what follows from it; innermost cause first."""
+    links = [i for i, text in enumerate(lines) if text.strip() in CHAIN_WORDS]
+    if not links or any(text.strip() for text in lines[links[-1] + 1 :]):
+        return []  # the last traceback is not part of a chain
+    shown = []
+    for i in links[-MAX_CHAIN:]:
+        found = next((text for text in reversed(lines[:i]) if text.strip()), "")
+        shown += [found, lines[i]] if found else []
+    return shown
 
 
 def _format_other_ranks(last: LaunchAttempt, display: Screen) -> list[str]:

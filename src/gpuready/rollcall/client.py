@@ -72,11 +72,13 @@ class RollcallClient:
     ) -> dict[str, object]:
         salt, rest = str(greeting.get("salt")), b""
         token = self.token or str(greeting.get("token") or "")
-        conn.sendall(wire.encode_message(own_hello.to_json(), token, salt))
+        hello_line = wire.encode_message(own_hello.to_json(), token, salt)
+        conn.sendall(hello_line)
+        reply_salt = wire.make_reply_salt(salt, hello_line)
         while True:
             try:
                 line, rest = wire.read_line(conn, self.until + SLACK_SECONDS, rest)
-                reply = self._decode_reply(line, token, salt, greeting)
+                reply = self._decode_reply(line, token, reply_salt, greeting)
             except wire.ProtocolError as error:
                 raise RankRejected(self._lost_server_fault(error)) from None
             if reply.dial is not None:

@@ -21,11 +21,11 @@ LOCAL_PEER = "this host"
 class LineConnection:
     """One connection: a stranger until it is admitted."""
 
-    __slots__ = ("conn", "greeted", "hello", "received", "salt", "sealed", "since", "unsent", "where")
+    __slots__ = ("conn", "greeted", "hello", "received", "reply_salt", "salt", "sealed", "since", "unsent", "where")
 
     def __init__(self, conn: socket.socket, where: str) -> None:
         self.conn, self.where, self.since = conn, where, time.monotonic()
-        self.received, self.unsent, self.salt = b"", b"", os.urandom(12).hex()
+        self.received, self.unsent, self.salt, self.reply_salt = b"", b"", os.urandom(12).hex(), ""
         self.greeted, self.sealed = False, True  # sealed: its lines prove the job's secret
         self.hello: Hello | None = None
 

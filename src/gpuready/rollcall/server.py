@@ -187,6 +187,7 @@ class RollcallServer(LineServer):
         except (ValueError, TypeError, RecursionError):
             self.drop_client(client, counted=True)
             return
+        client.reply_salt = wire.make_reply_salt(client.salt, line)
         self._enter_hello(client, hello)
 
     def _decode_line(self, client: LineConnection, line: bytes) -> object:
@@ -242,7 +243,7 @@ class RollcallServer(LineServer):
 
     def _send_sealed(self, client: LineConnection, data: dict[str, object]) -> None:
         token = self.secret.token if client.sealed else ""
-        self.queue_bytes(client, wire.seal_line(self._serialize_once(data), token, client.salt))
+        self.queue_bytes(client, wire.seal_line(self._serialize_once(data), token, client.reply_salt))
 
     def _serialize_once(self, data: dict[str, object]) -> str:
         """Serialize the answer to thousands of ranks only once."""

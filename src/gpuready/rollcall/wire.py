@@ -1,7 +1,8 @@
 """The protocol of the roll-call: a greeting each way, then one line of JSON each way with a seal.
 
 The first line is plain text, so that a rank that reaches another service can show its reply. The seal is an
-HMAC with the job's token over the server's nonce; the token itself is never sent.
+HMAC with the job's token over the server's nonce; the token itself is never sent. Replies are sealed over the rank's hello
+as well, so that nobody can send it its own words, or the replies to an earlier rank.
 """
 
 from __future__ import annotations
@@ -38,6 +39,14 @@ def compute_seal(token: str, salt: str, body: str) -> str:
     import hmac
 
     return hmac.new(token.encode(), f"{salt}\n{body}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def make_reply_salt(salt: str, hello: bytes) -> str:
+    """Return the salt of the replies to this hello."""
+    import hashlib
+
+    line = hello.rstrip(b"\n")
+    return f"{salt} {hashlib.sha256(line).hexdigest()}"
 
 
 def dump_compact_json(data: object) -> str:

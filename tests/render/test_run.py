@@ -1,0 +1,42 @@
+"""The post-mortem of a run: the cause of a chain of exceptions, and the rank that was waited for in vain."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunOutcome
+from gpuready.render import run
+
+JOB = LaunchJob("local", "python", "script", ("train.py",), 2, logs="gpuready-logs/1")
+TRACEBACK = ("Traceback (most recent call last):", '  File "/j/train.py", line 3, in <module>')
+
+
+def post_mortem(first: RankEnd, *others: RankEnd, **more: object) -> str:
+    attempt = LaunchAttempt((first, *others), (first.rank,), code=1, **more)
+    return run.render_post_mortem(RunOutcome(JOB, (attempt,), 1, "failed", seconds=14.0))
+
+
+@pytest.mark.parametrize("words", run.CHAIN_WORDS)
+@pytest.mark.parametrize("tag", ["", "[rank1]: "])
+def test_a_chain_of_exceptions_is_shown_with_its_cause(words, tag):
+    lines = (*TRACEBACK, "PermissionError: lease expired", "", words, "", *TRACEBACK, "RuntimeError: training failed")
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 1, last=tuple(tag + line for line in lines)))
+    assert shown.index("PermissionError: lease expired") < shown.index(words) < shown.index("training failed")
+    assert shown.count("Traceback") == 1
+
+
+def test_a_traceback_that_was_survived_is_no_cause():
+    lines = (*TRACEBACK, "ValueError: retried", "", run.CHAIN_WORDS[0], "", "step 3", *TRACEBACK, "KeyError: 'x'")
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 1, last=lines))
+    assert "KeyError: 'x'" in shown and "retried" not in shown
+
+
+def test_who_was_waited_for_did_not_fail_and_shows_where_it_stood():
+    frames = [f'  File "/v/lib/python3.11/site-packages/x/{n}.py", line 1 in get' for n in range(5)]
+    stack = ["Thread 0x1 (most recent call first):", *frames, '  File "/j/train.py", line 9 in read_shard']
+    late = RankEnd(1, "gpu-07", 77, 143, 15, seconds=12.0, stopped=True, last=("step 0",))
+    shown = post_mortem(
+        late, RankEnd(0, "gpu-07", 76, 1, last=(*TRACEBACK, "RuntimeError: gave up")), stacks={1: stack}
+    )
+    assert "rank 1 on gpu-07 (pid 77) did not come: the others gave up waiting for it" in " ".join(shown.split())
+    assert "line 9 in read_shard" in shown and "SIGTERM" not in shown and "gave up" in shown
