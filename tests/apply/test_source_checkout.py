@@ -31,26 +31,38 @@ def test_addresses(source, is_git, address, revision):
     assert split_revision(source) == (address, revision)
 
 
-def test_a_clone_is_made_once_and_an_edit_makes_another_hash(tmp_path, monkeypatch):
+def test_a_checkout_follows_its_branch_and_survives_a_broken_fetch(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = tmp_path / "made"
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(made)]
     subprocess.run(["git", "init", "-q", str(made)], check=True)
-    (made / "setup.py").write_text("x\n")
-    subprocess.run([*git, "add", "."], check=True)
-    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+
+    def commit_text(text):
+        (made / "setup.py").write_text(text)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", text], check=True)
+
+    commit_text("one")
+    subprocess.run([*git, "tag", "v1"], check=True)
     folder = open_checkout(LiveHost(), f"file://{made}")
     assert folder == open_checkout(LiveHost(), f"file://{made}") != str(made)
     assert hash_checkout(folder) == hash_checkout(str(made))
-    (made / "setup.py").write_text("y\n")
+    (made / "setup.py").write_text("edited")
     assert hash_checkout(folder) != hash_checkout(str(made))
-    with pytest.raises(ValueError, match="cannot be cloned"):
+    commit_text("two")
+    (tmp_path / folder / "setup.py").unlink()  # as after a fetch that was killed
+    assert open_checkout(LiveHost(), f"file://{made}") == folder
+    assert hash_checkout(folder) == hash_checkout(str(made))
+    tagged = open_checkout(LiveHost(), f"file://{made}@v1")
+    assert (tmp_path / tagged / "setup.py").read_text() == "one"
+    with pytest.raises(ValueError, match="cannot be fetched"):
         open_checkout(LiveHost(), f"file://{tmp_path}/nothing")
 
 
-def test_modules_that_the_build_of_a_checkout_leaves_out_are_taken_from_it(tmp_path):
+@pytest.mark.parametrize("place", ["roll", "build/roll"])
+def test_modules_that_the_build_of_a_checkout_leaves_out_are_taken_from_it(tmp_path, place):
     """As ROLL's roll/pipeline/sft, which has no __init__.py: find_packages does not see it, Python does."""
-    source, site = tmp_path / "roll", tmp_path / "site"
+    source, site = tmp_path / place, tmp_path / "site"
     for inside in ("demo/__init__.py", "demo/one/__init__.py", "demo/one/sft/train.py", "demo/one/sft/deep/more.py",
                    "demo/tests/test_a.py", "examples/start.py", "build/lib/demo/two/x.py"):  # fmt: skip
         (source / inside).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""A kept answer never outlives a change of anything that it rests on, and an entry that is wrong is not there."""
+"""A kept answer does not outlive a change of what it rests on, and an entry that is wrong is not there."""
 
 from __future__ import annotations
 
@@ -270,6 +270,20 @@ OTHERS = {
     "survey_cache.py": "its own files",
     "package_source.py": "no part of a survey",
 }
+
+
+@pytest.mark.parametrize(
+    "name", ["wind-1.0.dist-info/METADATA", "wind.egg-info/PKG-INFO", "zz.pth", "libwing.so.12", "wing.py"]
+)
+def test_the_current_folder_may_be_one_of_the_search_path(world, name):
+    """Of the current folder only names are compared; those that matter to an import are among them."""
+    at = str(world / "cwd")
+    ask(world, first=[at], library_path=at)
+    assert not ask(world, first=[at], library_path=at)[1]
+    write(world / "cwd/train.log", "")
+    assert not ask(world, first=[at], library_path=at)[1]
+    write(world / "cwd" / name, "")
+    assert ask(world, first=[at], library_path=at)[1]
 
 
 def test_a_survey_touches_files_only_where_that_is_noted():

@@ -1,4 +1,4 @@
-"""The checkout of a framework that is on no index: a folder, or a git address that is cloned into one."""
+"""The checkout of a framework that is on no index: a folder, or a git address that is fetched into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.system import HostAccess
 
-CLONE_DEADLINE = 600.0
+FETCH_DEADLINE = 600.0
 _IGNORED_FOLDERS = ("/.git/", "/__pycache__/", "/build/", ".egg-info/")
 
 
@@ -20,16 +20,21 @@ def is_git_address(source: str) -> bool:
 
 
 def open_checkout(host: HostAccess, source: str) -> str:
-    """Return the folder of a checkout; a git address, with ``@REVISION`` at its end if one is meant, is cloned into the cache."""
+    """Return the folder of a checkout; a git address, with ``@REVISION`` at its end if one is meant, is fetched into the cache.
+
+    It is fetched each time: a branch moves, and a fetch that was broken off leaves nothing that could be taken for a whole one.
+    """
     if not is_git_address(source):
         return host.resolve_path(source)
     address, revision = split_revision(source.removeprefix("git+"))
     from hashlib import sha256
 
     folder = f"{make_cache_folder(unredacted_variables(host), 'sources')}/{sha256(source.encode()).hexdigest()[:16]}"
-    if host.stat_path(f"{folder}/.git") is None:
-        words = ("git", "clone", "--quiet", "--depth", "1", *(("--branch", revision) if revision else ()))
-        _run_git(host, (*words, "--", address, folder), source)
+    _run_git(host, ("git", "init", "--quiet", folder), source)
+    _run_git(
+        host, ("git", "-C", folder, "fetch", "--quiet", "--depth", "1", "--", address, revision or "HEAD"), source
+    )
+    _run_git(host, ("git", "-C", folder, "reset", "--quiet", "--hard", "FETCH_HEAD"), source)
     return folder
 
 
@@ -40,11 +45,11 @@ def split_revision(address: str) -> tuple[str, str]:
 
 
 def _run_git(host: HostAccess, words: tuple[str, ...], source: str) -> None:
-    ran = host.run(words, deadline=CLONE_DEADLINE)
+    ran = host.run(words, deadline=FETCH_DEADLINE)
     if ran.rc != 0:
         lines = [line for line in ran.err.splitlines() if line.strip()]
         why = ran.end or (lines[-1].strip() if lines else f"exit {ran.rc}")
-        raise ValueError(f"--source {source} cannot be cloned: {why[:300]}; clone it by hand and name the folder")
+        raise ValueError(f"--source {source} cannot be fetched: {why[:300]}; clone it by hand and name the folder")
 
 
 def add_left_out(folder: str, site: str) -> list[str]:
@@ -56,7 +61,7 @@ def add_left_out(folder: str, site: str) -> list[str]:
     for path in durable_files.walk_files(folder):
         inside = path[len(folder) :].lstrip("/")
         at, _, name = inside.rpartition("/")
-        is_module = name.endswith(".py") and "/" in at and not any(part in path for part in _IGNORED_FOLDERS)
+        is_module = name.endswith(".py") and "/" in at and not _is_ignored(inside)
         if is_module and not file_contents.list_names_or_empty(f"{site}/{at}") and _is_in_package(site, at):
             left.setdefault(at, []).append(name)
     for at, names in left.items():
@@ -87,6 +92,11 @@ def hash_checkout(folder: str) -> str:
 
     digest = sha256()
     for path in sorted(durable_files.walk_files(folder)):
-        if not any(part in path for part in _IGNORED_FOLDERS):
+        if not _is_ignored(path[len(folder) :].lstrip("/")):
             digest.update(f"{path[len(folder) :]} {file_contents.hash_file_contents(path)}\n".encode())
     return digest.hexdigest()[:12]
+
+
+def _is_ignored(inside: str) -> bool:
+    """Whether git, Python or a build made a file; its path is the one inside of the checkout, which may itself lie in a folder build/."""
+    return any(part in f"/{inside}" for part in _IGNORED_FOLDERS)

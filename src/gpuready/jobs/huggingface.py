@@ -132,9 +132,16 @@ def find_parallel_keys(config: Mapping[str, Any], prefix: str = "") -> list[str]
         words = str(name).lower().split("_")
         if isinstance(value, dict) and prefix.count(".") < 4:
             found += find_parallel_keys(value, f"{prefix}{name}.")
-        elif PARALLEL_SUBJECTS & set(words) and words[-1] in PARALLEL_ENDS and not is_off(value) and str(value) != "1":
+        elif _is_parallel_size(words) and not is_off(value) and str(value) != "1":
             found.append(f"{prefix}{name}")
     return found
+
+
+def _is_parallel_size(words: list[str]) -> bool:
+    """Whether a key is ``ep_size`` or ``expert_model_parallel_size``; ``expert_intermediate_size`` is a size of a model."""
+    if not PARALLEL_SUBJECTS & set(words) or words[-1] not in PARALLEL_ENDS:
+        return False
+    return words[-1] != "size" or words[-2] in PARALLEL_SUBJECTS | {"parallel"}
 
 
 def read_fsdp(reader: ConfigReader, sharding: str, prefix: str) -> None:

@@ -63,8 +63,8 @@ def compare_versions(a: str, b: str) -> int:
 def satisfies_specifier(version: str, specifier: str) -> bool:
     """Whether a version satisfies a specifier such as ``>=2.2.0,<=2.5.1``; pre-releases count.
 
-    ``|`` separates alternatives: ``==2.6.0|==2.8.0``. A local part is ignored: wheels of the PyTorch index have one, pins
-    do not.
+    ``|`` separates alternatives: ``==2.6.0|==2.8.0``. A local part counts only where the specifier has one: wheels of the
+    PyTorch index have one, most pins do not.
     """
     return any(_satisfies_all_clauses(version, choice) for choice in specifier.split("|"))
 
@@ -187,7 +187,8 @@ def _satisfies_with_packaging(version: str, clause: str) -> bool:
         wanted = SpecifierSet(clause)
     except InvalidSpecifier:
         raise ValueError(f"{clause!r} is not a version specifier") from None
-    return wanted.contains(_parse_public_version(version), prereleases=True)
+    found = version if "+" in clause else _parse_public_version(version)
+    return wanted.contains(found, prereleases=True)
 
 
 def major_version(text: str) -> int:

@@ -26,12 +26,24 @@ def code_fingerprints() -> dict[str, str]:
     return digests
 
 
+RANK_OPTIONS = {"rank", "local_rank", "global_rank", "node_rank", "machine_rank"}
+
+
 def _shared_arguments() -> list[str]:
     """The script's arguments but for those that tell its rank, in one word or two."""
-    words = [word for word in sys.argv[1:] if not ("rank" in word.partition("=")[0] and "=" in word)]
+    words = sys.argv[1:]
     return [
-        word for before, word in zip(["", *words], words, strict=False) if "rank" not in before and "rank" not in word
+        word
+        for before, word in zip(["", *words], words, strict=False)
+        if not _names_rank(word) and not (_names_rank(before) and "=" not in before)
     ]
+
+
+def _names_rank(word: str) -> bool:
+    """Whether a word is ``--local_rank``, ``--node-rank=1`` or ``rank=0``; ``--lora_rank`` is none."""
+    option = word.partition("=")[0].lstrip("-").rpartition(".")[2]
+    is_option = word.startswith("-") or "=" in word
+    return is_option and option.replace("-", "_") in RANK_OPTIONS
 
 
 def _list_distributions(path: str) -> list[str]:

@@ -83,9 +83,9 @@ def _read_file(path: str) -> bytes:
     except OSError:
         return b""
     try:
-        data = part = os.read(fd, _CHUNK_BYTES)
-        while len(part) == _CHUNK_BYTES:
-            data += (part := os.read(fd, _CHUNK_BYTES))
+        data = os.read(fd, _CHUNK_BYTES)
+        while part := os.read(fd, _CHUNK_BYTES):  # a read may return less than there is
+            data += part
         return data
     except OSError:
         return b""

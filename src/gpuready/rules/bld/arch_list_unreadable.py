@@ -1,8 +1,8 @@
 """The list TORCH_CUDA_ARCH_LIST has entries that DeepSpeed cannot read.
 
 ## What it checks
-Whether an entry of TORCH_CUDA_ARCH_LIST has a letter, such as ``9.0a`` or ``10.0f``, where DeepSpeed is installed.
-Its builder of kernels sorts the entries as numbers.
+Whether an entry of TORCH_CUDA_ARCH_LIST has a letter, such as ``9.0a`` or ``10.0f``, where DeepSpeed 0.19 or newer is installed.
+Its builder of kernels sorts the entries as numbers since 0.19.0.
 
 ## Why it matters
 torch and nvcc take such entries, and images for Hopper and Blackwell set them. DeepSpeed raises
@@ -19,6 +19,7 @@ Leave out the letter, or unset the variable: DeepSpeed then asks the GPU.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.versions import is_satisfied
 from gpuready.rules import compilation
 
 CODE = "BLD022"
@@ -29,7 +30,8 @@ HEALTHY = BROKEN | {"env.TORCH_CUDA_ARCH_LIST": "9.0"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    text = compilation.effective_arch_list(facts) if facts.value("package.deepspeed") is not None else None
+    version = facts.value("package.deepspeed")
+    text = compilation.effective_arch_list(facts) if version is not None and is_satisfied(version, ">=0.19.0") else None
     entries = (text or "").replace(" ", ";").split(";")
     unreadable = [entry for entry in entries if _has_letter(entry)]
     if not unreadable:

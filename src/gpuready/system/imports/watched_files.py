@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 MODULE_ENDINGS = ("py", "pyc", "so")
+OTHER_ENDINGS = (".dist-info", ".egg-info", ".egg-link", ".egg", ".pth")
 
 
 class Notes:
@@ -63,7 +64,7 @@ def summarize_status(status: os.stat_result) -> tuple[int, ...]:
     """Numbers of which one changes with a path, the third of them a time.
 
     ctime moves with contents, mode and name, and no program can set it. It also moves with each further link to a file, of which uv makes one
-    for every environment: of files with several links mtime and mode are compared.
+    for every environment: of files with several links mtime and mode are compared, which a program that rewrites them in place can put back.
     """
     if status.st_nlink == 1 or S_ISDIR(status.st_mode):
         return status.st_ino, status.st_size, status.st_ctime_ns
@@ -111,17 +112,25 @@ def list_names(folder: str) -> list[str]:
 
 
 def select_importable(names: list[str]) -> list[str]:
-    """The names that an import may take for a module: ``torch``, ``torch.py``, ``torch.abi3.so``; no log file."""
-    parts = ((name, *name.partition(".")[::2]) for name in names)
-    return sorted(
-        name for name, stem, end in parts if stem.isidentifier() and (not end or end.endswith(MODULE_ENDINGS))
-    )
+    """The names that matter to an import: ``torch``, ``torch.abi3.so``, ``torch-2.9.0.dist-info``, ``libX.so.1``; no log file.
+
+    The current folder may be one of sys.path or LD_LIBRARY_PATH as well.
+    """
+    return sorted(name for name in names if _matters_to_imports(name))
+
+
+def _matters_to_imports(name: str) -> bool:
+    stem, _, end = name.partition(".")
+    is_module = stem.isidentifier() and (not end or end.endswith(MODULE_ENDINGS))
+    return is_module or name.endswith(OTHER_ENDINGS) or ".so." in name or name.endswith(".so")
 
 
 def walk_folder(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield each folder below a path with the names of its folders and files, as os.walk does."""
+    note_path(path)
     for folder, folders, names in os.walk(path):
-        note_path(folder)
+        for name in folders:  # before they are listed: what comes into them meanwhile is then seen as a change
+            note_path(f"{folder}/{name}")
         yield folder, folders, names
 
 
