@@ -74,6 +74,12 @@ def test_the_recovery_that_the_driver_asks_for(said, action):
     assert with_gpus(record(0, recovery=said))["gpu.recovery"].value == (action,)
 
 
+@pytest.mark.parametrize("reason", ["GPU is lost", "Unknown Error", "Insufficient Permissions", "ERR!"])
+def test_a_recovery_that_cannot_be_asked_for_is_not_said_to_be_none(reason):
+    found = with_gpus(record(0, recovery={"gap": reason}))["gpu.recovery"]
+    assert found.value is None and reason in found.gap
+
+
 def test_a_gpu_that_must_be_reset_before_it_answers():
     facts = with_gpus(record(0), {"index": 1, "gap": "GPU requires restart (NVML 16)"})
     assert (facts["gpu.recovery"].value, facts["gpu.recovery"].gap) == (("none", "gpu-reset"), "")

@@ -20,6 +20,8 @@ RECOVERY_ACTIONS |= {5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot
 """Names of nvmlDeviceGpuRecoveryAction_t."""
 
 SMI_RECOVERY_WORDS = {"reset": "gpu-reset", "reboot": "node-reboot"}
+UNKNOWN_TO_DRIVER = ("not supported", "n/a", "not_supported", "not found", "invalid argument", "not given", "not listed", "empty")
+"""How drivers answer a query that they do not know; any other answer is a query that failed."""
 RESET_REQUIRED = ("NVML 16", "requires reset", "requires restart")
 """How NVML's refusal to talk to a GPU before a reset is worded."""
 
@@ -105,7 +107,9 @@ def read_recovery_action(gpu: GpuRecord) -> tuple[str | None, str]:
     reason = str(raw.get("gap"))
     if any(words in reason for words in RESET_REQUIRED):
         return "gpu-reset", ""
-    return (None, reason) if "gap" in gpu else ("unsupported", "")
+    if "gap" in gpu or not any(words in reason.lower() for words in UNKNOWN_TO_DRIVER):
+        return None, reason
+    return "unsupported", ""
 
 
 def make_link_reader(width: str) -> FieldReader:
