@@ -229,6 +229,16 @@ def test_what_only_running_tells_is_a_gap(tmp_path, name):
     assert ("gap" in outcome) is (name in CANNOT_TELL), outcome
 
 
+def test_a_cut_file_beside_compiled_code_is_a_gap(tmp_path):
+    """Compiled code may use what is cut off, as ``torch._C`` does of an emptied torch/functional.py."""
+    import _json
+
+    lay_out(tmp_path, EMPTIED, "import kite.wing\nimport kite._json\n")
+    shutil.copy(_json.__file__, tmp_path / "kite")
+    assert "wing.py, which is cut off" in survey(tmp_path)["outcome"]["kite"]["gap"]
+    assert not really_import(tmp_path)
+
+
 @pytest.mark.skipif(not shutil.which("setpriv") or os.geteuid() != 0, reason="needs root, and setpriv")
 def test_a_file_that_this_user_may_not_read_fails_its_import():
     """Asked as a user who may not read it, of a real import and of the survey."""

@@ -59,3 +59,24 @@ def test_what_does_not_fit_is_shown_as_it_was_stated():
     found = next(f for f in report.findings if f.code == "PKG041")
     assert [(fact.key, fact.value) for fact in found.found] == [("driver.version", "550.54.15")]
     assert "gpuready plan vllm" in found.fix[0].does
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "what_if"),
+    [("vllm==0.8.5", "p100", {}), ("sglang==0.4.9", "l4", {"os": "windows11"}), ("trl==1.9.2", "a100", {"python-version": "3.9"})],
+)  # fmt: skip
+def test_what_only_another_version_forbids_cannot_be_told(spec, on, what_if):
+    """A version without a contract is neither clear nor impossible where the need that fails is another version's."""
+    report = workflow.check_machine([spec], on=on, what_if=what_if)[0]
+    assert report.verdict == "undecided" and not [f for f in report.findings if f.severity == "error"]
+    assert workflow.check_machine([spec], on="h100")[0].verdict == "clear"
+
+
+def test_a_system_without_glibc_has_no_torch():
+    report = workflow.check_machine(["transformers"], on="h100", what_if={"os": "alpine3.20"})[0]
+    assert report.verdict == "not-ready" and "glibc" in report.findings[0].says
+
+
+def test_an_old_python_that_torch_has_had_wheels_for_is_tried():
+    report = workflow.check_machine(["transformers==4.41.2"], on="a100", what_if={"python-version": "3.8"})[0]
+    assert not [f for f in report.findings if f.severity == "error"]

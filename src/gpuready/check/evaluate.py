@@ -7,7 +7,8 @@ something and found nothing passes, and the keys it read are its evidence.
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
+from gpuready.model import NOT_STATED, Fact, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
+from gpuready.model.contract import BORROWED_NEED
 from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-    from gpuready.model import Contract, Fact, Finding, Rule
+    from gpuready.model import Contract, Finding, Rule
 
     Options = Callable[[str], Iterable[Facts]]
 
@@ -70,6 +71,7 @@ def judge(
             ignored.append(IgnoredFinding(outcome, reasons[outcome.code]))
         elif outcome is not None:
             findings.append(outcome)
+            undecided += _doubt_borrowed_needs(outcome, contract)
     return Report(
         contract=contract,
         facts=facts,
@@ -124,6 +126,15 @@ def _judge_over_options(rule: Rule, missing: Fact, contract: Contract, options: 
 
 def _make_undecided(rule: Rule, missing: Fact) -> UndecidedRule:
     return UndecidedRule(rule.CODE, rule.SEVERITY, rule_title(rule), (missing,))
+
+
+def _doubt_borrowed_needs(finding: Finding, contract: Contract) -> list[UndecidedRule]:
+    """Return what is not known after a warning whose need is another version's: this one may fail, or work."""
+    if finding.severity != "warning" or not any(BORROWED_NEED in need.cite for need in finding.needs):
+        return []
+    name = contract.distribution or contract.framework
+    missing = Fact(f"package.{name}", None, contract.origin, "stated", contract.says.partition(";")[0])
+    return [UndecidedRule(finding.code, "error", f"{contract.name} asks for that too", (missing,))]
 
 
 def _unusable_fact(view: TrackedFacts, error: Exception) -> Fact:

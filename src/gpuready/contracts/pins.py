@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
+from gpuready.model.contract import BORROWED_NEED
 from gpuready.model.markers import Marker
 from gpuready.model.versions import parse_plain_release, parse_version_key, satisfies_specifier, split_clause
 
@@ -154,7 +155,7 @@ def borrow_need(need: Requirement, contract: Contract) -> Requirement:
     if need.level != "required":
         return need
     line = contract.origin.partition(",")[0]
-    return need.replace(level="recommended", cite=f"{need.cite}; of another version ({line})".lstrip("; "))
+    return need.replace(level="recommended", cite=f"{need.cite}; {BORROWED_NEED} ({line})".lstrip("; "))
 
 
 def pin_exact_version(contract: Contract, version: str, installed: str | None) -> Contract:

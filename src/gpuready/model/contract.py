@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     pass
 
 
+BORROWED_NEED = "of another version"
+"""What a need says of its source where another version requires it: whether this one does is not known."""
+
+
 class Requirement(Record):
     """What a contract requires of one fact."""
 

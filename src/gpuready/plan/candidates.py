@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LAST_INTEL_MAC = "2.2.2"
 """The last torch with wheels for Macs with an Intel processor (wheel tags of torch on PyPI)."""
 
-PYTHONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
+PYTHONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 
 
 def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], Iterable[Facts]]:

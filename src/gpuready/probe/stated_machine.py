@@ -151,7 +151,8 @@ def _state_os(flag: str, text: str, arch: str) -> list[Fact]:
         )
     stated: dict[str, object] = {"os.system": row["kind"], "os.name": system_name, "os.pretty": text}
     stated |= {"os.version": version or None, "os.wsl": system_name == "wsl"}
-    if library := systems.system_glibc(system_name, version):
+    library = systems.system_glibc(system_name, version)
+    if library or systems.has_musl(system_name):
         stated["os.glibc"] = library
     return [Fact(key, value, flag, "stated") for key, value in stated.items()]
 

@@ -87,6 +87,8 @@ def _simulate_module(simulation: Simulation, name: str) -> dict[str, Any]:
         first, why = simulation.possible[0]
         text = f"{first.kind}: {first.text}"
         return outcome | {"gap": f"it may fail, which only running tells{why and f' ({why})'}: {text}"[:300]}
+    if not outcome["error"] and (cut := simulation.find_cut_module()):
+        return outcome | {"gap": f"it imports {cut}, which is cut off: what that lacks, only running tells"[:300]}
     return outcome | {"modules": simulation.modules_followed}
 
 
@@ -122,6 +124,13 @@ class Simulation:
         """Keep a failure that may happen, unless something catches it or nothing speaks for it."""
         if self.finder.may_fail(failure.cause) and not any(is_caught(failure) for is_caught in self.guards):
             self.possible.append((failure, why))
+
+    def find_cut_module(self) -> str:
+        """Return the file of a module that lost a part, where its package has imported compiled code, which may use that."""
+        imported = [one for one in self.modules.values() if isinstance(one, Module)]
+        compiled = {one.name.partition(".")[0] for one in imported if one.file.endswith((".so", ".pyd"))}
+        cut = (one.file for one in imported if one.name.partition(".")[0] in compiled)
+        return next((file for file in cut if file in self.finder.short), "")
 
     def import_name(self, name: str, certain: bool) -> Module:
         """Import ``a.b.c`` with its parents; ImportFailure where that fails."""
