@@ -38,6 +38,7 @@ def modules(**files: str):
         ('from os import environ, getenv\ngetenv("KITE_A"); environ.pop("KITE_B", None)', {("KITE_A", "read", "", False), ("KITE_B", "read", "", False)}),
         ('import os\nos.environ["KITE_A"] = "1"', {("KITE_A", "set", "1", False)}),
         ('import os\nif "KITE_A" not in os.environ:\n    os.environ["KITE_A"] = "1"', {("KITE_A", "read", "", False), ("KITE_A", "set", "1", True)}),
+        ('import os\nassert "KITE_A" not in os.environ.keys()', {("KITE_A", "read", "", False)}),
         ('import os\nos.environ.setdefault("KITE_A", "no")', {("KITE_A", "read", "", False), ("KITE_A", "set", "no", True)}),
         ('import os\ndef flag(name, default=0):\n    return int(os.environ.get(name, default))\nflag("KITE_A")', {("KITE_A", "read", "", False)}),
         ('NAME = "KITE_A"\nimport os\nos.environ[NAME] = str(3)', {("KITE_A", "set", "", False)}),

@@ -105,6 +105,13 @@ def _is_environ(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) == "environ"
 
 
+def _without_keys(node: ast.expr) -> ast.expr:
+    """``os.environ.keys()`` -> ``os.environ``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "keys":
+        return node.func.value
+    return node
+
+
 class _ModuleUses:
     """The uses of one module."""
 
@@ -146,7 +153,7 @@ class _ModuleUses:
             self._note_variable_tables(node)
         elif isinstance(node, ast.ClassDef):
             self._note_fields(node)
-        elif isinstance(node, ast.Compare) and any(_is_environ(one) for one in node.comparators):
+        elif isinstance(node, ast.Compare) and any(_is_environ(_without_keys(one)) for one in node.comparators):
             self._note(node.left, "read", node)
         elif isinstance(node, ast.Call):
             self._note_call(node, guards)
