@@ -97,6 +97,21 @@ def test_a_newer_file_is_used(changed):
     assert load_contract("trl").needs[0].want != ">=3.12"
 
 
+def test_a_file_of_an_older_schema_is_used_without_the_parts_that_it_could_not_have(few):
+    older = ("catalog/systems", "catalog/xids")
+    parts = {name: part for name, part in few["parts"].items() if name not in older}
+    known = knowledge.verify_knowledge(json.dumps({**few, "schema": 1, "parts": parts}), "k.json")
+    own = catalog.load_catalog("xids")
+    try:
+        catalog.replace_tables(known.tables)
+        assert ("catalog", "xids") not in known.tables and catalog.load_catalog("xids") == own
+    finally:
+        catalog.replace_tables({})
+    assert "lacks the part catalog/systems" in refusal(json.dumps({**few, "parts": parts}))
+    parts.pop("catalog/torch")
+    assert "lacks the part catalog/torch" in refusal(json.dumps({**few, "schema": 1, "parts": parts}))
+
+
 def test_new_xids_and_releases_of_a_system_are_used_and_no_driver_command(changed):
     """The commands that install a driver stay gpuready's own."""
     from gpuready.catalog import systems, xids
@@ -156,7 +171,8 @@ DOCUMENTS = {
     '{"kind": NaN}': "not JSON",
     "[]": "not a knowledge file",
     '{"kind": "gpuready-knowledge", "schema": 3}': "upgrade gpuready",
-    '{"kind": "gpuready-knowledge", "schema": 1}': "get a newer file",
+    '{"kind": "gpuready-knowledge", "schema": 0}': "get a whole file",
+    '{"kind": "gpuready-knowledge", "schema": true}': "has schema True",
     '{"kind": "gpuready-knowledge", "schema": "2"}': "has schema '2'",
     '{"kind": "gpuready-knowledge", "schema": 2, "date": "soon"}': "no date",
     '{"kind": "gpuready-knowledge", "schema": 2, "date": "2026-11-15"}': "no parts",

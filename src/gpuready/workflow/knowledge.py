@@ -27,6 +27,8 @@ CATALOG_PARTS = (
     "xids",
 )  # fmt: skip
 """Not among them: indexes, proofs, programs, launch commands, images, driver installation, facts and variables."""
+PARTS_SINCE = {"systems": 2, "xids": 2}
+"""The schema that brought a part; beside a file of an older one, gpuready's own part counts."""
 MAX_BYTES, MAX_PATTERNS = 16 << 20, 20_000
 
 
@@ -143,10 +145,9 @@ def _decode_document(text: str, path: str) -> dict[str, Any]:
     if not isinstance(document, dict) or document.get("kind") != KIND:
         raise Refused(f"{path} is not a knowledge file of gpuready: its kind must be {KIND!r}")
     schema = document.get("schema")
-    if not isinstance(schema, int) or schema != SCHEMA:
-        newer = isinstance(schema, int) and schema > SCHEMA
-        hint = "upgrade gpuready to use it" if newer else "get a newer file"
-        raise Refused(f"{path} has schema {ascii(schema)[:20]}, and this gpuready reads {SCHEMA}: {hint}")
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        hint = "upgrade gpuready to use it" if type(schema) is int and schema > SCHEMA else "get a whole file"
+        raise Refused(f"{path} has schema {ascii(schema)[:20]}, and this gpuready reads 1 to {SCHEMA}: {hint}")
     if not _is_date(document.get("date")):
         raise Refused(f"{path} has no date such as 2026-11-15")
     return document
@@ -167,7 +168,8 @@ def _check_parts(document: dict[str, Any], path: str) -> dict[str, Any]:
     parts = document.get("parts")
     if not isinstance(parts, dict) or not all(isinstance(part, dict) for part in parts.values()):
         raise Refused(f"{path} has no parts: it is not a whole knowledge file")
-    missing = [name for name in CATALOG_PARTS if f"catalog/{name}" not in parts]
+    expected = [name for name in CATALOG_PARTS if PARTS_SINCE.get(name, 1) <= document["schema"]]
+    missing = [name for name in expected if f"catalog/{name}" not in parts]
     if missing:
         raise Refused(f"{path} lacks the part catalog/{missing[0]}: it is not a whole knowledge file")
     for name, part in parts.items():
