@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,27 @@ def test_nothing_is_said_of_an_unknown_framework():
         failures = ()
 
     assert detect_framework(Story()) == ""
+
+
+def test_a_log_does_not_choose_a_program_of_another_user(tmp_path, monkeypatch):
+    """The advised command would start it: only a Python of root or of this user is named, or one that is not here."""
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
+    text = (
+        f'Traceback (most recent call last):\n  File "{tmp_path}/lib/python3.12/site-packages/trl/a.py", line 3, in <module>\n    np.float\n'
+        "AttributeError: module 'numpy' has no attribute 'float'\n"
+    )
+
+    def advised() -> str:
+        found = diagnose_logs([[text.encode()]], look=False)
+        return " ".join(word for step in found.fix for word in step.run)
+
+    assert str(python) in advised()
+    owner = os.getuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    assert advised() and (str(python) not in advised() or owner == 0)
+    monkeypatch.undo()
+    if owner == 0:
+        os.chown(python, 65534, 65534)
+        assert advised() and str(python) not in advised()

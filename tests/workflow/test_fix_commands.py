@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from gpuready.workflow import fix_commands
 from gpuready.workflow.fix_commands import InstallTarget
 from tests.rules.worlds import example, facts
 
+ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).parent / "uv")
 VENV, WINDOWS = "/home/u/my env/bin/python", r"C:\Users\u\venv\Scripts\python.exe"
 PLACES = {
@@ -83,6 +85,8 @@ TRANSLATED = {
     "uv pip install --python P --upgrade-package bitsandbytes bitsandbytes": "P -m pip install --upgrade bitsandbytes",
     "uv pip install --python P --reinstall --no-deps tokenizers==0.22.0": "P -m pip install --force-reinstall --no-deps tokenizers==0.22.0",
     "uv pip install --python P --no-build-isolation --no-deps --no-cache --reinstall --no-binary a --no-binary b a==1 b": "P -m pip install --no-build-isolation --no-deps --no-cache-dir --force-reinstall --no-binary a --no-binary b a==1 b",
+    "uv pip install --python P --no-build-isolation-package a --no-build-isolation-package b a b": "P -m pip install --no-build-isolation a b",
+    "uv pip install --prerelease=allow --index https://h/s sglang": "P -m pip install --pre --extra-index-url https://h/s sglang",
     "uv pip uninstall --python P pynvml": "P -m pip uninstall -y pynvml",
 }  # fmt: skip
 
@@ -90,6 +94,40 @@ TRANSLATED = {
 @pytest.mark.parametrize("command", TRANSLATED)
 def test_uv_in_words_of_pip(command):
     assert shlex.join(fix_commands.to_pip_command(shlex.split(command), "P")) == TRANSLATED[command]
+
+
+UV_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+FIX_TEXTS = [
+    path.read_text()
+    for folder in ("rules", "catalog", "contracts")
+    for path in (ROOT / "src/gpuready" / folder).rglob("*")
+    if path.suffix in (".py", ".toml") and "data" not in path.parts
+]
+
+
+def list_uv_options() -> list[str]:
+    """Every option in a fix that installs with uv."""
+    commands = [
+        line for text in FIX_TEXTS for line in text.splitlines() if "uv pip install" in line or '"uv", "pip"' in line
+    ]
+    return sorted(
+        {option for line in commands for option in UV_OPTION.findall(line)} | {"--no-build-isolation-package"}
+    )
+
+
+def test_pip_knows_every_option_that_a_fix_is_translated_to():
+    known = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    options = list_uv_options()
+    assert len(options) > 5
+    for option in options:
+        words = fix_commands.to_pip_command(("uv", "pip", "install", option, "value", "demo"), "P")
+        assert all(
+            f"{word} " in known or f"{word}\n" in known or f"{word}," in known
+            for word in words
+            if word.startswith("--")
+        ), option
 
 
 def test_an_upgrade_or_a_reinstall_is_of_what_is_named():

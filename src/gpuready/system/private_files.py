@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from stat import S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
@@ -92,6 +93,25 @@ def make_private_folder(path: str) -> str:
     return path
 
 
+def open_to_append(path: str) -> int:
+    """Open a regular file to append to it, or make it; OSError where it is a link, a pipe or a device."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(path, flags, 0o666)
+    if S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def refuse_foreign_links(path: str) -> None:
+    """OSError where a folder below the current one is a link that another user made: it may lead anywhere."""
+    here, inside = os.getcwd(), os.path.abspath(path)
+    while inside != here and inside.startswith(f"{here.rstrip('/')}/"):
+        if os.path.islink(inside) and os.lstat(inside).st_uid not in (0, os.geteuid()):
+            raise OSError(errno.ELOOP, "a link that another user made", inside)
+        inside = os.path.dirname(inside)
+
+
 def find_foreign_owner(path: str) -> int | None:
     """Return the uid of a file's owner where that is another user; None if it is ours, missing, or we are root."""
     try:
@@ -99,3 +119,14 @@ def find_foreign_owner(path: str) -> int | None:
     except OSError:
         return None
     return None if os.geteuid() in (0, owner) else owner
+
+
+def may_be_of_another_user(path: str) -> bool:
+    """Whether a file that is here, or its folder, belongs to somebody who is neither root nor this user."""
+    for place in (path, os.path.dirname(path)):
+        try:
+            if os.stat(place).st_uid not in (0, os.geteuid()):
+                return True
+        except OSError:
+            continue
+    return False

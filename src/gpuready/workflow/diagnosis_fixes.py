@@ -7,6 +7,7 @@ from gpuready.catalog import causes
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.model.diagnosis import VERSION_CONFLICT
+from gpuready.system.private_files import may_be_of_another_user
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.fitting_fixes import fit_steps, fits_system
 from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
@@ -171,7 +172,10 @@ def detect_framework(summary: LogSummary) -> str:
 
 
 def find_logged_python(summary: LogSummary) -> str:
-    """Return the Python whose packages are most frequent in the tracebacks: /opt/venv/lib/python3.12/site-packages/..."""
+    """Return the Python whose packages are most frequent in the tracebacks: /opt/venv/lib/python3.12/site-packages/...
+
+    None of another user: a log is anybody's words, and the advised command would start it.
+    """
     counts: dict[str, int] = {}
     for failure in summary.failures:
         for frame in failure.frames:
@@ -183,7 +187,9 @@ def find_logged_python(summary: LogSummary) -> str:
             ):
                 counts[prefix] = counts.get(prefix, 0) + 1
     best = max(counts, key=lambda name: counts[name], default="")
-    return "" if not best else "/usr/bin/python3" if best in ("/usr", "/usr/local") else f"{best}/bin/python"
+    if not best or may_be_of_another_user(f"{best}/bin/python"):
+        return ""
+    return "/usr/bin/python3" if best in ("/usr", "/usr/local") else f"{best}/bin/python"
 
 
 def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:

@@ -24,7 +24,8 @@ ANSWER_SECONDS = 2.0
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 UV_OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--reinstall-package", "--upgrade-package", "--index-url",
-                         "--extra-index-url", "--index", "--no-binary", "-r", "-f", "-e")  # fmt: skip
+                         "--extra-index-url", "--index", "--no-binary", "--no-build-isolation-package", "--prerelease",
+                         "-r", "-f", "-e")  # fmt: skip
 
 
 class InstallTarget(Record):
@@ -135,7 +136,8 @@ def _positional_words(words: Sequence[str]) -> list[str]:
 
 def to_pip_command(run: Sequence[str], python: str, breaks_system: bool = False) -> tuple[str, ...]:
     """Translate ``uv pip install|uninstall ...`` to ``PYTHON -m pip ...`` with the same result."""
-    verb, rest = run[2], list(run[3:])
+    verb = run[2]
+    rest = [part for word in run[3:] for part in (word.split("=", 1) if word[:2] == "--" else [word])]
     backend = rest[rest.index("--torch-backend") + 1] if "--torch-backend" in rest else ""
     words: list[str] = ["-y"] if verb == "uninstall" else []
     at = 0
@@ -151,7 +153,7 @@ def to_pip_command(run: Sequence[str], python: str, breaks_system: bool = False)
 
 
 def _drop_repeated_flags(words: list[str]) -> list[str]:
-    flags = ("--upgrade", "--force-reinstall", "--no-deps")
+    flags = ("--upgrade", "--force-reinstall", "--no-deps", "--no-build-isolation")
     return [word for at, word in enumerate(words) if word not in flags or word not in words[:at]]
 
 
@@ -167,6 +169,12 @@ def _translate_word(word: str, value: str, backend: str) -> list[str]:
         return []  # the build in the requirement does it
     if word == "--no-cache":
         return ["--no-cache-dir"]
+    if word == "--no-build-isolation-package":
+        return ["--no-build-isolation"]
+    if word == "--prerelease":
+        return ["--pre"]
+    if word == "--index":
+        return ["--extra-index-url", value]
     if word in UV_OPTIONS_WITH_VALUE:
         return [word, value]
     name, spec = split_requirement(word)
