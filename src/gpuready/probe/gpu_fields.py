@@ -20,7 +20,16 @@ RECOVERY_ACTIONS |= {5: "recover-imex-domain", 6: "bus-reset", 7: "system-reboot
 """Names of nvmlDeviceGpuRecoveryAction_t."""
 
 SMI_RECOVERY_WORDS = {"reset": "gpu-reset", "reboot": "node-reboot"}
-UNKNOWN_TO_DRIVER = ("not supported", "n/a", "not_supported", "not found", "invalid argument", "not given", "not listed", "empty")
+UNKNOWN_TO_DRIVER = (
+    "not supported",
+    "n/a",
+    "not_supported",
+    "not found",
+    "invalid argument",
+    "not given",
+    "not listed",
+    "empty",
+)
 """How drivers answer a query that they do not know; any other answer is a query that failed."""
 RESET_REQUIRED = ("NVML 16", "requires reset", "requires restart")
 """How NVML's refusal to talk to a GPU before a reset is worded."""
