@@ -154,6 +154,8 @@ class DockerfileSimulator:
                 for source in paths[:-1]:
                     built.copy_folder(other, source, join_path(built.folder, paths[-1]))
                 return
+        if any(path.endswith("pip.conf") for path in paths):
+            built.values["PIP_BREAK_SYSTEM_PACKAGES"] = UNKNOWN  # its setting may be in the file
         if step.bodies and paths:
             built.files[paths[-1]] = step.bodies[-1][1]
         elif not origin:

@@ -152,7 +152,7 @@ def _parse_pip_command(words: list[str], sure: bool, environment: Mapping[str, s
 
 def _parse_pip_install(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
     plain, options = _split_options(words)
-    if any(name in OTHER_TARGET_OPTIONS for name, _ in options):
+    if any(name in OTHER_TARGET_OPTIONS or name in ("-h", "--help") for name, _ in options):
         return InstallEffects()
     build = _torch_build_of_indexes(options, environment)
     upgrade = any(name in ("-U", "--upgrade", "--pre", "--force-reinstall") for name, _ in options)

@@ -46,6 +46,7 @@ class ScriptRunner:
         self.last_words: tuple[str, ...] = ()
 
     def run_script(self, script: str, depth: int = 0) -> None:
+        refused_before = len(self.built.refused)
         for command in parse_shell_commands(script, self.built.values):
             inner = _inner_shell_script(command.words)
             if inner is not None and depth < MAX_SHELL_DEPTH:
@@ -55,6 +56,10 @@ class ScriptRunner:
             elif not self._change_shell(command) and not self._change_programs(command):
                 self._install(command)
             self.last_words = command.words
+            if command.end == "||":  # what failed before it does not end the build
+                del self.built.refused[refused_before:]
+            elif command.end != "&&":
+                refused_before = len(self.built.refused)
 
     def _run_in_conda(self, command: ShellCommand, depth: int) -> None:
         """Apply ``conda run -n name pip install …`` in that environment."""
@@ -92,8 +97,10 @@ class ScriptRunner:
             programs.link_program(plain[0], plain[2])
         elif name.endswith("update-alternatives") and "--set" in rest and len(plain) == 2:
             programs.link_program(f"/usr/bin/{plain[0]}", plain[1])
-        elif name in ("rm", "mv") and any("EXTERNALLY-MANAGED" in word for word in plain):
+        elif any("EXTERNALLY-MANAGED" in word for word in plain):
             programs.allow_installs()
+        elif _configures_pip(command.words):
+            self.built.values["PIP_BREAK_SYSTEM_PACKAGES"] = "1"
         elif _is_conda_installer(command.words):
             self._add_conda(rest[rest.index("-p") + 1] if "-p" in rest[:-1] else "/root/miniconda3")
         elif name == "make" and {"install", "altinstall"} & set(plain) and "/Python-" in self.folder:
@@ -283,6 +290,11 @@ def join_path(folder: str, path: str) -> str:
     import posixpath
 
     return posixpath.normpath(posixpath.join(folder, path.replace("~", "/root", 1) if path.startswith("~") else path))
+
+
+def _configures_pip(words: tuple[str, ...]) -> bool:
+    """Return whether a command lets pip install into the system's Python from then on: pip config set, a line for pip.conf."""
+    return "install" not in words and any("break-system-packages" in word for word in words)
 
 
 def _is_conda_installer(words: tuple[str, ...]) -> bool:

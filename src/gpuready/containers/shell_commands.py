@@ -26,12 +26,14 @@ class ShellCommand(Record):
     words: tuple[str, ...]
     sure: bool = True
     path: str = ""  # PATH as the script has it there
-    assigned: tuple[tuple[str, str], ...] = ()  # variables for this command alone: A=1 pip install x
+    assigned: tuple[tuple[str, str], ...] = ()  # its variables: exported before it, or for it alone: A=1 pip install x
+    end: str = ""  # what follows it: && || ; | and a line's end
 
 
 def parse_shell_commands(script: str, known: BuildValues) -> Iterator[ShellCommand]:
     """Yield every simple command; variables that the script sets apply from there on."""
     values = BuildValues(known, known)
+    exported: dict[str, str] = {}
     depth, doubt = 0, False
     for words, end in _split_simple_commands(script, values):
         while words and (words[0] in PREFIX_WORDS or words[0] in BLOCK_CLOSERS or words[0] in BLOCK_OPENERS):
@@ -40,9 +42,12 @@ def parse_shell_commands(script: str, known: BuildValues) -> Iterator[ShellComma
         body, assigned = _split_assignments(words)
         sure = depth <= 0 and not doubt
         if not body or body[0] in ("export", "declare", "readonly", "local"):
-            values.update({name: value if sure else UNKNOWN for name, value in _list_assignments(assigned, body)})
+            changed = {name: value if sure else UNKNOWN for name, value in _list_assignments(assigned, body)}
+            values.update(changed)
+            exported.update(changed if body[:1] == ["export"] else {})
         elif depth >= 0:
-            yield ShellCommand(tuple(body), sure, values.get("PATH", ""), tuple(assigned.items()))
+            own = tuple((exported | assigned).items())
+            yield ShellCommand(tuple(body), sure, values.get("PATH", ""), own, end)
         doubt = end == "||" or (doubt and end == "&&")
 
 
