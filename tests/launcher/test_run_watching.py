@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from gpuready.launcher.rank_logs import RankLogs
+from gpuready.system import private_files
 from gpuready.workflow.launch_job import _choose_hang_action
 from gpuready.workflow.refusal import Refused
 from tests.deadlines import HANG_S, PATIENT_S
@@ -55,6 +57,44 @@ def test_grace_ends_who_goes_on(stage):
     assert done.code == 143 and done.seconds < HANG_S / 2
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_a_log_is_written_through_no_link_and_into_no_pipe(tmp_path, kind):
+    (tmp_path / "own").write_text("untouched\n")
+    path = tmp_path / "logs" / "rank-0.log"
+    path.parent.mkdir()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(tmp_path / "own" if kind == "link" else "/dev/null")
+    book = RankLogs(str(path.parent))
+    assert "incomplete from here on" in book.write_lines("rank-0", ["a"])
+    book.close()
+    assert (tmp_path / "own").read_text() == "untouched\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+@pytest.mark.parametrize("owner", [0, 65534])
+def test_a_folder_of_logs_that_another_user_made_a_link_is_not_used(stage, owner):
+    (stage.folder / "elsewhere").mkdir()
+    os.symlink("elsewhere", stage.folder / "gpuready-logs")
+    os.lchown(stage.folder / "gpuready-logs", owner, owner)
+    stage.script("print('trained')\n")
+    done = stage.run("--nproc", "1", "--no-preflight", "--log-dir", "gpuready-logs/x", "--", "train.py")
+    assert done.code == 0 and bool(list((stage.folder / "elsewhere").iterdir())) == (owner == 0)
+    assert ("a link that another user made" in done.words) == (owner != 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_temporary_folder_that_another_user_made_is_not_used(stage):
+    """Its name can be foreseen."""
+    folder = stage.folder / "gpuready-me"
+    folder.mkdir(mode=0o777)
+    os.chown(folder, 65534, 65534)
+    stage.script("print('trained')\n")
+    done = stage.run("--nproc", "1", "--no-preflight", "--log-dir", "/dev/null/logs", "--", "train.py", USER="me")
+    assert done.code == 2 and "the logs cannot be kept in /dev/null/logs" in done.words and not list(folder.iterdir())
+
+
 def test_logs_that_have_no_folder_go_elsewhere(stage):
     stage.script("print('trained')\n")
     done = stage.run("--nproc", "2", "--log-dir", "/dev/null/logs", "--", "train.py")
@@ -62,12 +102,11 @@ def test_logs_that_have_no_folder_go_elsewhere(stage):
     assert "the logs cannot be kept in /dev/null/logs (Not a directory): they are in" in done.words
 
 
-def test_logs_that_cannot_be_written_are_lost_and_told_once(tmp_path):
-    from gpuready.launcher.rank_logs import RankLogs
-
+def test_logs_that_cannot_be_written_are_lost_and_told_once(tmp_path, monkeypatch):
     book = RankLogs(str(tmp_path))
-    (tmp_path / "rank-0.log").symlink_to("/dev/full")
-    assert "incomplete from here on: No space left on device" in book.write_lines("rank-0", ["a"])
+    with monkeypatch.context() as patched:
+        patched.setattr(private_files, "open_to_append", lambda path: os.open("/dev/full", os.O_WRONLY))
+        assert "incomplete from here on: No space left on device" in book.write_lines("rank-0", ["a"])
     assert book.write_lines("rank-0", ["b"]) == "" and book.write_lines("rank-1", ["c"]) == ""
     book.close()
     assert (tmp_path / "rank-1.log").read_text() == "c\n"

@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from gpuready.system import AccessError
+from gpuready.system.log_streams import open_log_streams
 from gpuready.system.path_allowlist import PathAllowlist, RestrictedHost
 from gpuready.workflow import refusal
 from gpuready.workflow.allowed_paths import AllowedPaths
@@ -60,6 +62,31 @@ def test_a_link_made_later_is_seen(yard, tmp_path):
     os.symlink(tmp_path / "inside-not" / "b.json", tmp_path / "inside" / "c.json")
     with pytest.raises(Refused, match="outside"):
         yard.check_file("c.json")
+
+
+@pytest.mark.parametrize("read", ["host", "log", "folder"])
+def test_a_link_that_changes_after_it_was_checked_leads_nowhere(yard, tmp_path, monkeypatch, read):
+    """What was opened counts: a path may lead elsewhere between the check and the reading."""
+    (tmp_path / "inside-not" / "b.json").write_text("secret of another\n")
+    link, outside = tmp_path / "inside" / "link.json", tmp_path / "inside-not" / "b.json"
+    fence = PathAllowlist([str(tmp_path / "inside")])
+    if read == "host":
+        link.symlink_to(outside)
+        monkeypatch.setattr(fence, "allows_path", lambda path: True)  # it led inside a moment ago
+        assert RestrictedHost(fence).read_text(str(link)) is None
+        assert RestrictedHost(fence).read_text("a.json") == "{}"
+        return
+    (tmp_path / "inside" / "logs").mkdir()
+    named = tmp_path / "inside" / ("logs" if read == "folder" else "a.log")
+    path = named / "a.log" if read == "folder" else named
+    path.write_text("RuntimeError: x\n")
+    (stream,) = open_log_streams(str(named), fence)
+    assert b"".join(stream) == b"RuntimeError: x\n"
+    path.unlink()
+    path.symlink_to(outside)
+    for look in (stream.read_head, lambda: b"".join(stream)):
+        with pytest.raises(AccessError, match="outside"):
+            look()
 
 
 def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):

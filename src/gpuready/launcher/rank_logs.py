@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from gpuready.system import private_files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import IO
@@ -14,6 +16,7 @@ class RankLogs:
 
     def __init__(self, folder: str):
         self.folder, self.lost = folder, ""
+        private_files.refuse_foreign_links(folder)
         os.makedirs(folder, exist_ok=True)
         self._files: dict[str, IO[str]] = {}
 
@@ -33,7 +36,8 @@ class RankLogs:
     def _open_file(self, name: str) -> IO[str]:
         path = os.path.join(self.folder, f"{name}.log")
         # Kept open: opening it for each line would cost more than the ranks' writing.
-        self._files[name] = file = open(path, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        fd = private_files.open_to_append(path)
+        self._files[name] = file = open(fd, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
         return file
 
     def close(self) -> None:

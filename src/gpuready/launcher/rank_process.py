@@ -42,6 +42,8 @@ class RankProcess:
         if not data:
             self.handlers.pop(fd, None)
             os.close(fd)
+            if fd == self.pipes.beat:  # the rank closed it, or became another program: it beats no more
+                self.last_beat = 0.0
             return False
         self.handlers[fd](data)
         return True

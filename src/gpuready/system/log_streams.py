@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from gpuready.system.path_allowlist import PathAllowlist
+
 CHUNK_BYTES = 2 << 20
 MAX_FILES, MAX_DEPTH = 20_000, 12
 """How many files of a folder are read, and how deep."""
@@ -47,11 +49,11 @@ _BINARY_CONTROL_BYTES = bytes(sorted({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x
 class LogStream:
     """One log: its name, and its bytes on iteration. ``cut`` says why it was not read to its end."""
 
-    def __init__(self, name: str, path: str | None):
-        self.name, self.path, self.cut = name, path, ""
+    def __init__(self, name: str, path: str | None, allowlist: PathAllowlist | None = None):
+        self.name, self.path, self.cut, self.allowlist = name, path, "", allowlist
 
     def __iter__(self) -> Iterator[bytes]:
-        fd = 0 if self.path is None else _open_log(self.path)
+        fd = 0 if self.path is None else _open_log(self.path, self.allowlist)
         try:
             yield from _decompress_and_decode(_read_chunks(fd), self)
         except OSError as error:
@@ -72,7 +74,7 @@ class LogStream:
         """The first bytes of a regular file, as they are stored."""
         if self.path is None or not S_ISREG(os.stat(self.path).st_mode):
             return b""
-        fd = _open_log(self.path)
+        fd = _open_log(self.path, self.allowlist)
         try:
             return os.read(fd, size)
         finally:
@@ -100,8 +102,8 @@ def _is_binary(head: bytes) -> bool:
     return len(head) >= 64 and len(head) - len(head.translate(None, _BINARY_CONTROL_BYTES)) > len(head) // 32
 
 
-def open_log_streams(path: str) -> list[LogStream]:
-    """A file, a pipe, every file of a folder, or stdin (-). AccessError says why nothing can be read."""
+def open_log_streams(path: str, allowlist: PathAllowlist | None = None) -> list[LogStream]:
+    """A file, a pipe, every file of a folder, or stdin (-). AccessError says why nothing can be read: also what leads outside the allowlist."""
     if path == "-":
         return [LogStream("stdin", None)]
     try:
@@ -111,12 +113,13 @@ def open_log_streams(path: str) -> list[LogStream]:
     except ValueError:
         raise AccessError("not a path") from None
     if S_ISDIR(mode):
-        return [LogStream(printable_name(os.path.relpath(found, path)), found) for found in _list_regular_files(path)]
+        found = _list_regular_files(path)
+        return [LogStream(printable_name(os.path.relpath(name, path)), name, allowlist) for name in found]
     if not (S_ISREG(mode) or S_ISFIFO(mode) or S_ISSOCK(mode)):
         raise AccessError("is a device, not a log")
     if S_ISREG(mode):
-        os.close(_open_log(path))  # report an unreadable file at once
-    return [LogStream(printable_name(os.path.basename(path)), path)]
+        os.close(_open_log(path, allowlist))  # report an unreadable file at once
+    return [LogStream(printable_name(os.path.basename(path)), path, allowlist)]
 
 
 def follow_growing_file(path: str, pause: float = 0.5, patience: float | None = None) -> Iterator[bytes]:
@@ -180,11 +183,18 @@ def _natural_order(path: str) -> list[tuple[int, str]]:
     return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in parts]
 
 
-def _open_log(path: str) -> int:
+def _open_log(path: str, allowlist: PathAllowlist | None = None) -> int:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise AccessError(error_reason(error)) from None
+    try:
+        if allowlist is not None:
+            allowlist.check_opened(fd)
+    except AccessError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def _read_chunks(fd: int) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from stat import S_ISDIR, S_ISREG
 
@@ -75,12 +76,29 @@ class PathAllowlist:
             real = os.path.realpath(path)
         except OSError:  # a kernel link that may not be followed
             raise AccessError(OUTSIDE_REASON) from None
+        return self._require_inside(real)
+
+    def _require_inside(self, real: str) -> str:
         inside = any(_is_under(real, root) for root in self.roots)
         if not inside or (
             any(_is_under(real, kernel) for kernel in KERNEL_FOLDERS) and not _is_under(real, SHARED_MEMORY)
         ):
             raise AccessError(OUTSIDE_REASON)
         return real
+
+    def check_opened(self, fd: int) -> None:
+        """AccessError where what was opened is outside: a link may have changed since its path was checked."""
+        self._require_inside(_opened_path(fd))
+
+
+def _opened_path(fd: int) -> str:
+    """Where an open file is, as the kernel knows it."""
+    try:
+        if hasattr(fcntl, "F_GETPATH"):  # macOS
+            return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        raise AccessError(OUTSIDE_REASON) from None
 
 
 def _is_under(path: str, root: str) -> bool:
@@ -97,4 +115,22 @@ class RestrictedHost(LiveHost):
     def answer_query(self, verb: str, *args: Any) -> Any:
         if verb in ("read", "stat", "list", "lines") and not self.allowlist.allows_path(args[0]):
             return None
+        if verb in ("read", "list", "lines") and hasattr(os, "O_PATH"):
+            return self._answer_opened(verb, *args)
         return super().answer_query(verb, *args)
+
+    def _answer_opened(self, verb: str, path: str, *more: Any) -> Any:
+        """Answer of the very file that was checked, whatever its path leads to meanwhile."""
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return super().answer_query(verb, path, *more)  # its own words for what cannot be opened
+        try:
+            self.allowlist.check_opened(fd)
+            return super().answer_query(verb, f"/proc/self/fd/{fd}", *more)
+        except AccessError as error:
+            if str(error) == OUTSIDE_REASON:
+                return None
+            raise
+        finally:
+            os.close(fd)

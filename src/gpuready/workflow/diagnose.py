@@ -12,7 +12,7 @@ from gpuready.logs.derived_lines import derive_lines
 from gpuready.logs.log_patterns import pattern_text
 from gpuready.logs.log_summary import LogSource, LogSummary, read_logs
 from gpuready.logs.pattern_index import PatternIndex
-from gpuready.workflow import run_record
+from gpuready.workflow import refusal, run_record
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
@@ -176,7 +176,7 @@ def _list_streams(path: str) -> list[LogStream]:
     from gpuready.system.log_streams import open_log_streams
 
     try:
-        return open_log_streams(path)
+        return open_log_streams(path, refusal.fence_of_named_files())
     except system.AccessError as error:
         raise Refused(f"cannot read {path}: {error}") from None
 

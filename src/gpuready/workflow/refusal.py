@@ -36,6 +36,11 @@ def set_fence(allowed: PathAllowlist | None) -> None:
     _FENCES[:] = [] if allowed is None else [allowed]
 
 
+def fence_of_named_files() -> PathAllowlist | None:
+    """Return the fence of a server; None where there is none."""
+    return _FENCES[0] if _FENCES else None
+
+
 def host_for_named_files() -> system.LiveHost:
     """Return the host access for files named by a person or inside another file; fenced in a server."""
     if not _FENCES:
