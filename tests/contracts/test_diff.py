@@ -76,3 +76,16 @@ def test_it_sees_what_changed_between_real_versions():
     changed = rows(contracts.load_contract("transformers", "5.0"), contracts.load_contract("transformers", "5.22"))
     assert changed["changed", "needs", "package.torch"] == (">=2.2, required", ">=2.6, required")
     assert changed["changed", "needs", "python.version"] == (">=3.10, required", ">=3.11, required")
+
+
+def test_what_a_release_borrows_is_no_change_between_versions():
+    """colossalai 0.4.8 is made from its release: advice of 0.5.0 is not required there, and it has no steps of people."""
+    changed = rows(contracts.load_contract("colossalai", "0.4.8"), contracts.load_contract("colossalai", "0.5.0"))
+    names = {name for _, table, name in changed if table == "needs"}
+    assert {"package.torch", "package.transformers"} <= names
+    assert not names & {"os.system", "gpu.count", "toolkit.version when platform=cuda", "package.numpy (recommended)"}
+    assert not [key for key in changed if key[1] == "steps"]
+    borrowed = OLD.replace(needs=(Requirement("gpu.count", ">=1", level="recommended", cite="x; of 2.0"),))
+    own = OLD.replace(needs=(Requirement("gpu.count", ">=1", cite="x"),))
+    assert rows(borrowed, own) == rows(own, borrowed) == {}
+    assert rows(borrowed, own.replace(needs=(Requirement("gpu.count", ">=2"),)))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+from gpuready.contracts import is_made_from_release
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -28,11 +32,28 @@ VALUE_FIELDS = {
 
 
 def diff_contract_rows(a: Contract, b: Contract) -> list[dict[str, str]]:
-    """Return rows of change, table, name, before and after; empty where both require the same."""
+    """Return rows of change, table, name, before and after; empty where both require the same.
+
+    What a contract made from a release borrows of another version, and the steps that it does not have, are no change.
+    """
     rows = _table_changes("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
-    for table in KEY_FIELDS:
+    a, b = _with_borrowed_levels(a, b), _with_borrowed_levels(b, a)
+    tables = [table for table in KEY_FIELDS if table != "steps" or is_made_from_release(a) == is_made_from_release(b)]
+    for table in tables:
         rows += _table_changes(table, _rows_by_name(table, getattr(a, table)), _rows_by_name(table, getattr(b, table)))
     return rows + _table_changes("other variables", _uses_by_name(a), _uses_by_name(b))
+
+
+def _with_borrowed_levels(contract: Contract, other: Contract) -> Contract:
+    """Give advice that was borrowed of another version (``…; of 0.5.0``) the level that the same row has in the other contract."""
+    levels = {(need.key, need.want, need.when): need.level for need in other.needs}
+    needs = [
+        need.replace(level=levels.get((need.key, need.want, need.when), need.level))
+        if re.search(r"; of [\d.]{1,40}$", need.cite)
+        else need
+        for need in contract.needs
+    ]
+    return contract.replace(needs=tuple(needs))
 
 
 def _uses_by_name(contract: Contract) -> dict[str, str]:

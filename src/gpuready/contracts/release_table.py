@@ -63,8 +63,12 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
         contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", [])]
         return contract | {"needs": [*base.get("needs", []), *_new_needs(started, base)]}
     borrowed = str(base.get("version", ""))
-    kept = [_advise(need, borrowed) for need in base.get("needs", []) if not _is_pin(need)]
-    contract["needs"] = [*_drop_unknown_extras(pin_needs(row), base), *started, *kept]
+    pins = _drop_unknown_extras(pin_needs(row), base)
+    stated = {(need["key"], need["want"], need.get("when", "")) for need in pins}
+    advice = [need for need in base.get("needs", []) if not _is_pin(need)]
+    new = [need for need in advice if (need["key"], need["want"], need.get("when", "")) not in stated]
+    kept = [_advise(need, borrowed) for need in new]
+    contract["needs"] = [*pins, *started, *kept]
     contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", []) if one["name"] in named]
     contract["steps"] = [_install_step(row)]
     contract["origin"] = row["origin"]
