@@ -29,12 +29,12 @@ def main() -> int:
         "--unusual", action="store_true", help="other vendors, Jetson, MIG, mixed GPUs, musl, Windows, macOS"
     )
     parser.add_argument("-o", metavar="FILE")
-    told = parser.parse_args()
+    args = parser.parse_args()
     counts: dict[str, int] = {}
     against: list[str] = []
-    began, dice = time.process_time(), random.Random(told.seed)
-    machines = agreement.draws(told.draws, told.seed, told.unusual)
-    for number in range(1, told.draws + 1):
+    began, dice = time.process_time(), random.Random(args.seed)
+    machines = agreement.draws(args.draws, args.seed, args.unusual)
+    for number in range(1, args.draws + 1):
         if number % 4:
             draw = next(machines)
             kind, (verdict, found), words = "machine", agreement.contradictions(draw), str(draw)
@@ -42,16 +42,16 @@ def main() -> int:
             kind, (verdict, found), words = "environment", agreement.fix_contradictions(dice), f"environment {number}"
         counts[f"{kind}: {verdict}"] = counts.get(f"{kind}: {verdict}", 0) + 1
         against.extend(f"{words}: {one}" for one in found)
-        if told.o and (number % 500 == 0 or number == told.draws):  # whoever stops it early has what was drawn so far
-            Path(told.o).write_text(json.dumps(summary(told, number, counts, against, began), indent=2) + "\n")
-    print(json.dumps(summary(told, told.draws, counts, against, began), indent=2))
+        if args.o and (number % 500 == 0 or number == args.draws):  # whoever stops it early has what was drawn so far
+            Path(args.o).write_text(json.dumps(summary(args, number, counts, against, began), indent=2) + "\n")
+    print(json.dumps(summary(args, args.draws, counts, against, began), indent=2))
     return 1 if against else 0
 
 
-def summary(told, number: int, counts: dict[str, int], against: list[str], began: float) -> dict[str, object]:
+def summary(reported, number: int, counts: dict[str, int], against: list[str], began: float) -> dict[str, object]:
     return {
         "date": time.strftime("%Y-%m-%d"), "hardware": f"{platform.machine()}, {platform.system()}",
-        "command": f"python benchmarks/agreement_draws.py --draws {told.draws} --seed {told.seed}{' --unusual' * told.unusual}",
+        "command": f"python benchmarks/agreement_draws.py --draws {reported.draws} --seed {reported.seed}{' --unusual' * reported.unusual}",
         "draws": number, "verdicts": counts, "disagreements": against,
         "cpu_seconds": round(time.process_time() - began, 1),
     }  # fmt: skip

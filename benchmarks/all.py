@@ -140,9 +140,9 @@ def skipped(job: Job, where: str) -> str:
     return ""
 
 
-def run(job: Job, folder: Path, where: str, told: argparse.Namespace) -> dict[str, Any]:
+def run(job: Job, folder: Path, where: str, args: argparse.Namespace) -> dict[str, Any]:
     """Run one within its deadline; what became of it."""
-    plain, name, minutes = job.asked(told.quick, told.full)
+    plain, name, minutes = job.asked(args.quick, args.full)
     record = folder / name
     words = plain.replace("PATIENT", where).replace("FILE", str(record)).replace("STEM", str(record)[:-5])
     begun, before = time.monotonic(), os.getloadavg()[0]
@@ -179,13 +179,13 @@ def environment() -> dict[str, str]:
 def stamp(record: Path, command: str, where: str) -> None:
     """What a record does not say of itself: when, where and how. And no path of this machine stays in it."""
     text = record.read_text(encoding="utf-8").replace(f"{ROOT}/", "")
-    told = json.loads(text.replace(where, "PATIENT") if where else text)
-    said = told.get("about", told)
+    document = json.loads(text.replace(where, "PATIENT") if where else text)
+    said = document.get("about", document)
     here = {"date": date.today().isoformat(), "hardware": hardware(), "command": command}
     fresh = {key: value for key, value in here.items() if key not in said}
     if "machine" in said:
         fresh.pop("hardware", None)
-    record.write_text(json.dumps(told | fresh, indent=1) + "\n", encoding="utf-8")
+    record.write_text(json.dumps(document | fresh, indent=1) + "\n", encoding="utf-8")
 
 
 def hardware() -> str:
@@ -197,9 +197,9 @@ def about(record: str) -> str:
     path = RESULTS / record
     if not path.exists():
         return "no record"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    said = told.get("about", told)
-    when = said.get("date") or told.get("made") or "no date"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    said = document.get("about", document)
+    when = said.get("date") or document.get("made") or "no date"
     return str(when)[:10]
 
 
@@ -225,21 +225,21 @@ def listed() -> str:
     return "\n".join(rows)
 
 
-def measure(jobs: list[Job], told: argparse.Namespace) -> list[dict[str, Any]]:
-    folder = BUILD / "quick" if told.quick else RESULTS
+def measure(jobs: list[Job], args: argparse.Namespace) -> list[dict[str, Any]]:
+    folder = BUILD / "quick" if args.quick else RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    where = target_environment(told.target) if any(job.needs == "torch" for job in jobs) else ""
-    ends, rows = time.monotonic() + told.minutes * 60, []
+    where = target_environment(args.target) if any(job.needs == "torch" for job in jobs) else ""
+    ends, rows = time.monotonic() + args.minutes * 60, []
     for job in jobs:
         why = skipped(job, where)
         if not why and time.monotonic() > ends:
-            why = f"the {told.minutes} minutes were over"
+            why = f"the {args.minutes} minutes were over"
         if why:
             rows.append(
                 {"benchmark": job.name, "ended": "skipped", "why": f"{why}; the record of {about(job.record)} stays"}
             )
         else:
-            rows.append(run(job, folder, where, told))
+            rows.append(run(job, folder, where, args))
         print("  ".join(str(value) for value in rows[-1].values()), flush=True)
     return rows
 
@@ -252,20 +252,20 @@ def main() -> int:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--target", default=os.environ.get("GPUREADY_BENCHMARK_TARGET", ""))
     parser.add_argument("--minutes", type=float, default=40, help="no further one is begun after so many")
-    told = parser.parse_args()
-    jobs = chosen(told.only)
-    if told.list:
+    args = parser.parse_args()
+    jobs = chosen(args.only)
+    if args.list:
         print(listed())
         return 0
     BUILD.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the one that runs is ended as well
-    rows = measure(jobs, told)
+    rows = measure(jobs, args)
     whole = {"date": date.today().isoformat(), "hardware": hardware(), "command": "make benchmarks", "rows": rows}
-    if told.only or told.quick:
+    if args.only or args.quick:
         (BUILD / "last.json").write_text(json.dumps(whole, indent=1) + "\n")
     else:
         (RESULTS / "benchmarks.json").write_text(json.dumps(whole, indent=1) + "\n")
-    if not told.quick:
+    if not args.quick:
         subprocess.run([sys.executable, str(ROOT / "tools" / "benchmark_pages.py")], check=True)
     return int(any(row["ended"] == "failed" for row in rows))
 

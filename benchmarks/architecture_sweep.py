@@ -163,22 +163,22 @@ def list_types() -> dict[str, str]:
     return {k: "causal" if k in causal else "other" for k in sorted(transformers.CONFIG_MAPPING.keys()) if k in owned}
 
 
-def sweep(told: argparse.Namespace, rows: dict[str, Any], save: Any) -> None:
+def sweep(args: argparse.Namespace, rows: dict[str, Any], save: Any) -> None:
     """Trace all types that are not in the rows yet, several at once."""
     load_libraries()
     types = [
         (kind, group)
         for kind, group in list_types().items()
-        if re.search(told.only, kind) and told.known in ("", group)
+        if re.search(args.only, kind) and args.known in ("", group)
     ]
-    tasks = ("train", "generate") if told.generate else ("train",)
+    tasks = ("train", "generate") if args.generate else ("train",)
     wanted = [(kind, task, group) for task in tasks for kind, group in sorted(types, key=lambda row: row[1])]
     wanted = [row for row in wanted if row[1] not in rows.get(row[0], {})]
     running: dict[int, tuple[TraceProcess, str]] = {}
     while wanted or running:
-        while wanted and len(running) < told.workers:
+        while wanted and len(running) < args.workers:
             kind, task, group = wanted.pop(0)
-            process = TraceProcess(kind, task, told.seconds)
+            process = TraceProcess(kind, task, args.seconds)
             running[process.pid] = process, group
         pid, status = os.wait()
         process, group = running.pop(pid)
@@ -239,15 +239,15 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--generate", action=argparse.BooleanOptionalAction, default=True)
-    told = parser.parse_args()
+    args = parser.parse_args()
     import torch
     import transformers
 
-    data = Path(told.out, "architecture-sweep.json")
-    rows: dict[str, Any] = json.loads(data.read_text())["types"] if told.resume and data.exists() else {}
+    data = Path(args.out, "architecture-sweep.json")
+    rows: dict[str, Any] = json.loads(data.read_text())["types"] if args.resume and data.exists() else {}
     found = {"torch": torch.__version__, "transformers": transformers.__version__, "types": rows}
-    sweep(told, rows, lambda: data.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n"))
-    Path(told.out, "architecture-sweep.md").write_text(format_table(found))
+    sweep(args, rows, lambda: data.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n"))
+    Path(args.out, "architecture-sweep.md").write_text(format_table(found))
     return int(
         any(row[task]["result"] == "crashed" for row in rows.values() for task in ("train", "generate") if task in row)
     )

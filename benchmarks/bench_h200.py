@@ -35,11 +35,11 @@ def bench(python: str, *flags: str) -> dict[str, Any]:
     seconds = time.monotonic() - begun
     if done.returncode not in (0, 1, 3):
         raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    told = json.loads(done.stdout)
-    report = told.pop("report")
+    document = json.loads(done.stdout)
+    report = document.pop("report")
     kept = {key: report[key] for key in ("verdict", "findings", "undecided")}
     samples = [fact["value"] for fact in report["facts"] if fact["key"] == "bench.samples"]
-    return told | {"wall_s": round(seconds, 2), "report": kept, "samples": samples[0] if samples else []}
+    return document | {"wall_s": round(seconds, 2), "report": kept, "samples": samples[0] if samples else []}
 
 
 def shapes_of(*runs: dict[str, Any]) -> dict[str, list[list[int]]]:
@@ -63,18 +63,18 @@ def work(asked: dict[str, Any]) -> None:
     from bench_matmul import CannotHere, Multiply
 
     device = torch.device(asked["device"])
-    told: dict[str, Any] = {"torch": torch.__version__, "gpu": _name(torch, device), "grid": {}}
+    settings: dict[str, Any] = {"torch": torch.__version__, "gpu": _name(torch, device), "grid": {}}
     for precision in asked["precisions"]:
         try:
             multiply = Multiply(torch, device, precision)
         except CannotHere as cannot:
-            told["grid"][precision] = {"cannot": str(cannot)}
+            settings["grid"][precision] = {"cannot": str(cannot)}
             continue
-        told["grid"][precision] = _grid(multiply, asked["shapes"], asked["found"].get(precision, []))
+        settings["grid"][precision] = _grid(multiply, asked["shapes"], asked["found"].get(precision, []))
         multiply.pool = None
-        Path(asked["out"]).write_text(json.dumps(told))
-    told["mamf"] = _mamf(Multiply(torch, device, "bf16"), asked["shapes"])
-    Path(asked["out"]).write_text(json.dumps(told))
+        Path(asked["out"]).write_text(json.dumps(settings))
+    settings["mamf"] = _mamf(Multiply(torch, device, "bf16"), asked["shapes"])
+    Path(asked["out"]).write_text(json.dumps(settings))
 
 
 def _name(torch: Any, device: Any) -> str:
@@ -130,21 +130,21 @@ def against(run: dict[str, Any], grid: dict[str, Any]) -> dict[str, Any]:
     rows = {}
     for row in run["measures"]:
         precision = row["name"].partition("-")[2]
-        told = grid.get(precision, {})
-        if not row["name"].startswith("matmul-") or "best" not in told or not row["value"]:
+        outcome = grid.get(precision, {})
+        if not row["name"].startswith("matmul-") or "best" not in outcome or not row["value"]:
             continue
-        again = {tuple(one["shape"]): middle(one["rates"]) for one in told["again"]}
+        again = {tuple(one["shape"]): middle(one["rates"]) for one in outcome["again"]}
         mine = again.get(tuple(int(side) for side in row["at"].split(" x ")), 0.0)
-        listed = [again[tuple(one["shape"])] for one in told["again"][:3]]
+        listed = [again[tuple(one["shape"])] for one in outcome["again"][:3]]
         rows[precision] = {
             "bench_rate": row["value"],
             "bench_shape": row["at"],
             "tried": row["tried"],
             "bench_s": row["seconds"],
-            "grid_rate": told["best"]["rate"],
-            "grid_shape": " x ".join(map(str, told["best"]["shape"])),
-            "grid_s": told["seconds"],
-            "of_grid": round(row["value"] / told["best"]["rate"], 4),
+            "grid_rate": outcome["best"]["rate"],
+            "grid_shape": " x ".join(map(str, outcome["best"]["shape"])),
+            "grid_s": outcome["seconds"],
+            "of_grid": round(row["value"] / outcome["best"]["rate"], 4),
             "of_grid_in_turns": round(mine / max(listed), 4) if mine and max(listed) else None,
         }
     return rows
@@ -175,60 +175,60 @@ def main() -> int:
     parser.add_argument("--grid", default=str(GRID), help="another grid, to try the script")
     parser.add_argument("--once", action="store_true", help="one whole run of bench as a record, and no grid")
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.work:
-        work(json.loads(Path(given.work).read_text()))
+    args = parser.parse_args()
+    if args.work:
+        work(json.loads(Path(args.work).read_text()))
         return 0
     begun = time.monotonic()
-    first = bench(given.python)
-    if given.once:
-        return _once(first, given)
-    grid = json.loads(Path(given.grid).read_text())
-    told = _worked(given.python, grid | {"device": given.device}, shapes_of(first))
-    second, quick = bench(given.python), bench(given.python, "--quick")
+    first = bench(args.python)
+    if args.once:
+        return _once(first, args)
+    grid = json.loads(Path(args.grid).read_text())
+    outcome = _worked(args.python, grid | {"device": args.device}, shapes_of(first))
+    second, quick = bench(args.python), bench(args.python, "--quick")
     result = {
         "what": "gpuready bench against every shape of a grid, against itself, and against the clock",
         "date": date.today().isoformat(),
-        "hardware": first["hardware"] | {"gpu": told["gpu"], "torch": told["torch"]},
-        "command": f"python benchmarks/bench_h200.py --python {given.python}",
-        "against_grid": {"first": against(first, told["grid"]), "second_as_told": against(second, told["grid"])},
+        "hardware": first["hardware"] | {"gpu": outcome["gpu"], "torch": outcome["torch"]},
+        "command": f"python benchmarks/bench_h200.py --python {args.python}",
+        "against_grid": {"first": against(first, outcome["grid"]), "second_as_told": against(second, outcome["grid"])},
         "repeatability": differences(first, second),
         "seconds": {
             "whole": [first["wall_s"], second["wall_s"]],
             "quick": quick["wall_s"],
-            "mamf_like_bf16": told["mamf"]["seconds"],
+            "mamf_like_bf16": outcome["mamf"]["seconds"],
             "all": round(time.monotonic() - begun, 1),
         },
-        "mamf_like": told["mamf"],
+        "mamf_like": outcome["mamf"],
         "runs": [first, second],
         "quick": quick,
-        "grid": told["grid"],
+        "grid": outcome["grid"],
     }
     text = json.dumps(result, indent=1) + "\n"
-    if given.out:
-        Path(given.out).write_text(text)
+    if args.out:
+        Path(args.out).write_text(text)
     print(
         text
-        if not given.out
+        if not args.out
         else json.dumps({k: result[k] for k in ("against_grid", "repeatability", "seconds")}, indent=1)
     )
     return 0
 
 
-def _once(run: dict[str, Any], given: argparse.Namespace) -> int:
+def _once(run: dict[str, Any], args: argparse.Namespace) -> int:
     """A record of one run alone: another witness for the bands."""
     whole = {
         "what": "one whole run of gpuready bench",
         "date": date.today().isoformat(),
         "hardware": run["hardware"],
-        "command": f"python benchmarks/bench_h200.py --once --python {given.python}",
+        "command": f"python benchmarks/bench_h200.py --once --python {args.python}",
         "runs": [run],
     }
     text = json.dumps(whole, indent=1) + "\n"
-    if given.out:
-        Path(given.out).write_text(text)
+    if args.out:
+        Path(args.out).write_text(text)
     short = [{k: row[k] for k in ("name", "value", "passes", "verdict", "at")} for row in run["measures"]]
-    print(text if not given.out else json.dumps(short, indent=1))
+    print(text if not args.out else json.dumps(short, indent=1))
     return 0
 
 
@@ -241,8 +241,8 @@ def _worked(python: str, grid: dict[str, Any], found: dict[str, Any]) -> dict[st
         done = subprocess.run([python, __file__, "--work", str(task)], capture_output=True, text=True)
         if done.returncode or not out.exists():
             raise SystemExit(f"the grid: exit {done.returncode}\n{done.stderr[-3000:]}")
-        told: dict[str, Any] = json.loads(out.read_text())
-        return told
+        document: dict[str, Any] = json.loads(out.read_text())
+        return document
 
 
 if __name__ == "__main__":

@@ -53,9 +53,9 @@ class Run(NamedTuple):
     variables: dict[str, str] = {}  # noqa: RUF012
 
 
-def rival_environment(given: str | None) -> Path:
-    if given:
-        return Path(given)
+def rival_environment(requested: str | None) -> Path:
+    if requested:
+        return Path(requested)
     if shutil.which("accelerate", path=str(Path(sys.executable).parent)):
         return Path(sys.prefix)
     home = Path(tempfile.mkdtemp(prefix="gpuready-rivals-"))
@@ -119,9 +119,9 @@ def peak(argv: list[str], cwd: Path | None = None, env: dict[str, str] | None = 
     A new process counts what its parent held until then: this script would be the least that anything takes. So a Python that has
     imported nothing starts it, which is smaller than any other Python.
     """
-    with tempfile.NamedTemporaryFile("r") as told:
-        subprocess.run([sys.executable, "-I", "-S", "-c", STARTER, told.name, *argv], cwd=cwd, env=env, check=True)
-        return int(told.read())
+    with tempfile.NamedTemporaryFile("r") as reported:
+        subprocess.run([sys.executable, "-I", "-S", "-c", STARTER, reported.name, *argv], cwd=cwd, env=env, check=True)
+        return int(reported.read())
 
 
 def measure(table: dict[str, Run], rounds: int) -> dict[str, dict[str, float]]:

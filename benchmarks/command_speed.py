@@ -197,30 +197,30 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name has this word")
     parser.add_argument("--imports", default="", help="show the imports of this row")
     parser.add_argument("-o", "--output")
-    told = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         table = {BARE: [sys.executable, "-c", "pass"]}
         table |= {
             key: [sys.executable, *MAIN, *words]
             for key, words in commands(folder).items()
-            if (told.only in key or key == told.imports) and find_spec(EXTRAS.get(key, "json"))
+            if (options.only in key or key == options.imports) and find_spec(EXTRAS.get(key, "json"))
         }
-        if told.imports:
-            print(costly(table[told.imports], folder))
+        if options.imports:
+            print(costly(table[options.imports], folder))
             return
-        rows = measure(table, told.rounds, folder)
+        rows = measure(table, options.rounds, folder)
         untimed(rows, table, folder)
     print(show(rows))
-    if told.output:
+    if options.output:
         about = {
             "date": date.today().isoformat(),
-            "command": f"python benchmarks/command_speed.py --rounds {told.rounds}",
+            "command": f"python benchmarks/command_speed.py --rounds {options.rounds}",
             "python": platform.python_version(),
             "machine": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release()}",
             "load": round(os.getloadavg()[0], 1),
         }
-        Path(told.output).write_text(json.dumps({"about": about, "results": rows}, indent=1) + "\n")
+        Path(options.output).write_text(json.dumps({"about": about, "results": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -37,11 +37,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", default="decode-lengths.json")
     parser.add_argument("--layers", type=int, default=16)
-    given = parser.parse_args()
+    args = parser.parse_args()
     import torch
     import transformers
 
-    config = transformers.AutoConfig.for_model("llama", **SIZES, num_hidden_layers=given.layers, vocab_size=32000)
+    config = transformers.AutoConfig.for_model("llama", **SIZES, num_hidden_layers=args.layers, vocab_size=32000)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda"):
         model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
@@ -55,8 +55,8 @@ def main() -> None:
             rows.append({"variant": variant, "length": length, "first": time_answer(torch, model, length)})
             rows[-1]["again"] = time_answer(torch, model, length)
             print(json.dumps(rows[-1]), flush=True)
-    found = {"torch": torch.__version__, "transformers": transformers.__version__, "layers": given.layers, "rows": rows}
-    Path(given.output).write_text(json.dumps(found, indent=1) + "\n")
+    found = {"torch": torch.__version__, "transformers": transformers.__version__, "layers": args.layers, "rows": rows}
+    Path(args.output).write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -88,8 +88,8 @@ def _add_adapters(bench: Any) -> None:
     import peft
 
     for depth, model in bench.models.items():
-        told = peft.LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
-        bench.models[depth] = peft.get_peft_model(model, told)
+        settings = peft.LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+        bench.models[depth] = peft.get_peft_model(model, settings)
 
 
 def _time_launch(torch: Any, place: Any) -> float:
@@ -168,23 +168,23 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--peft")
     parser.add_argument("--only", default="")
-    given = parser.parse_args()
-    if given.shares:
-        print(json.dumps(learn_shares(given.shares), indent=1))
+    options = parser.parse_args()
+    if options.shares:
+        print(json.dumps(learn_shares(options.shares), indent=1))
         return
-    if given.peft:
-        sys.path.append(given.peft)
+    if options.peft:
+        sys.path.append(options.peft)
     import torch
     import transformers
 
     context = multiprocessing.get_context("fork")  # torch is imported once; CUDA is touched in the children only
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     rows: list[Any] = []
-    for name in given.only.split(",") if given.only else KINDS:
-        if name == "lora" and not given.peft:
+    for name in options.only.split(",") if options.only else KINDS:
+        if name == "lora" and not options.peft:
             continue
         queue = context.Queue()
-        child = context.Process(target=measure_kind, args=(name, given.device, given.seconds, queue))
+        child = context.Process(target=measure_kind, args=(name, options.device, options.seconds, queue))
         child.start()
         try:
             rows.append(queue.get(timeout=60))
@@ -193,7 +193,7 @@ def main() -> None:
             child.terminate()
         child.join(10)
         print(name, json.dumps(rows[-1])[:600], flush=True)
-        Path(given.output).write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
+        Path(options.output).write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

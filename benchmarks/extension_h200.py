@@ -91,8 +91,10 @@ def builds() -> dict[str, Any]:
 
 
 def cached_load() -> float:
-    told = subprocess.run([sys.executable, "-c", CACHED, str(ROOT / "src")], capture_output=True, text=True, check=True)
-    seconds, how = json.loads(told.stdout.splitlines()[-1])
+    result = subprocess.run(
+        [sys.executable, "-c", CACHED, str(ROOT / "src")], capture_output=True, text=True, check=True
+    )
+    seconds, how = json.loads(result.stdout.splitlines()[-1])
     assert how == "cached", how
     return float(seconds)
 
@@ -253,8 +255,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--quick", action="store_true", help="fewer sizes, fewer rounds")
     parser.add_argument("--tune", action="store_true", help="variants of the kernel, too")
-    told = parser.parse_args()
-    rounds = 10 if told.quick else 30
+    args = parser.parse_args()
+    rounds = 10 if args.quick else 30
     found: dict[str, Any] = {
         "date": date.today().isoformat(),
         "command": " ".join(["python", "benchmarks/extension_h200.py", *sys.argv[1:]]),
@@ -263,7 +265,7 @@ def main() -> None:
         "cuda": torch.version.cuda,
         "processors": len(os.sched_getaffinity(0)),
     }
-    written = Path(told.output)
+    written = Path(args.output)
 
     def keep() -> None:
         written.write_text(json.dumps(found, indent=1) + "\n")
@@ -276,14 +278,14 @@ def main() -> None:
     found["errors"] = errors()
     print(json.dumps(found["errors"], indent=1), flush=True)
     found["adamw"] = {}
-    for name, (shapes, kind, states) in cases(told.quick).items():
+    for name, (shapes, kind, states) in cases(args.quick).items():
         found["adamw"][name] = row = adam_rates(shapes, kind, states, rounds)
         rates = {k: f"{v['bytes_per_s'] / 1e12:.3f}" for k, v in row.items() if isinstance(v, dict)}
         print(
             f"{name}: {rates} TB/s, copy {row['copy_bytes_per_s'] / 1e12:.3f}, of copy {row['of_copy']:.1%}", flush=True
         )
         keep()
-    if told.tune:
+    if args.tune:
         found["tune"] = tune(300_000_000, 10)
         keep()
     best = min(row["of_copy"] for name, row in found["adamw"].items() if "10,000" not in name)

@@ -63,15 +63,15 @@ def exams() -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    args = parser.parse_args()
     result = {
         "date": date.today().isoformat(), "command": "python benchmarks/fit_again.py",
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "measured_on": "one NVIDIA H200", "exams": exams(),
     }  # fmt: skip
     text = json.dumps(result, indent=1) + "\n"
-    if told.o:
-        Path(told.o).write_text(text, encoding="utf-8")
+    if args.o:
+        Path(args.o).write_text(text, encoding="utf-8")
     print(text, end="")
 
 

@@ -148,8 +148,8 @@ class Score:
         self.types |= {row["config"]["model_type"]} if group == "new types" else set()
         line = f"{row['id']:22}{said['class'][:34]:35}{row['allocated'] / GIB:8.3f}{self.compare(group, row, said, 'allocated')}"
         line += f"{row['reserved'] / GIB:8.3f}{self.compare(group, row, said, 'reserved')}"
-        if "allocated" in (told := said.get("template", {})):
-            pair = [self.compare("without torch", row, told, kind) for kind in GOALS]
+        if "allocated" in (result := said.get("template", {})):
+            pair = [self.compare("without torch", row, result, kind) for kind in GOALS]
             line += f"  without torch {pair[0]}{pair[1]}"
         return line
 

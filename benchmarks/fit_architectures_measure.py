@@ -69,10 +69,10 @@ def add_adapters(model: Any, job: Any, device: str) -> Any:
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     targets = {"all": "all-linear", "qv": ["q_proj", "v_proj"]}.get(str(job.lora_targets), job.lora_targets)
     kind = "CAUSAL_LM" if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) else None
-    told = LoraConfig(
+    settings = LoraConfig(
         r=job.lora_r, lora_alpha=2 * job.lora_r, target_modules=targets, lora_dropout=job.lora_dropout, use_dora=job.dora, task_type=kind
     )  # fmt: skip
-    return get_peft_model(model, told, autocast_adapter_dtype=job.lora_dtype == "fp32")
+    return get_peft_model(model, settings, autocast_adapter_dtype=job.lora_dtype == "fp32")
 
 
 def train(job: Any, model: Any, inner: Any, other: Any, device: str, meter: Meter) -> None:
@@ -184,16 +184,16 @@ def run_one() -> None:
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM  # noqa: F401
 
-    told = json.loads(sys.stdin.read())
-    print("\n" + json.dumps(play(told["case"], told["device"], told["out"])), flush=True)
+    document = json.loads(sys.stdin.read())
+    print("\n" + json.dumps(play(document["case"], document["device"], document["out"])), flush=True)
     os._exit(0)
 
 
-def list_runs(told: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
+def list_runs(args: argparse.Namespace) -> tuple[list[dict[str, Any]], list[float]]:
     """The cases, those under caps, and what each is said to hold in GiB."""
-    frozen = json.loads(Path(told.predictions).read_text())["cases"] if told.predictions else {}
-    cases = json.loads(Path(told.cases).read_text())["cases"]
-    cases = [case for case in cases if re.search(told.only, case["id"])]
+    frozen = json.loads(Path(args.predictions).read_text())["cases"] if args.predictions else {}
+    cases = json.loads(Path(args.cases).read_text())["cases"]
+    cases = [case for case in cases if re.search(args.only, case["id"])]
     for case in [c for c in cases if c.get("caps") and "minimum" in frozen.get(c["id"], {})]:
         for share in (OVER, UNDER):
             cap = int(frozen[case["id"]]["minimum"] * share)
@@ -201,19 +201,19 @@ def list_runs(told: argparse.Namespace) -> tuple[list[dict[str, Any]], list[floa
     return cases, [frozen.get(c["id"], {}).get("reserved", 8 << 30) / 2**30 + 1 for c in cases]
 
 
-def work(told: argparse.Namespace, turns: Turns, lock: threading.Lock) -> None:
+def work(args: argparse.Namespace, turns: Turns, lock: threading.Lock) -> None:
     """Run one case after the other, the next process importing already."""
     waiting = CaseProcess()
     while turn := turns.take():
         size, case = turn
-        left, start = told.deadline - (time.monotonic() - told.begun), time.monotonic()
+        left, start = args.deadline - (time.monotonic() - args.begun), time.monotonic()
         if left > 5:
             now, waiting = waiting, CaseProcess()
-            case = shorten(case) if told.dry else case
-            line = json.dumps({"case": case, "device": "cpu" if told.dry else "cuda", "out": told.out})
-            found = now.told(line, min(told.each, left)) or {**case, "status": "killed", "allocated": 0, "reserved": 0}
+            case = shorten(case) if args.dry else case
+            line = json.dumps({"case": case, "device": "cpu" if args.dry else "cuda", "out": args.out})
+            found = now.reported(line, min(args.each, left)) or {**case, "status": "killed", "allocated": 0, "reserved": 0}
             found["seconds"] = round(time.monotonic() - start, 1)
-            with lock, Path(told.out, "exam.jsonl").open("a") as file:
+            with lock, Path(args.out, "exam.jsonl").open("a") as file:
                 file.write(json.dumps(found) + "\n")
             print(
                 case["id"], case.get("says", ""), found["status"], found.get("said", ""), found["seconds"], flush=True
@@ -237,14 +237,14 @@ def main() -> int:
     parser.add_argument("--room", type=float, default=120.0)
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--one", action="store_true")
-    told = parser.parse_args()
+    args = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    if told.one:
+    if args.one:
         run_one()
-    told.begun = time.monotonic()
-    turns, lock = Turns(*list_runs(told), told.room), threading.Lock()
-    with ThreadPoolExecutor(told.beside) as pool:
-        for done in [pool.submit(work, told, turns, lock) for _ in range(told.beside)]:
+    args.begun = time.monotonic()
+    turns, lock = Turns(*list_runs(args), args.room), threading.Lock()
+    with ThreadPoolExecutor(args.beside) as pool:
+        for done in [pool.submit(work, args, turns, lock) for _ in range(args.beside)]:
             done.result()
     return 0
 

@@ -126,25 +126,25 @@ def score(path: str, measured: list[str]) -> None:
 def table(path: str, measured: str) -> None:
     """The rows of a report."""
     rows = [row for row in measured_in([measured]) if not row.get("cap")]
-    blind = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+    unreadable = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     now = predictions({row["id"] for row in rows})
     print(f"{'case':5}{'model':20}{'allocated':>9}{'blind':>10}{'now':>10}{'reserved':>10}{'blind':>10}{'now':>10}")
     errors: dict[str, dict[str, list[float]]] = {"blind": {}, "now": {}}
     for row in sorted(rows, key=lambda one: str(one["id"])):
         line = f"{row['id']:5}{row['model']:20}"
         if row["status"] != "ok":
-            print(f"{line}  {row['status']}: said {blind[row['id']].get('verdict')}")
+            print(f"{line}  {row['status']}: said {unreadable[row['id']].get('verdict')}")
             continue
         for kind in ("allocated", "reserved"):
             line += f"{row[kind] / GIB:{9 if kind == 'allocated' else 10}.3f}"
-            for when, said in (("blind", blind), ("now", now)):
+            for when, said in (("blind", unreadable), ("now", now)):
                 error = said[row["id"]][kind] / row[kind] - 1
                 errors[when].setdefault(kind, []).append(abs(error))
                 line += f"{error:+10.3%}"
         print(line)
     for when, kinds in errors.items():
-        told = [f"{k} median {statistics.median(v):.3%}, worst {max(v):.2%} of {len(v)}" for k, v in kinds.items()]
-        print(f"{when + ':':7}{'; '.join(told)}")
+        result = [f"{k} median {statistics.median(v):.3%}, worst {max(v):.2%} of {len(v)}" for k, v in kinds.items()]
+        print(f"{when + ':':7}{'; '.join(result)}")
 
 
 def worst(said: dict[str, Any], row: dict[str, Any]) -> str:

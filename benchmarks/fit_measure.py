@@ -148,8 +148,8 @@ def keep_tape(torch: Any, name: str, meter: Meter, out: str) -> None:
             segments.append((len(events), entry["size"], entry["addr"]))
         elif entry["action"] in ("segment_free", "segment_unmap"):
             segments.append((len(events), -entry["size"], entry["addr"]))
-    told = {"id": name, "events": events, "segments": segments}
-    line = gzip.compress((json.dumps(told, separators=(",", ":")) + "\n").encode(), 6)
+    settings = {"id": name, "events": events, "segments": segments}
+    line = gzip.compress((json.dumps(settings, separators=(",", ":")) + "\n").encode(), 6)
     with (Path(out) / "exam-tapes.jsonl.gz").open("ab") as file:  # members one after the other are one gzip file
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(line)
@@ -212,8 +212,10 @@ def one() -> int:
     import torch  # noqa: F401
     from transformers import AutoModelForCausalLM  # noqa: F401
 
-    told = json.loads(sys.stdin.read())
-    print("\n" + json.dumps(play(told["case"], told["config"], told["device"], told["out"])), flush=True)
+    document = json.loads(sys.stdin.read())
+    print(
+        "\n" + json.dumps(play(document["case"], document["config"], document["device"], document["out"])), flush=True
+    )
     os._exit(0)
 
 
@@ -228,7 +230,7 @@ class Waiting:
         words = [sys.executable, __file__, "--one"]
         self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def told(self, line: str, seconds: float) -> dict[str, Any]:
+    def reported(self, line: str, seconds: float) -> dict[str, Any]:
         """What it found; nothing where it was ended at the deadline, or died."""
         try:
             out, _ = self.process.communicate(line, timeout=seconds)
@@ -266,17 +268,19 @@ class Turns:
             self.changed.notify_all()
 
 
-def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[str, Any]], list[float]]:
+def wanted(options: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[str, Any]], list[float]]:
     """The cases, those under caps where predictions are frozen, and what each is said to hold (GiB)."""
     cases = [
-        c for c in whole["cases"] if re.search(told.only, c["id"]) and not (told.skip and re.search(told.skip, c["id"]))
+        c
+        for c in whole["cases"]
+        if re.search(options.only, c["id"]) and not (options.skip and re.search(options.skip, c["id"]))
     ]
-    if not told.predictions:
+    if not options.predictions:
         return cases, [0.0] * len(cases)
-    frozen = json.loads(Path(told.predictions).read_text())["cases"]
-    if told.beside > 1:
+    frozen = json.loads(Path(options.predictions).read_text())["cases"]
+    if options.beside > 1:
         cases = [c for c in cases if "reserved" in frozen.get(c["id"], {})]
-    for case in [c for c in cases if c.get("caps") and not told.no_caps]:
+    for case in [c for c in cases if c.get("caps") and not options.no_caps]:
         least = frozen[case["id"]]["minimum"]
         for share in (OVER, UNDER):
             cases.append({**case, "cap": int(least * share), "says": "fits" if share > 1 else "does not fit"})
@@ -288,26 +292,28 @@ def wanted(told: argparse.Namespace, whole: dict[str, Any]) -> tuple[list[dict[s
     return cases, sizes
 
 
-def worker(told: argparse.Namespace, turns: Turns, models: dict[str, Any], write: Callable[..., None]) -> None:
+def worker(options: argparse.Namespace, turns: Turns, models: dict[str, Any], write: Callable[..., None]) -> None:
     """One case after the other, the next process importing already."""
-    begun, ready = told.begun, Waiting()
+    begun, ready = options.begun, Waiting()
     while turn := turns.take():
         size, case = turn
-        left, start = told.deadline - (time.monotonic() - begun), time.monotonic()
+        left, start = options.deadline - (time.monotonic() - begun), time.monotonic()
         if left < 5:
             print(f"{case['id']} not run: the deadline", flush=True)
             turns.give(size)
             continue
         config = dict(models[case["model"]])
-        if told.dry:
+        if options.dry:
             config = {k: TINY.get(k, v) if v is not None else v for k, v in config.items()}
             case = {**case, "job": {**case["job"], "seq": 16, "micro_batch": 2, "new_tokens": 3}}
-        line = json.dumps({"case": case, "config": config, "device": "cpu" if told.dry else "cuda", "out": told.out})
+        line = json.dumps(
+            {"case": case, "config": config, "device": "cpu" if options.dry else "cuda", "out": options.out}
+        )
         now, ready = ready, Waiting()
-        found = now.told(line, min(told.each, left))
+        found = now.reported(line, min(options.each, left))
         found = found or {**case, "config": config, "status": "killed", "allocated": 0, "reserved": 0}
         turns.give(size)
-        write({**found, "beside": told.beside, "seconds": round(time.monotonic() - start, 2)})
+        write({**found, "beside": options.beside, "seconds": round(time.monotonic() - start, 2)})
     ready.process.kill()
     ready.process.communicate()
 
@@ -325,18 +331,18 @@ def main() -> int:
     parser.add_argument("--no-caps", action="store_true")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--one", action="store_true")
-    told = parser.parse_args()
+    options = parser.parse_args()
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "WANDB_MODE": "disabled"}
-    if told.one:
+    if options.one:
         return one()
-    if told.beside > 1 and not told.predictions:
+    if options.beside > 1 and not options.predictions:
         parser.error("--beside needs --predictions: only so is it known what has room at once")
-    told.begun = time.monotonic()
+    options.begun = time.monotonic()
     whole = json.loads((HERE / "fit_cases.json").read_text())
-    cases, sizes = wanted(told, whole)
-    turns, lock = Turns(cases, sizes, told.room), threading.Lock()
+    cases, sizes = wanted(options, whole)
+    turns, lock = Turns(cases, sizes, options.room), threading.Lock()
     print(f"{len(cases)} cases", flush=True)
-    with (Path(told.out) / "exam.jsonl").open("w", buffering=1) as file:
+    with (Path(options.out) / "exam.jsonl").open("w", buffering=1) as file:
 
         def write(found: dict[str, Any]) -> None:
             with lock:
@@ -345,13 +351,14 @@ def main() -> int:
                       f"{found['seconds']:6.1f} s  {found.get('says', '')} {found.get('said', '')[:90]}", flush=True)  # fmt: skip
 
         threads = [
-            threading.Thread(target=worker, args=(told, turns, whole["models"], write)) for _ in range(told.beside)
+            threading.Thread(target=worker, args=(options, turns, whole["models"], write))
+            for _ in range(options.beside)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    print(f"done after {time.monotonic() - told.begun:.0f} s", flush=True)
+    print(f"done after {time.monotonic() - options.begun:.0f} s", flush=True)
     return 0
 
 

@@ -30,11 +30,11 @@ class Meter:
             self.tracker.reset_mod_stats()
 
 
-def peak(told: dict[str, Any]) -> int:
+def peak(reported: dict[str, Any]) -> int:
     """The most that lived at once, in bytes."""
-    job = argparse.Namespace(**(DEFAULTS | told["job"]))
+    job = argparse.Namespace(**(DEFAULTS | reported["job"]))
     with FakeTensorMode(allow_non_fake_inputs=True):
-        model, other = fit_play.ready(job, told["config"], "cpu")
+        model, other = fit_play.ready(job, reported["config"], "cpu")
         tracker = MemTracker()
         tracker.track_external(model)
         with tracker:

@@ -34,11 +34,11 @@ def built(job: Any, config: dict[str, Any], device: str) -> Any:
     made.bos_token_id = made.eos_token_id = None
     made.pad_token_id = 0
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision, torch.float32)
-    told = {"attn_implementation": IMPLEMENTATIONS[job.attention], "dtype": dtype}
+    settings = {"attn_implementation": IMPLEMENTATIONS[job.attention], "dtype": dtype}
     if "num_experts_per_tok" in config:
-        told["experts_implementation"] = job.experts
+        settings["experts_implementation"] = job.experts
     with torch.device(device), quickly(torch) if job.quant else contextlib.nullcontext():
-        model = AutoModelForCausalLM.from_config(made, **told)
+        model = AutoModelForCausalLM.from_config(made, **settings)
     model.tie_weights()
     return model
 
@@ -117,11 +117,11 @@ def adapted(model: Any, job: Any, config: dict[str, Any], device: str) -> Any:
         targets = {"gpt_neox": ["query_key_value"], "gpt2": ["c_attn"], "phi3": ["qkv_proj"]}.get(
             config["model_type"], ["q_proj", "v_proj"]
         )
-    told = LoraConfig(
+    settings = LoraConfig(
         r=job.lora_r, lora_alpha=2 * job.lora_r, target_modules=targets, lora_dropout=job.lora_dropout,
         use_dora=job.dora, task_type="CAUSAL_LM", fan_in_fan_out=config["model_type"] == "gpt2",
     )  # fmt: skip
-    return get_peft_model(model, told, autocast_adapter_dtype=job.lora_dtype == "fp32")
+    return get_peft_model(model, settings, autocast_adapter_dtype=job.lora_dtype == "fp32")
 
 
 def optimizer(job: Any, parameters: list[Any]) -> Any:
@@ -243,7 +243,7 @@ def by_trainer(job: Any, model: Any, vocabulary: int, device: str, meter: Any, o
     import torch
     from transformers import Trainer, TrainingArguments
 
-    told = TrainingArguments(
+    settings = TrainingArguments(
         output_dir=out, max_steps=STEPS, per_device_train_batch_size=job.micro_batch, bf16=job.autocast == "bf16",
         gradient_accumulation_steps=job.accumulation, optim=TRAINER_OPTIMIZERS[job.optimizer], report_to=[],
         save_strategy="no", logging_strategy="no", gradient_checkpointing=job.checkpointing != "none", use_cpu=device == "cpu",
@@ -252,7 +252,7 @@ def by_trainer(job: Any, model: Any, vocabulary: int, device: str, meter: Any, o
     count = job.micro_batch * job.accumulation * STEPS
     ids = torch.randint(0, vocabulary, (count, job.seq))
     rows = [{"input_ids": row, "labels": row} for row in ids]
-    Trainer(model=model, args=told, train_dataset=rows).train()
+    Trainer(model=model, args=settings, train_dataset=rows).train()
     meter.mark("train")
 
 
@@ -261,9 +261,14 @@ def generate(job: Any, model: Any, words: tuple[int, int], device: str, meter: A
     import torch
 
     ids = torch.randint(*words, (job.micro_batch, job.seq), device=device)
-    told = {"max_new_tokens": job.new_tokens, "min_new_tokens": job.new_tokens, "do_sample": False, "use_cache": True}
-    told |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
-    told |= {"cache_implementation": "static"} if job.cache == "static" else {}
+    settings = {
+        "max_new_tokens": job.new_tokens,
+        "min_new_tokens": job.new_tokens,
+        "do_sample": False,
+        "use_cache": True,
+    }
+    settings |= {"pad_token_id": 0, "eos_token_id": None, "disable_compile": True}
+    settings |= {"cache_implementation": "static"} if job.cache == "static" else {}
     with torch.inference_mode():
         if prefills:
             last = {"logits_to_keep": 1} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
@@ -271,5 +276,5 @@ def generate(job: Any, model: Any, words: tuple[int, int], device: str, meter: A
             meter.mark("prefill")
             del first
             meter.mark("freed", counts=False)
-        model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **told)
+        model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
         meter.mark("generate")

@@ -70,8 +70,8 @@ def job(case: dict) -> dict | None:
     if case["kind"] not in ("train", "infer", "peft") or "config" not in case:
         return None
     made = job_of(case).validate_fields()
-    told = {name: getattr(made, name) for name in made._fields if name != "model"}
-    return {name: value for name, value in told.items() if name == "precision" or value != made._defaults[name]}
+    settings = {name: getattr(made, name) for name in made._fields if name != "model"}
+    return {name: value for name, value in settings.items() if name == "precision" or value != made._defaults[name]}
 
 
 def predicted(case: dict, fields: dict) -> dict:
@@ -219,12 +219,12 @@ def main() -> int:
     parser.add_argument("--path", default="")
     parser.add_argument("--budget", type=float, default=600.0)
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    args = parser.parse_args()
     sys.path[:0] = [str(ROOT / "src")]
-    cases = read(told.cases)
-    others = rivals(cases, told.python, told.path)
-    by_torch = tracked(cases, told.python, told.path, told.budget)
-    by_trace = traced(cases, told.python, told.path, told.budget)
+    cases = read(args.cases)
+    others = rivals(cases, args.python, args.path)
+    by_torch = tracked(cases, args.python, args.path, args.budget)
+    by_trace = traced(cases, args.python, args.path, args.budget)
     table = Table()
     rows = [
         row(table, case, fields, other, by_torch.get(case["id"], {}), by_trace.get(case["id"], {}))
@@ -237,8 +237,8 @@ def main() -> int:
         "rivals_import_s": round(others[0]["imported"], 2), "load": os.getloadavg()[0], "cases": rows,
     }  # fmt: skip
     text = json.dumps(whole, indent=1) + "\n"
-    if told.o:
-        Path(told.o).write_text(text)
+    if args.o:
+        Path(args.o).write_text(text)
     print(json.dumps({k: v for k, v in whole.items() if k != "cases"}, indent=1))
     return 0
 

@@ -127,7 +127,7 @@ def job_of(fields: dict[str, Any]) -> FitJob:
 
 def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
     """The model as the framework shards it, its optimizer, and how a backward is called."""
-    told = {"lr": 1e-4, "foreach": job.tensor_parallel == 1}  # which does not mix plain tensors and DTensors
+    settings = {"lr": 1e-4, "foreach": job.tensor_parallel == 1}  # which does not mix plain tensors and DTensors
     if job.zero:
         return by_deepspeed(model, job)
     if job.fsdp and job.fsdp_version == 1:
@@ -153,7 +153,7 @@ def spread(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
             parallelize_module(layer, mesh, plan)
     else:
         model = torch.nn.parallel.DistributedDataParallel(model)
-    return model, torch.optim.AdamW(trained(model), **told), None
+    return model, torch.optim.AdamW(trained(model), **settings), None
 
 
 def by_fsdp1(model: Any, job: FitJob) -> Any:
@@ -228,11 +228,11 @@ def by_deepspeed(model: Any, job: FitJob) -> tuple[Any, Any, Any]:
         zero["overlap_comm"] = job.overlap
     if job.offload:
         zero["offload_optimizer"] = {"device": "cpu"}
-    told = {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": job.accumulation,
+    settings = {"train_micro_batch_size_per_gpu": BATCH, "gradient_accumulation_steps": job.accumulation,
             "bf16": {"enabled": job.precision == "bf16"}, "zero_optimization": zero, "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False}  # fmt: skip
     engine, optimizer, _, _ = deepspeed.initialize(
-        model=model, config=told, optimizer=torch.optim.AdamW(trained(model), lr=1e-4, foreach=True)
+        model=model, config=settings, optimizer=torch.optim.AdamW(trained(model), lr=1e-4, foreach=True)
     )
     return engine, optimizer, engine
 
@@ -261,8 +261,8 @@ def work(rank: int, name: str, port: int, folder: str) -> None:
     if job.method != "full":
         import peft
 
-        told = peft.LoraConfig(r=job.lora_r, target_modules="all-linear", task_type="CAUSAL_LM")
-        model = peft.get_peft_model(model, told)
+        settings = peft.LoraConfig(r=job.lora_r, target_modules="all-linear", task_type="CAUSAL_LM")
+        model = peft.get_peft_model(model, settings)
     if job.checkpointing != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     recorder = fit_sharded_recorder.Recorder()
@@ -351,14 +351,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--modes", default="")
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     fit_tape_diff.on_a_cpu()
     quiet()
-    warm(told.modes)
+    warm(args.modes)
     modes: dict[str, Any] = {}
     for number, name in enumerate(MODES):
-        if not re.search(told.modes, name):
+        if not re.search(args.modes, name):
             continue
         try:
             modes[name] = compared(name, 29600 + number)
@@ -366,8 +366,8 @@ def main() -> int:
             print(f"{name} did not run: {type(wrong).__name__}: {str(wrong).strip()[-300:]}", flush=True)
             continue
         show(name, modes[name]["ranks"])
-        if told.o:  # after every mode: what was compared is kept if it is broken off
-            keep(Path(told.o), modes)
+        if args.o:  # after every mode: what was compared is kept if it is broken off
+            keep(Path(args.o), modes)
     return 0
 
 

@@ -60,10 +60,10 @@ class Recorder(fit_tape_diff.Recorder):
         inner = optimizer.optimizer
         step = inner.step
 
-        def stepped(*given: Any, **named: Any) -> Any:
+        def stepped(*requested: Any, **named: Any) -> Any:
             before, self.paused = self.paused, True
             try:
-                return step(*given, **named)
+                return step(*requested, **named)
             finally:
                 self.paused = before
 
@@ -76,18 +76,18 @@ class Recorder(fit_tape_diff.Recorder):
                 setattr(dist, name, self._silently(getattr(dist, name)))
         reduce = dist.all_reduce
 
-        def settled(*given: Any, **named: Any) -> Any:
-            done = reduce(*given, **named)
+        def settled(*requested: Any, **named: Any) -> Any:
+            done = reduce(*requested, **named)
             time.sleep(SETTLING)
             return done
 
         dist.all_reduce = settled
 
     def _silently(self, scatter: Any) -> Any:
-        def silently(*given: Any, **named: Any) -> Any:
+        def silently(*requested: Any, **named: Any) -> Any:
             self.silent = True
             try:
-                return scatter(*given, **named)
+                return scatter(*requested, **named)
             finally:
                 self.silent = False
 

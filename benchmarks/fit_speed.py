@@ -62,12 +62,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as compiled:
-        whole = measured(told.repeat, compiled)
+        whole = measured(args.repeat, compiled)
     text = json.dumps(whole, indent=2) + "\n"
-    if told.o:
-        Path(told.o).write_text(text)
+    if args.o:
+        Path(args.o).write_text(text)
     print(text, end="")
     return 0
 

@@ -218,22 +218,22 @@ class Recorder(TorchDispatchMode):
 
 def real(job: FitJob, config: dict[str, Any]) -> dict[str, tuple[int, int, Counter[int]]]:
     """The phases as real modules play them."""
-    told = argparse.Namespace(**{name: getattr(job, name) for name in fit_measure.DEFAULTS})
+    result = argparse.Namespace(**{name: getattr(job, name) for name in fit_measure.DEFAULTS})
     recorder = Recorder()
     torch.manual_seed(0)
     if job.task == "generate":
-        model, other = fit_measure.built(told, config, "cpu").eval(), None
+        model, other = fit_measure.built(result, config, "cpu").eval(), None
     else:
-        model, other = fit_measure.ready(told, config, "cpu")
+        model, other = fit_measure.ready(result, config, "cpu")
     gc.collect()
     for tensor in [t for m in (model, other) if m is not None for t in (*m.parameters(), *m.buffers())]:
         recorder.add(tensor)
     with recorder:
         recorder.mark("build")
         if job.task == "generate":
-            fit_measure.generate(told, model, model.config.vocab_size, "cpu", recorder)
+            fit_measure.generate(result, model, model.config.vocab_size, "cpu", recorder)
         else:
-            fit_measure.train(told, model, other, model.config.vocab_size, "cpu", recorder)
+            fit_measure.train(result, model, other, model.config.vocab_size, "cpu", recorder)
     return recorder.phases
 
 
@@ -273,14 +273,18 @@ def on_a_cpu() -> None:
     fused = attention._fused_attention
     attention._fused_attention = lambda ops, kernel, *rest: fused(ops, "cudnn" if kernel == "cpu" else kernel, *rest)
     spelled = decoder.eager_attention
-    decoder.eager_attention = lambda *given: spelled(*given[:-2], given[-1], given[-1])  # upcast, widens
+    decoder.eager_attention = lambda *requested: spelled(
+        *requested[:-2], requested[-1], requested[-1]
+    )  # upcast, widens
     attention.backward_scratch = lambda kernel, *rest: []
     tensors.getrefcount = lambda memory: 3
     training.cublas_workspace_size = lambda card: 0
     functional = torch.nn.functional
     attend, softmax = functional.scaled_dot_product_attention, functional.log_softmax
     norm, power = functional.layer_norm, torch.pow
-    functional.scaled_dot_product_attention = lambda *given, **named: attend(*given, **(named | {"dropout_p": 0.0}))
+    functional.scaled_dot_product_attention = lambda *requested, **named: attend(
+        *requested, **(named | {"dropout_p": 0.0})
+    )
     functional.dropout = lambda x, p=0.5, training=True, inplace=False: (
         torch.native_dropout(x, p, training)[0] if p and training else x
     )
@@ -350,16 +354,16 @@ def paired(axes: dict[str, dict[str, dict[str, Any]]], seed: int) -> dict[str, d
     return found
 
 
-def wanted(told: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
+def wanted(options: argparse.Namespace) -> list[tuple[str, str, dict[str, Any]]]:
     """Every family in every named set-up, or the drawn ones."""
-    families = told.families.split(",")
-    if told.pairs is None:
+    families = options.families.split(",")
+    if options.pairs is None:
         every = [(family, name, setup) for family in families for name, setup in SETUPS.items()]
     else:
         own = {"family": {family: {"family": family} for family in families}}
-        drawn = paired(own | AXES, told.pairs) | paired(own | GENERATION, told.pairs)
+        drawn = paired(own | AXES, options.pairs) | paired(own | GENERATION, options.pairs)
         every = [(setup.pop("family"), name.partition(" ")[2], setup) for name, setup in drawn.items()]
-    return [one for one in every if re.fullmatch(told.setups or ".*", one[1])]
+    return [one for one in every if re.fullmatch(options.setups or ".*", one[1])]
 
 
 def main() -> int:
@@ -370,27 +374,27 @@ def main() -> int:
     parser.add_argument("--worst", type=float, default=0.01)
     parser.add_argument("--first", type=int, default=2, help="rows shown of a case")
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     fit_play.STEPS = 2
     on_a_cpu()
     whole, count = {}, 0
-    for family, name, setup in wanted(told):
+    for family, name, setup in wanted(options):
         config, fields = configs(family, setup)
         job = FitJob(model=config, **{"optimizer": "sgd", "micro_batch": 2, "seq": 48, **fields})
         count += 1
         try:
-            rows = compared(job, config, told.worst)
+            rows = compared(job, config, options.worst)
         except Exception as wrong:
             print(f"{family:12}{name:26} {type(wrong).__name__}: {str(wrong)[:120]}", flush=True)
             continue
         if rows:
             whole[f"{family} {name}"] = rows
-            for row in sorted(rows, key=lambda r: -max(abs(r["peak"]), abs(r["end"])))[: told.first]:
+            for row in sorted(rows, key=lambda r: -max(abs(r["peak"]), abs(r["end"])))[: options.first]:
                 print(f"{family:12}{name:26} {row['phase']:9}{row['peak']:+8.2%}{row['end']:+8.2%}  ours {row['ours']} | theirs {row['theirs']}", flush=True)  # fmt: skip
-    print(f"{count} cases, {len(whole)} with a phase off by more than {told.worst:.1%}")
-    if told.o:
-        Path(told.o).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    print(f"{count} cases, {len(whole)} with a phase off by more than {options.worst:.1%}")
+    if options.o:
+        Path(options.o).write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     return 0
 
 

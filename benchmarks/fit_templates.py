@@ -107,11 +107,11 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--replies", default="")
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
-    jobs = {name: job for name, job in list_cases().items() if re.search(told.only, name)}
+    args = parser.parse_args()
+    jobs = {name: job for name, job in list_cases().items() if re.search(args.only, name)}
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(told.replies or made)
-        trace_cases(told.python, folder, jobs)
+        folder = Path(args.replies or made)
+        trace_cases(args.python, folder, jobs)
         found = {name: compare_case(job, read_reply(folder, name)) for name, job in jobs.items()}
     errors = [abs(one["allocated"]) for one in found.values() if "allocated" in one]
     summary = {
@@ -121,8 +121,8 @@ def main() -> None:
     }  # fmt: skip
     rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(one)}" for name, one in found.items())
     text = f'{{\n "summary": {json.dumps(summary)},\n "cases": {{\n{rows}\n }}\n}}\n'
-    if told.o:
-        Path(told.o).write_text(text, encoding="utf-8")
+    if args.o:
+        Path(args.o).write_text(text, encoding="utf-8")
     print(json.dumps(summary))
 
 

@@ -207,15 +207,15 @@ def main() -> int:
     parser.add_argument("--score", default="")
     parser.add_argument("--measured", default="")
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
-    if told.freeze:
-        return frozen(told.freeze)
-    if told.score:
-        return scored(told.score, told.measured, told.o)
-    if told.one:
-        print(json.dumps(play(told.one, told.device, told.out)), flush=True)
+    args = parser.parse_args()
+    if args.freeze:
+        return frozen(args.freeze)
+    if args.score:
+        return scored(args.score, args.measured, args.o)
+    if args.one:
+        print(json.dumps(play(args.one, args.device, args.out)), flush=True)
         return 0
-    return measured(Path(told.out), told.only, "cpu" if told.dry else told.device)
+    return measured(Path(args.out), args.only, "cpu" if args.dry else args.device)
 
 
 if __name__ == "__main__":

@@ -85,13 +85,13 @@ def case(name: str, runs: int, options: dict[str, object], draw: str) -> dict[st
     rows = [run(f"{draw} {name} {at}", **options) for at in range(runs)]  # type: ignore[arg-type]
     total = {key: sum(row[key] for row in rows) for key in rows[0]}
     nodes = int(str(options.get("nodes", 1000)))
-    told: dict[str, object] = {"case": name, "runs": runs}
+    settings: dict[str, object] = {"case": name, "runs": runs}
     if total["slow"]:
-        told["recall"] = round(total["found"] / total["slow"], 4)
-    told["false_a_run"] = round(total["false"] / runs, 4)
-    told["false_per_1000_nodes"] = round(total["false"] / runs / nodes * 1000, 4)
-    told["measurements_a_node"] = round(total["measured"] / runs / nodes, 2)
-    return told | {"cpu_seconds_a_run": round((time.process_time() - begun) / runs, 3)}
+        settings["recall"] = round(total["found"] / total["slow"], 4)
+    settings["false_a_run"] = round(total["false"] / runs, 4)
+    settings["false_per_1000_nodes"] = round(total["false"] / runs / nodes * 1000, 4)
+    settings["measurements_a_node"] = round(total["measured"] / runs / nodes, 2)
+    return settings | {"cpu_seconds_a_run": round((time.process_time() - begun) / runs, 3)}
 
 
 def main() -> None:
@@ -101,22 +101,22 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="only the cases whose names contain this")
     parser.add_argument("--note", default="")
     parser.add_argument("--to", default=str(HERE / "results" / "fleet-outliers.json"))
-    told = parser.parse_args()
+    args = parser.parse_args()
     rows = []
     for name, (runs, options) in CASES.items():
-        if told.cases in name:
-            rows.append(case(name, max(int(runs * told.share), 1), options, told.draw))
+        if args.cases in name:
+            rows.append(case(name, max(int(runs * args.share), 1), options, args.draw))
             print(rows[-1], flush=True)
     result = {
         "command": "python benchmarks/fleet_outliers.py",
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        "note": told.note,
-        "draw": told.draw,
+        "note": args.note,
+        "draw": args.draw,
         "nodes": "1,000 unless the case says otherwise",
         "rows": rows,
     }
-    Path(told.to).write_text(json.dumps(result, indent=1) + "\n")
+    Path(args.to).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

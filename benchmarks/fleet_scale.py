@@ -130,12 +130,12 @@ def main() -> None:
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
     parser.add_argument("--note", default="")
     parser.add_argument("--to", default=str(HERE / "results" / "fleet-scale-2core"))
-    told = parser.parse_args()
-    if told.one:
-        print(json.dumps(one(told.one)))
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(one(args.one)))
         return
     rows = []
-    for size in map(int, told.sizes.split(",")):
+    for size in map(int, args.sizes.split(",")):
         env = {**os.environ, "PYTHONPATH": f"{SRC}:{HERE.parent}"}
         ran = subprocess.run(
             [sys.executable, __file__, "--one", str(size)], env=env, capture_output=True, text=True, check=True
@@ -148,15 +148,15 @@ def main() -> None:
         "command": "python benchmarks/fleet_scale.py",
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        "note": told.note,
+        "note": args.note,
         "load_average": [round(one, 1) for one in os.getloadavg()],
         "limits_seconds": LIMITS,
         "growth": round(growth, 3),
         "growth_says": "CPU seconds a node at the largest size over those at 1,000 nodes: 1 is linear",
         "rows": rows,
     }
-    Path(f"{told.to}.json").write_text(json.dumps(result, indent=1) + "\n")
-    Path(f"{told.to}.svg").write_text(plot(rows))
+    Path(f"{args.to}.json").write_text(json.dumps(result, indent=1) + "\n")
+    Path(f"{args.to}.svg").write_text(plot(rows))
 
 
 if __name__ == "__main__":

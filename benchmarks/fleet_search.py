@@ -105,14 +105,14 @@ def case(name: str, runs: int, options: dict[str, object], draw: str) -> dict[st
     begun = time.process_time()
     rows = [run(f"{draw} {name} {at}", **options) for at in range(runs)]  # type: ignore[arg-type]
     total = {key: sum(row[key] for row in rows) for key in rows[0]}
-    told: dict[str, object] = {"case": name, "runs": runs}
+    settings: dict[str, object] = {"case": name, "runs": runs}
     for what, found in (("bad", "found"), ("links", "found_links"), ("leaves", "found_leaves")):
         if total[what]:
-            told[f"recall_{what}"] = round(total[found] / total[what], 4)
+            settings[f"recall_{what}"] = round(total[found] / total[what], 4)
     for key in ("false_nodes", "false_links", "false_leaves"):
-        told[f"{key}_a_run"] = round(total[key] / runs, 4)
-    told |= {"rounds": round(total["rounds"] / runs, 2), "most_rounds": max(row["rounds"] for row in rows)}
-    return told | {"cpu_seconds_a_run": round((time.process_time() - begun) / runs, 3)}
+        settings[f"{key}_a_run"] = round(total[key] / runs, 4)
+    settings |= {"rounds": round(total["rounds"] / runs, 2), "most_rounds": max(row["rounds"] for row in rows)}
+    return settings | {"cpu_seconds_a_run": round((time.process_time() - begun) / runs, 3)}
 
 
 def main() -> None:
@@ -122,23 +122,23 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="only the cases whose names contain this")
     parser.add_argument("--note", default="")
     parser.add_argument("--to", default=str(HERE / "results" / "fleet-search.json"))
-    told = parser.parse_args()
+    args = parser.parse_args()
     rows = []
     for name, (runs, options) in CASES.items():
-        if told.cases not in name:
+        if args.cases not in name:
             continue
-        rows.append(case(name, max(int(runs * told.share), 1), options, told.draw))
+        rows.append(case(name, max(int(runs * args.share), 1), options, args.draw))
         print(rows[-1], flush=True)
     result = {
         "command": "python benchmarks/fleet_search.py",
         "date": time.strftime("%Y-%m-%d"),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
-        "note": told.note,
-        "draw": told.draw,
+        "note": args.note,
+        "draw": args.draw,
         "nodes": "1,000 unless the case says otherwise; 32 nodes a leaf switch",
         "rows": rows,
     }
-    Path(told.to).write_text(json.dumps(result, indent=1) + "\n")
+    Path(args.to).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ dist.destroy_process_group()
 """
 
 
-def told(words: list[str], folder: Path) -> tuple[list[dict[str, object]], float]:
+def reported(words: list[str], folder: Path) -> tuple[list[dict[str, object]], float]:
     began = time.monotonic()
     done = subprocess.run(
         words, capture_output=True, text=True, cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC)}, timeout=300
@@ -60,8 +60,8 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--python", default=sys.executable)
     asked.add_argument("--out")
-    given = asked.parse_args()
-    path = Path(given.python)
+    args = asked.parse_args()
+    path = Path(args.python)
     python = str(path / "bin" / "python") if path.is_dir() else str(path)
     count = "import torch; print(torch.cuda.device_count())"
     gpus = int(subprocess.run([python, "-c", count], capture_output=True, text=True, check=True).stdout)
@@ -73,9 +73,9 @@ def main() -> None:
         (folder / "cuda.py").write_text(SCRIPT)
         for ranks in sorted({2, gpus} if gpus > 1 else {1, 2}):
             fork = [] if ranks == 1 else ["--fork"]
-            ours, mine = told([sys.executable, "-c", "from gpuready.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
+            ours, mine = reported([sys.executable, "-c", "from gpuready.cli import main; main()", "run", "--python", python, "--nproc", str(ranks),
                                "--no-preflight", *fork, "--", "cuda.py"], folder)  # fmt: skip
-            theirs, other = told(
+            theirs, other = reported(
                 [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "cuda.py"], folder
             )
             assert len(ours) == ranks and ours == theirs, f"not the same:\n{ours}\n{theirs}"
@@ -91,8 +91,8 @@ def main() -> None:
             print(rows[-1], flush=True)
     document = {"what": "CUDA in ranks that gpuready run forks; the same results as by torchrun", "date": str(date.today()),
                 "gpus": gpus, "command": "python benchmarks/fork_cuda.py", "rows": rows}  # fmt: skip
-    if given.out:
-        Path(given.out).write_text(json.dumps(document, indent=1) + "\n")
+    if args.out:
+        Path(args.out).write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

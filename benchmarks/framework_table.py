@@ -40,15 +40,15 @@ def gpuready(*words: str) -> tuple[int, dict[str, object], str, float]:
     seconds = round(time.monotonic() - begun, 1)
     lines = [line for line in ran.stderr.splitlines() if line.strip()]
     try:
-        told = json.loads(ran.stdout) if ran.stdout.strip() else {}
+        document = json.loads(ran.stdout) if ran.stdout.strip() else {}
     except ValueError:
-        told = {}
-    return ran.returncode, told, lines[-1] if lines else "", seconds
+        document = {}
+    return ran.returncode, document, lines[-1] if lines else "", seconds
 
 
 def describe_plan(spec: str, *options: str) -> dict[str, object]:
-    code, told, last, seconds = gpuready("plan", spec, *options)
-    plan = (told.get("plans") or [told])[0] if told else {}
+    code, reported, last, seconds = gpuready("plan", spec, *options)
+    plan = (reported.get("plans") or [reported])[0] if reported else {}
     row = {"exit": code, "seconds": seconds, "torch": plan.get("torch", ""), "packages": len(plan.get("lock") or ())}
     if not plan.get("lock"):
         conflicts = plan.get("conflicts") or [{}]
@@ -57,14 +57,14 @@ def describe_plan(spec: str, *options: str) -> dict[str, object]:
 
 
 def describe_install(spec: str, home: Path, *options: str) -> dict[str, object]:
-    code, told, last, seconds = gpuready("install", spec, "-e", str(home), "--allow-build", "--yes", *options)
-    row: dict[str, object] = {"exit": code, "seconds": seconds, "verdict": told.get("verdict", "refused")}
-    need = told.get("need") or {}
+    code, reported, last, seconds = gpuready("install", spec, "-e", str(home), "--allow-build", "--yes", *options)
+    row: dict[str, object] = {"exit": code, "seconds": seconds, "verdict": reported.get("verdict", "refused")}
+    need = reported.get("need") or {}
     if code == 0:
         row |= {"told GiB": round(need.get("size", 0) / 2**30, 2), "real GiB": measure_size(home)}
-        row["check"] = (told.get("report") or {}).get("verdict", "")
+        row["check"] = (reported.get("report") or {}).get("verdict", "")
         row["import"] = find_import(home)
-    return row if code == 0 else row | {"says": str(told.get("says") or told.get("error") or last)[:400]}
+    return row if code == 0 else row | {"says": str(reported.get("says") or reported.get("error") or last)[:400]}
 
 
 def measure_size(home: Path) -> float:
@@ -73,9 +73,9 @@ def measure_size(home: Path) -> float:
 
 
 def describe_prove(spec: str, home: Path, *options: str) -> dict[str, object]:
-    code, told, last, seconds = gpuready("prove", spec, "--python", str(home), *options)
-    reports = told.get("reports") or [told]
-    proofs = (told.get("evidence") or told).get("proofs") or ()
+    code, reported, last, seconds = gpuready("prove", spec, "--python", str(home), *options)
+    reports = reported.get("reports") or [reported]
+    proofs = (reported.get("evidence") or reported).get("proofs") or ()
     passed = [p["name"] for p in proofs if p.get("verdict") == "passed"]
     failed = [f"{p['name']}: {p.get('why') or p.get('verdict')}"[:200] for p in proofs if p.get("verdict") not in ("passed", "skipped")]  # fmt: skip
     verdict = str((reports[0] or {}).get("verdict") or last[:200])

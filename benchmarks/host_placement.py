@@ -258,10 +258,10 @@ def _put_placement(placement: dict[str, Any], device: str, seconds: float, queue
         queue.put({**placement, "error": f"{type(error).__name__}: {error}"[:400]})
 
 
-def run_placement(placement: dict[str, Any], given: argparse.Namespace, limit: float) -> dict[str, Any]:
+def run_placement(placement: dict[str, Any], requested: argparse.Namespace, limit: float) -> dict[str, Any]:
     begun = time.time()
     if placement.get("fresh"):
-        asked = ["--one", json.dumps(placement), "--device", given.device, "--seconds", str(given.seconds)]
+        asked = ["--one", json.dumps(placement), "--device", requested.device, "--seconds", str(requested.seconds)]
         environment = {**os.environ, **placement.get("env", {})}
         done = subprocess.run(
             [sys.executable, __file__, *asked], capture_output=True, text=True, timeout=limit, env=environment
@@ -270,7 +270,7 @@ def run_placement(placement: dict[str, Any], given: argparse.Namespace, limit: f
         row = json.loads(lines[-1]) if lines else {**placement, "error": done.stderr[-600:]}
     else:
         queue = multiprocessing.get_context("fork").Queue()
-        asked_of = (placement, given.device, given.seconds, queue)
+        asked_of = (placement, requested.device, requested.seconds, queue)
         child = multiprocessing.get_context("fork").Process(target=_put_placement, args=asked_of)
         child.start()
         row = queue.get(timeout=limit)
@@ -286,9 +286,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=280)
     parser.add_argument("--most", type=int, default=99)
     parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure_placement(json.loads(given.one), given.device, given.seconds)))
+    requested = parser.parse_args()
+    if requested.one:
+        print(json.dumps(measure_placement(json.loads(requested.one), requested.device, requested.seconds)))
         return
     begun, count = time.time(), os.cpu_count() or 1
     whole: dict[str, Any] = {"machine": describe_machine(), "cores": time_cores(count), "rows": []}
@@ -296,17 +296,17 @@ def main() -> None:
     import transformers
 
     whole["versions"] = {"torch": torch.__version__, "transformers": transformers.__version__}
-    for placement in list_placements(count)[: given.most]:
-        left = given.budget - (time.time() - begun)
+    for placement in list_placements(count)[: requested.most]:
+        left = requested.budget - (time.time() - begun)
         if left < 25:
             break
         try:
-            whole["rows"].append(run_placement(placement, given, left))
+            whole["rows"].append(run_placement(placement, requested, left))
         except Exception as error:
             whole["rows"].append({**placement, "error": f"{type(error).__name__}: {error}"[:400]})
         row = whole["rows"][-1]
         print(placement["name"], row.get("wall"), row.get("error") or row["bench"], flush=True)
-        Path(given.output).write_text(json.dumps(whole) + "\n")
+        Path(requested.output).write_text(json.dumps(whole) + "\n")
 
 
 if __name__ == "__main__":

@@ -160,28 +160,28 @@ def main() -> None:
     ask.add_argument("--kills", type=int, default=200)
     ask.add_argument("--folder")
     ask.add_argument("-o", "--output")
-    told = ask.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="gpuready-kill-", dir=told.folder))
+    args = ask.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="gpuready-kill-", dir=args.folder))
     try:
         bench = Bench(folder)
         stacks(bench)
-        rows = [measure(side, told.kills, random.Random(20261115)) for side in (Gpuready(bench), Uv(bench))]
+        rows = [measure(side, args.kills, random.Random(20261115)) for side in (Gpuready(bench), Uv(bench))]
         back = rollbacks(bench)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     for row in rows:
         print("  ".join(f"{name}: {value}" for name, value in row.items()))
     print(f"rollback: {back}")
-    if told.output:
+    if args.output:
         here = {
             "date": str(date.today()),
             "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().split('-')[0]}",
-            "command": f"python benchmarks/kill_install.py --kills {told.kills} -o FILE",
+            "command": f"python benchmarks/kill_install.py --kills {args.kills} -o FILE",
             "uv": subprocess.run([Uv(bench).uv, "--version"], capture_output=True, text=True).stdout.split()[1],
             "packages": len(PACKAGES),
             "files": len(PACKAGES) * FILES,
         }
-        Path(told.output).write_text(json.dumps(here | {"results": rows, "rollback": back}, indent=2) + "\n")
+        Path(args.output).write_text(json.dumps(here | {"results": rows, "rollback": back}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

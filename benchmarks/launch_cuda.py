@@ -64,17 +64,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", default=sys.executable, help="a Python with torch for CUDA")
     parser.add_argument("--out", metavar="FILE")
-    told = parser.parse_args()
+    args = parser.parse_args()
     speak = {"NCCL_DEBUG": "INFO"}
     rows = [
-        case("nccl, a world of one", told.python, TRAIN, [0]),
-        case("the same once more: the same losses", told.python, TRAIN, [0]),
-        case("two ranks, both local rank 0 of one GPU", told.python, TRAIN, [0, 0], speak),
-        case("two ranks, local ranks 0 and 1, one GPU", told.python, TRAIN, [0, 1], speak),
-        case("CUDA_VISIBLE_DEVICES is empty", told.python, TRAIN, [0], {"CUDA_VISIBLE_DEVICES": ""}),
-        case("CUDA_VISIBLE_DEVICES names no GPU", told.python, TRAIN, [0], {"CUDA_VISIBLE_DEVICES": "7"}),
-        case("a CUDA context is there already", told.python, AFTER, [0]),
-        case("called twice", told.python, TWICE, [0]),
+        case("nccl, a world of one", args.python, TRAIN, [0]),
+        case("the same once more: the same losses", args.python, TRAIN, [0]),
+        case("two ranks, both local rank 0 of one GPU", args.python, TRAIN, [0, 0], speak),
+        case("two ranks, local ranks 0 and 1, one GPU", args.python, TRAIN, [0, 1], speak),
+        case("CUDA_VISIBLE_DEVICES is empty", args.python, TRAIN, [0], {"CUDA_VISIBLE_DEVICES": ""}),
+        case("CUDA_VISIBLE_DEVICES names no GPU", args.python, TRAIN, [0], {"CUDA_VISIBLE_DEVICES": "7"}),
+        case("a CUDA context is there already", args.python, AFTER, [0]),
+        case("called twice", args.python, TWICE, [0]),
     ]
     name = subprocess.run(
         ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], capture_output=True, text=True
@@ -84,8 +84,8 @@ def main() -> int:
         "command": "python benchmarks/launch_cuda.py --python VENV --out FILE", "rows": rows,
     }  # fmt: skip
     print(json.dumps(result, indent=2))
-    if told.out:
-        Path(told.out).write_text(json.dumps(result, indent=2) + "\n")
+    if args.out:
+        Path(args.out).write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

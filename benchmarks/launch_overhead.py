@@ -61,10 +61,10 @@ def start(python: str, way: str, size: int) -> tuple[float, float, float]:
         )
         for r in range(size)
     ]
-    told = [one.communicate(timeout=120)[0].split() for one in running]
+    result = [one.communicate(timeout=120)[0].split() for one in running]
     if any(one.returncode for one in running):
         raise SystemExit(f"{way} with {size} ranks failed")
-    slowest = max(float(row[1]) for row in told) - begun, max(float(row[0]) for row in told)
+    slowest = max(float(row[1]) for row in result) - begun, max(float(row[0]) for row in result)
     return (*slowest, children_seconds() - used)
 
 
@@ -90,7 +90,7 @@ def pairs(python: str, size: int, count: int) -> dict[str, object]:
 # -- the roll-call alone --------------------------------------------------------------------------------
 
 
-def attended(rank: int, size: int, port: int, ready: object, go: object, told: object) -> None:
+def attended(rank: int, size: int, port: int, ready: object, go: object, reported: object) -> None:
     from gpuready import rollcall
     from gpuready.cluster import Rendezvous
     from gpuready.rollcall import hello
@@ -100,7 +100,7 @@ def attended(rank: int, size: int, port: int, ready: object, go: object, told: o
     ready.release()
     go.wait()
     used = time.process_time()
-    told.put((rollcall.attend_rollcall(rendezvous, mine).seconds, time.process_time() - used))
+    reported.put((rollcall.attend_rollcall(rendezvous, mine).seconds, time.process_time() - used))
     time.sleep(0.5)
 
 
@@ -119,15 +119,15 @@ def alone(size: int, count: int) -> dict[str, object]:
 
     method, slowest, used = multiprocessing.get_context("fork"), [], []
     for _ in range(count):
-        ready, go, told = method.Semaphore(0), method.Event(), method.Queue()
+        ready, go, reported = method.Semaphore(0), method.Event(), method.Queue()
         port = free_port()
-        each = [method.Process(target=attended, args=(rank, size, port, ready, go, told)) for rank in range(size)]
+        each = [method.Process(target=attended, args=(rank, size, port, ready, go, reported)) for rank in range(size)]
         for one in each:
             one.start()
         for _ in each:
             ready.acquire()
         go.set()
-        rows = [told.get(timeout=60) for _ in each]
+        rows = [reported.get(timeout=60) for _ in each]
         slowest.append(max(row[0] for row in rows))
         used.append(max(row[1] for row in rows))
         for one in each:
@@ -146,8 +146,8 @@ def crowd(port: int, size: int) -> None:
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    told = SimulatedRanks(port, range(1, size), size, "a token").run(120)
-    os._exit(0 if len(told) == size - 1 and all("go" in one for one in told.values()) else 1)
+    result = SimulatedRanks(port, range(1, size), size, "a token").run(120)
+    os._exit(0 if len(result) == size - 1 and all("go" in one for one in result.values()) else 1)
 
 
 def many(size: int) -> dict[str, object]:
@@ -176,20 +176,20 @@ def main() -> None:
     asked.add_argument("--ranks", type=int, nargs="*", default=[1, 2, 4, 8])
     asked.add_argument("--clients", type=int, nargs="*", default=[256, 1000, 5000])
     asked.add_argument("-o", "--output")
-    told = asked.parse_args()
+    options = asked.parse_args()
     found = {
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Linux {'.'.join(platform.release().split('.')[:2])}",
         "load": round(os.getloadavg()[0], 1),
-        "command": "python benchmarks/launch_overhead.py " + " ".join(sys.argv[1:]).replace(told.python, "PYTHON"),
-        "start_to_first_all_reduce": [pairs(told.python, size, told.pairs) for size in told.ranks],
+        "command": "python benchmarks/launch_overhead.py " + " ".join(sys.argv[1:]).replace(options.python, "PYTHON"),
+        "start_to_first_all_reduce": [pairs(options.python, size, options.pairs) for size in options.ranks],
         "rollcall_alone": [alone(size, 20) for size in (2, 8)],
-        "rollcall_crowd": [many(size) for size in told.clients],
+        "rollcall_crowd": [many(size) for size in options.clients],
     }
     text = json.dumps(found, indent=1)
     print(text)
-    if told.output:
-        Path(told.output).write_text(text + "\n")
+    if options.output:
+        Path(options.output).write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -56,9 +56,9 @@ def run_ranks(commands: list[list[str]], variables: list[dict[str, str]]) -> dic
         subprocess.Popen(one, env=shared | own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for one, own in zip(commands, variables, strict=True)
     ]
-    told = [one.communicate(timeout=240)[0] for one in running]
-    summed = sum(text.count("summed") for text in told)
-    lines = [line for text in told for line in text.splitlines() if "Error" in line or "LaunchRefused" in line]
+    result = [one.communicate(timeout=240)[0] for one in running]
+    summed = sum(text.count("summed") for text in result)
+    lines = [line for text in result for line in text.splitlines() if "Error" in line or "LaunchRefused" in line]
     good = summed == 2 and not any(one.returncode for one in running)
     return {"ok": good, "seconds": round(time.monotonic() - begun, 1)} | ({} if good else {"says": lines[-1:]})
 

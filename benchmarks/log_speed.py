@@ -111,15 +111,15 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("-o", help="write the table as JSON")
-    told = parser.parse_args()
+    args = parser.parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # one core for everybody
     rows: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         log, small = Path(folder) / "run.log", Path(folder) / "small.log"
-        made(log, told.mib << 20)
+        made(log, args.mib << 20)
         size = log.stat().st_size
-        for name, (words, env) in readers(log, Path(folder), told.python).items():
-            row = timed(words, env, 1 if "without" in name else told.runs)
+        for name, (words, env) in readers(log, Path(folder), args.python).items():
+            row = timed(words, env, 1 if "without" in name else args.runs)
             rows[name] = row | {
                 "mb_per_s": round(size / 1e6 / float(str(row["seconds"])), 1),
                 "mb_per_cpu_s": round(size / 1e6 / float(str(row["cpu_seconds"])), 1),
@@ -127,11 +127,11 @@ def main() -> int:
             print(f"{name:36} {rows[name]}", flush=True)
         small.write_bytes(b"".join(log.open("rb").readlines(700_000)[:3900]) + FAILURE.format(r=3, g=3).encode())
         env = _clean_environment() | {"PYTHONPATH": str(SRC)}
-        rows["4,000 lines, with process start"] = timed([told.python, "-m", "gpuready", "diagnose", str(small)], env, 7)
+        rows["4,000 lines, with process start"] = timed([args.python, "-m", "gpuready", "diagnose", str(small)], env, 7)
         print("4,000 lines, with process start     ", rows["4,000 lines, with process start"])
     result = {"bytes": size, "ranks": 64, "python": sys.version.split()[0], "cpu": _cpu(), "rows": rows}
-    if told.o:
-        Path(told.o).write_text(json.dumps(result, indent=2) + "\n")
+    if args.o:
+        Path(args.o).write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

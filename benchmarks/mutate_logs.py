@@ -294,14 +294,14 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="a mutation by name; may be repeated")
     parser.add_argument("--sample", type=float, default=1.0, help="share of the logs for each mutation")
     parser.add_argument("--out", help="write the score to this file, as JSON")
-    told = parser.parse_args()
+    args = parser.parse_args()
     diagnose._PATTERN_TABLES["auto"] = PatternIndex(compile_pattern_table())  # the patterns as they are written now
-    cases = [case for case in read_cases(told.file) if answer_log(case.log) == case.cause]
-    score = score_mutations(cases, told.seed, told.only, told.sample, told.v)
+    cases = [case for case in read_cases(args.file) if answer_log(case.log) == case.cause]
+    score = score_mutations(cases, args.seed, args.only, args.sample, args.v)
     text = json.dumps(score, indent=1)
     print(text)
-    if told.out:
-        Path(told.out).write_text(text + "\n", encoding="utf-8")
+    if args.out:
+        Path(args.out).write_text(text + "\n", encoding="utf-8")
     return 0
 
 

@@ -51,9 +51,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, default=0)
     parser.add_argument("-o", metavar="FILE")
-    told = parser.parse_args()
+    args = parser.parse_args()
     every = cases()
-    chosen = random.Random(1).sample(every, min(told.sample, len(every))) if told.sample else every
+    chosen = random.Random(1).sample(every, min(args.sample, len(every))) if args.sample else every
     counts: dict[str, int] = {}
     against = []
     began = time.perf_counter()
@@ -65,13 +65,13 @@ def main() -> int:
             print(against[-1])
     result = {
         "date": time.strftime("%Y-%m-%d"), "hardware": f"{platform.machine()}, {platform.system()}",
-        "command": "python benchmarks/plan_agreement.py" + (f" --sample {told.sample}" if told.sample else ""),
+        "command": "python benchmarks/plan_agreement.py" + (f" --sample {args.sample}" if args.sample else ""),
         "cases": len(chosen), "of": len(every), "verdicts": counts, "disagreements": against,
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
     print(json.dumps(result, indent=2))
-    if told.o:
-        Path(told.o).write_text(json.dumps(result, indent=2) + "\n")
+    if args.o:
+        Path(args.o).write_text(json.dumps(result, indent=2) + "\n")
     return 1 if against else 0
 
 

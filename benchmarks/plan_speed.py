@@ -64,14 +64,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("-o", default="")
-    told = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bare = question(Path(folder))
         kinds = {"python start": [sys.executable, "-c", "pass"], "choose": [*PLAN, "--no-resolve"], "uv": bare}
         times: dict[str, list[float]] = {name: [] for name in (*kinds, "asked again", "warm")}
         timed(bare)
         timed(PLAN)
-        for _ in range(told.repeat):
+        for _ in range(args.repeat):
             for name, argv in kinds.items():
                 times[name].append(timed(argv))
             forget()
@@ -82,7 +82,7 @@ def main() -> int:
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, {platform.system()}",
         "python": platform.python_version(),
-        "command": "python benchmarks/plan_speed.py --repeat " + str(told.repeat),
+        "command": "python benchmarks/plan_speed.py --repeat " + str(args.repeat),
         "seconds": median,
         "spread": {name: [round(min(one), 4), round(max(one), 4)] for name, one in times.items()},
         "ratios": {
@@ -92,8 +92,8 @@ def main() -> int:
         },
     }
     text = json.dumps(result, indent=1) + "\n"
-    if told.o:
-        Path(told.o).write_text(text)
+    if args.o:
+        Path(args.o).write_text(text)
     print(text, end="")
     return 0
 

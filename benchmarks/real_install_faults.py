@@ -195,21 +195,21 @@ def main() -> None:
     ask.add_argument("--size", default="4g", help="of the small disk")
     ask.add_argument("--work", type=Path, default=Path("build/real-faults"))
     ask.add_argument("-o", "--output")
-    told = ask.parse_args()
-    work = told.work.resolve()
+    args = ask.parse_args()
+    work = args.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    real = RealInstall(told.before, told.spec, work)
-    rows = try_kills(real, told.kills, random.Random(20261117))
-    attempts = {"index": lambda: try_vanished_index(real), "disk": lambda: try_full_disk(real, told.size)}
+    real = RealInstall(args.before, args.spec, work)
+    rows = try_kills(real, args.kills, random.Random(20261117))
+    attempts = {"index": lambda: try_vanished_index(real), "disk": lambda: try_full_disk(real, args.size)}
     for name, attempt in attempts.items():
-        if name in told.faults.split(","):
+        if name in args.faults.split(","):
             rows.append(attempt())
             print(json.dumps(rows[-1]), flush=True)
-    if told.output:
+    if args.output:
         head = {"date": str(date.today()), "hardware": f"{os.cpu_count()} cores, {platform.machine()}, no GPU"}
-        head |= {"command": f"python benchmarks/real_install_faults.py {told.spec} --kills {told.kills} -o FILE"}
-        head |= {"before": told.before, "installed": told.spec}
-        Path(told.output).write_text(json.dumps(head | {"results": rows}, indent=1) + "\n")
+        head |= {"command": f"python benchmarks/real_install_faults.py {args.spec} --kills {args.kills} -o FILE"}
+        head |= {"before": args.before, "installed": args.spec}
+        Path(args.output).write_text(json.dumps(head | {"results": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -32,17 +32,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", help="the folder of the traces")
     parser.add_argument("-o", help="write the result as JSON")
-    told = parser.parse_args()
+    args = parser.parse_args()
     rows, right, wrong, total = {}, 0, 0, 0
-    for place in sorted(path.parent for path in Path(told.folder).rglob("fault_injection.log")):
+    for place in sorted(path.parent for path in Path(args.folder).rglob("fault_injection.log")):
         hurt, blamed = judged(place)
         rows[place.name] = {"hurt": sorted(hurt), "blamed": sorted(blamed)}
         right, wrong, total = right + len(hurt & blamed), wrong + len(blamed - hurt), total + len(hurt)
         print(f"{place.name:20} hurt {sorted(hurt)}  blamed {sorted(blamed)}")
     result = {"traces": rows, "found": f"{right} of {total}", "false": wrong}
     print(f"found {right} of {total}, false {wrong}")
-    if told.o:
-        Path(told.o).write_text(json.dumps(result, indent=2) + "\n")
+    if args.o:
+        Path(args.o).write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -38,11 +38,11 @@ dist.destroy_process_group()
 """
 
 
-def command(kind: str, python: str, ranks: int, script: str, told: str) -> list[str]:
+def command(kind: str, python: str, ranks: int, script: str, reported: str) -> list[str]:
     if kind == "torchrun":
-        return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script, told]
+        return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script, reported]
     main = "from gpuready.cli import main; main()"
-    return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, told]
+    return [sys.executable, "-c", main, "run", "--python", python, "--nproc", str(ranks), "-q", "--", script, reported]
 
 
 def children_seconds() -> float:
@@ -52,9 +52,9 @@ def children_seconds() -> float:
 
 def seconds(kind: str, python: str, ranks: int, folder: Path) -> tuple[float, float]:
     """From the start of the command to the first all-reduce of rank 0, and the processor time of the whole run."""
-    script, told = folder / "first.py", folder / "told"
+    script, reported = folder / "first.py", folder / "told"
     script.write_text(SCRIPT)
-    told.unlink(missing_ok=True)
+    reported.unlink(missing_ok=True)
     env = (
         {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
         if kind == "gpuready"
@@ -62,9 +62,9 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> tuple[float, fl
     )
     began, used = time.time(), children_seconds()
     subprocess.run(
-        command(kind, python, ranks, str(script), str(told)), check=True, capture_output=True, cwd=folder, env=env
+        command(kind, python, ranks, str(script), str(reported)), check=True, capture_output=True, cwd=folder, env=env
     )
-    return float(told.read_text()) - began, children_seconds() - used
+    return float(reported.read_text()) - began, children_seconds() - used
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -103,8 +103,8 @@ def main() -> None:
     asked.add_argument("--ranks", default="1,2,4,8")
     asked.add_argument("--pairs", type=int, default=10)
     asked.add_argument("--out")
-    told = asked.parse_args()
-    path = Path(told.python)
+    args = asked.parse_args()
+    path = Path(args.python)
     python = str(path / "bin" / "python") if path.is_dir() else str(path)
     version = [python, "-c", "import torch; print(torch.__version__)"]
     document = {
@@ -112,16 +112,16 @@ def main() -> None:
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}",
         "torch": subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip(),
-        "command": f"python benchmarks/run_speed.py --ranks {told.ranks} --pairs {told.pairs}",
+        "command": f"python benchmarks/run_speed.py --ranks {args.ranks} --pairs {args.pairs}",
     }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         seconds("gpuready", python, 1, Path(folder))  # warm the caches of files
-        for ranks in told.ranks.split(","):
-            rows.append(measure(python, int(ranks), told.pairs, Path(folder)))
-            if told.out:
+        for ranks in args.ranks.split(","):
+            rows.append(measure(python, int(ranks), args.pairs, Path(folder)))
+            if args.out:
                 load = [round(value, 1) for value in os.getloadavg()]
-                Path(told.out).write_text(json.dumps({**document, "load": load, "rows": rows}, indent=1) + "\n")
+                Path(args.out).write_text(json.dumps({**document, "load": load, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

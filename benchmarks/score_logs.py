@@ -28,8 +28,8 @@ def main() -> int:
     parser.add_argument("file", nargs="+", help="files of labelled logs, JSON lines")
     parser.add_argument("-v", action="store_true", help="show every log that is wrong")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args()
-    texts = [Path(name).read_text(encoding="utf-8") for name in told.file]
+    args = parser.parse_args()
+    texts = [Path(name).read_text(encoding="utf-8") for name in args.file]
     rows = [json.loads(line) for text in texts for line in text.splitlines() if line.strip()]
     diagnose._PATTERN_TABLES["auto"] = PatternIndex(compile_pattern_table())  # the patterns as they are written now
     right = rank_right = ranked = negative = false = 0
@@ -45,7 +45,7 @@ def main() -> int:
         if rank is not None:
             ranked += 1
             rank_right += rank == found.rank
-        if told.v and (wanted != got or (rank is not None and rank != found.rank)):
+        if args.v and (wanted != got or (rank is not None and rank != found.rank)):
             also = ", ".join(a.cause for a in found.alternatives)
             line = found.evidence[0].text[:90] if found.evidence else ""
             print(f"{row.get('id', '?'):40} {wanted} rank {rank}: got {got} rank {found.rank} ({also}) {line}")
@@ -54,7 +54,7 @@ def main() -> int:
         "logs": len(rows), "cause": round(right / len(rows), 4), "ranks": f"{rank_right}/{ranked}",
         "false causes on negatives": f"{false}/{negative}", "seconds per log": round(seconds / len(rows), 4),
     }  # fmt: skip
-    print(json.dumps(score) if told.json else "\n".join(f"{k:28} {v}" for k, v in score.items()))
+    print(json.dumps(score) if args.json else "\n".join(f"{k:28} {v}" for k, v in score.items()))
     return 0
 
 

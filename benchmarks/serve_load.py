@@ -52,9 +52,11 @@ class Line:
         reader, writer = self.pipes
         head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         writer.write(head.encode())
-        told = await reader.readuntil(b"\r\n\r\n")
-        size = next(int(row.split(b":")[1]) for row in told.lower().split(b"\r\n") if row.startswith(b"content-length"))
-        return int(told.split()[1]), await reader.readexactly(size)
+        outcome = await reader.readuntil(b"\r\n\r\n")
+        size = next(
+            int(row.split(b":")[1]) for row in outcome.lower().split(b"\r\n") if row.startswith(b"content-length")
+        )
+        return int(outcome.split()[1]), await reader.readexactly(size)
 
 
 def memory(pid: int) -> dict[str, int]:
@@ -153,14 +155,14 @@ async def many(port: int, pid: int, paths: list[str], count: int, lines: int = 1
     }
 
 
-async def measured(port: int, pid: int, told: argparse.Namespace) -> dict[str, object]:
-    paths = questions(told.questions)
-    found: dict[str, object] = {"new_questions": await first(port, paths[: told.new])}
+async def measured(port: int, pid: int, args: argparse.Namespace) -> dict[str, object]:
+    paths = questions(args.questions)
+    found: dict[str, object] = {"new_questions": await first(port, paths[: args.new])}
     line = Line(port)
     for path in paths:  # every question once: what is measured from here on is the server, not the search
         await line.ask(path + "&wait=15")
-    found["at_a_rate"] = await at_a_rate(port, paths, told.rate, told.seconds)
-    found["many"] = await many(port, pid, paths, told.requests)
+    found["at_a_rate"] = await at_a_rate(port, paths, args.rate, args.seconds)
+    found["many"] = await many(port, pid, paths, args.requests)
     return found
 
 
@@ -172,14 +174,14 @@ def main() -> None:
     read.add_argument("--questions", type=int, default=60)
     read.add_argument("--new", type=int, default=20)
     read.add_argument("-o", default=str(HERE / "results" / "serve-load.json"))
-    told = read.parse_args()
+    args = read.parse_args()
     words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--token", TOKEN, "--no-open"]
     run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
         port = int(run.stderr.readline().split(":")[3].partition("/")[0])
         time.sleep(3)
         begun = os.getloadavg()
-        result = asyncio.run(measured(port, run.pid, told))
+        result = asyncio.run(measured(port, run.pid, args))
     finally:
         run.terminate()
         run.wait(20)
@@ -191,7 +193,7 @@ def main() -> None:
         "load_before": round(begun[0], 2),
     }
     text = json.dumps(head | result, indent=2)
-    Path(told.o).write_text(text + "\n")
+    Path(args.o).write_text(text + "\n")
     print(text)
 
 

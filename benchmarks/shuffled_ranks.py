@@ -208,18 +208,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-v", action="store_true")
     parser.add_argument("-o", help="write the result as JSON")
-    told = parser.parse_args()
-    if told.folder and list(Path(told.folder).glob("*.jsonl")):
-        runs = induced(Path(told.folder), told.seed, told.times)
-    elif told.folder:
-        runs = recorded(Path(told.folder), told.seed, told.times)
+    args = parser.parse_args()
+    if args.folder and list(Path(args.folder).glob("*.jsonl")):
+        runs = induced(Path(args.folder), args.seed, args.times)
+    elif args.folder:
+        runs = recorded(Path(args.folder), args.seed, args.times)
     else:
-        runs = simulated(told.runs, told.seed)
+        runs = simulated(args.runs, args.seed)
     total = right = causes = 0
     for cause, first, style, said, launcher, rng in runs:
         found = diagnose_logs(streams(style, said, launcher, rng), look=False)
         total, right, causes = total + 1, right + (found.rank == first), causes + (found.cause == cause)
-        if told.v and (found.rank != first or found.cause != cause):
+        if args.v and (found.rank != first or found.cause != cause):
             print(
                 f"{cause} rank {first} of {len(said)} {style!r}: got {found.cause or found.verdict} rank {found.rank}"
             )
@@ -229,8 +229,8 @@ def main() -> int:
         "cause right": round(causes / max(total, 1), 4),
     }
     print(json.dumps(result))
-    if told.o:
-        Path(told.o).write_text(json.dumps(result, indent=2) + "\n")
+    if args.o:
+        Path(args.o).write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

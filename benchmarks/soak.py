@@ -172,7 +172,7 @@ def plot(samples: list[dict[str, object]], names: list[str]) -> str:
     return "\n".join(parts) + "\n"
 
 
-def started(place: Place, seconds: float, told: argparse.Namespace) -> tuple[dict[str, subprocess.Popen[str]], int]:
+def started(place: Place, seconds: float, args: argparse.Namespace) -> tuple[dict[str, subprocess.Popen[str]], int]:
     """The three that live for the whole time, and the port of the server."""
     words = ("serve", "--port", "0", "--token", TOKEN, "--no-open")
     serve = place.start(place.command(*words), stderr=subprocess.PIPE)
@@ -191,26 +191,26 @@ def started(place: Place, seconds: float, told: argparse.Namespace) -> tuple[dic
         f"{seconds}",
     )
     run = place.start(place.command(*words), stdout=(place.folder / "run.txt").open("w"), stderr=subprocess.STDOUT)
-    argv = [sys.executable, "simulated.py", str(ROOT), f"{seconds}", f"{told.fleet_pause}"]
+    argv = [sys.executable, "simulated.py", str(ROOT), f"{seconds}", f"{args.fleet_pause}"]
     fleet = place.start(argv, stderr=(place.folder / "fleet.txt").open("w"))
     return {"serve": serve, "run": run, "fleet": fleet}, port
 
 
-def soaked(place: Place, told: argparse.Namespace) -> dict[str, object]:
-    seconds = told.minutes * 60
-    alive, port = started(place, seconds, told)
+def soaked(place: Place, args: argparse.Namespace) -> dict[str, object]:
+    seconds = args.minutes * 60
+    alive, port = started(place, seconds, args)
     try:
-        return watched(place, told, alive, port)
+        return watched(place, args, alive, port)
     finally:  # whoever stops the soak stops what it began
         for one in alive.values():
             one.terminate()
 
 
 def watched(
-    place: Place, told: argparse.Namespace, alive: dict[str, subprocess.Popen[str]], port: int
+    place: Place, args: argparse.Namespace, alive: dict[str, subprocess.Popen[str]], port: int
 ) -> dict[str, object]:
-    seconds = told.minutes * 60
-    loads: list[Load] = [Requests(port, 1 / told.rate), Worlds(place, told.beat), Fleets(place, told.beat)]
+    seconds = args.minutes * 60
+    loads: list[Load] = [Requests(port, 1 / args.rate), Worlds(place, args.beat), Fleets(place, args.beat)]
     for load in loads:
         load.start()
     began, samples, died = time.time(), [], []
@@ -220,7 +220,7 @@ def watched(
         died = [name for name, one in alive.items() if one.poll() is not None]
         if died:
             break
-        time.sleep(told.every)
+        time.sleep(args.every)
     for load in loads:
         load.done.set()
     for load in loads:
@@ -284,12 +284,12 @@ def asked() -> argparse.Namespace:
 
 
 def main() -> None:
-    told = asked()
+    args = asked()
     alone()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        place = Place(Path(folder), f"{os.getpid()}-{time.time_ns()}", told.python)
-        found = soaked(place, told)
+        place = Place(Path(folder), f"{os.getpid()}-{time.time_ns()}", args.python)
+        found = soaked(place, args)
         tails = {name: (place.folder / name).read_text()[-500:] for name in ("run.txt", "fleet.txt")}
     said = judged(found)
     head = {
@@ -297,14 +297,14 @@ def main() -> None:
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(["python", "benchmarks/soak.py", *sys.argv[1:]]),
         "hardware": f"{os.cpu_count()} CPUs ({platform.processor() or platform.machine()}), Python {platform.python_version()}",
-        "minutes": told.minutes,
+        "minutes": args.minutes,
         "load_after": round(os.getloadavg()[0], 2),
     }
     rest = {key: found[key] for key in ("counts", "ends", "died_early", "left_behind")}
     if found["died_early"]:
         rest["tails"] = tails
     samples: list[dict[str, object]] = found["samples"]  # type: ignore[assignment]
-    out = Path(told.o)
+    out = Path(args.o)
     out.write_text(
         json.dumps(head | said | rest | {"samples": samples[:: max(1, len(samples) // 60)]}, indent=1) + "\n"
     )

@@ -122,16 +122,16 @@ def main() -> None:
     parser.add_argument("--pace")
     parser.add_argument("--shares", action="store_true")
     parser.add_argument("-o", "--output")
-    given = parser.parse_args()
-    cases, measures = read_measured(given.measured, given.bench)
-    if given.pace:
-        measures |= read_pace(given.pace)
+    args = parser.parse_args()
+    cases, measures = read_measured(args.measured, args.bench)
+    if args.pace:
+        measures |= read_pace(args.pace)
     frozen = (
-        {one["id"]: one["predicted"] for one in json.loads(Path(given.frozen).read_text())["cases"]}
-        if given.frozen
+        {one["id"]: one["predicted"] for one in json.loads(Path(args.frozen).read_text())["cases"]}
+        if args.frozen
         else {}
     )
-    if given.shares:
+    if args.shares:
         for name, ones in learn_real_shares(cases, measures).items():
             print(name, f"median {statistics.median(ones):.3f}" if ones else "", ones)
         return
@@ -165,9 +165,9 @@ def main() -> None:
     lines += ["", *(f"- {name}: {describe_errors(ones)}" for name, ones in errors.items() if ones)]
     text = "\n".join(lines) + "\n"
     print(text)
-    if given.output:
-        pace = f", the host's pace by `{given.pace}`" if given.pace else ""
-        Path(given.output).write_text(f"# Time of a step\n\n`{given.measured}`{pace}\n\n{text}")
+    if args.output:
+        pace = f", the host's pace by `{args.pace}`" if args.pace else ""
+        Path(args.output).write_text(f"# Time of a step\n\n`{args.measured}`{pace}\n\n{text}")
 
 
 if __name__ == "__main__":

@@ -141,10 +141,10 @@ def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> di
 
         if case.get("gc"):
             model.enable_input_require_grads()
-        told = peft.LoraConfig(
+        settings = peft.LoraConfig(
             r=case["lora"], lora_alpha=case["lora"], target_modules="all-linear", task_type="CAUSAL_LM"
         )
-        model = peft.get_peft_model(model, told)
+        model = peft.get_peft_model(model, settings)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizers = {
         "adamw": lambda: torch.optim.AdamW(trained, lr=1e-5),
@@ -190,21 +190,21 @@ def main() -> None:
     parser.add_argument("--dev", help="cases that are measured first, and from which REAL_SHARES is taken")
     parser.add_argument("--peft")
     parser.add_argument("--pace", help="a record of eager_pace.py of this machine")
-    given = parser.parse_args()
+    requested = parser.parse_args()
     from benchmarks.step_time_cases import list_cases
 
-    cases = [case for case in list_cases() if re.search(given.only, case["id"])]
-    known = [case for case in list_cases() if given.dev and re.search(given.dev, case["id"])]
-    shares = take_shares(given.pace) if given.pace and Path(given.pace).exists() else {}
-    sys.path += [given.peft] if given.peft else []
-    until = time.time() + given.budget
+    cases = [case for case in list_cases() if re.search(requested.only, case["id"])]
+    known = [case for case in list_cases() if requested.dev and re.search(requested.dev, case["id"])]
+    shares = take_shares(requested.pace) if requested.pace and Path(requested.pace).exists() else {}
+    sys.path += [requested.peft] if requested.peft else []
+    until = time.time() + requested.budget
     import torch  # noqa: F401  imported once; the children fork before CUDA is touched
 
     if known:
-        rows = measure_rounds(known, 2, until, Path(given.out) / "dev.jsonl")
-        shares |= {"real": take_real_shares(rows, given.bench)}
-    write_predictions(cases, given.bench, Path(given.out) / "predictions.json", shares)
-    measure_rounds(cases, given.rounds, until, Path(given.out) / "measured.jsonl")
+        rows = measure_rounds(known, 2, until, Path(requested.out) / "dev.jsonl")
+        shares |= {"real": take_real_shares(rows, requested.bench)}
+    write_predictions(cases, requested.bench, Path(requested.out) / "predictions.json", shares)
+    measure_rounds(cases, requested.rounds, until, Path(requested.out) / "measured.jsonl")
 
 
 def take_real_shares(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:

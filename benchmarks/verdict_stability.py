@@ -27,9 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOUR = ("transformers", "axolotl", "colossalai", "roll")
 BUSY = "while True: pass"
 GOAL = 0.995
-HELD = ("verdicts", "errors", "undecided")
+KEPT = ("verdicts", "errors", "undecided")
 """What must agree."""
-KINDS = (*HELD, "findings", "holds", "sentences")
+KINDS = (*KEPT, "findings", "holds", "sentences")
 LIMIT = 60.0
 """Seconds that one run may take before it counts as one without an answer."""
 
@@ -115,8 +115,8 @@ def hardware(python: str) -> str:
     if not facts.get("gpu.name"):
         return machine
     gpus = Counter(facts["gpu.name"])
-    told = ", ".join(f"{count} {name}" for name, count in gpus.items())
-    return f"{told}, driver {facts.get('driver.version')}, {machine}"
+    outcome = ", ".join(f"{count} {name}" for name, count in gpus.items())
+    return f"{outcome}, driver {facts.get('driver.version')}, {machine}"
 
 
 def seconds(took: list[float]) -> dict[str, float]:
@@ -131,18 +131,18 @@ def asked() -> argparse.Namespace:
     read.add_argument("--jobs", type=int, default=1, help="how many run at a time")
     read.add_argument("--python", default="", help="the environment that is looked at")
     read.add_argument("-o", default=str(ROOT / "benchmarks" / "results" / "verdict-stability-2core.json"))
-    told = read.parse_args()
-    if told.jobs < 1 or not 0 <= told.loaded <= told.repeats or told.repeats < 1:
+    args = read.parse_args()
+    if args.jobs < 1 or not 0 <= args.loaded <= args.repeats or args.repeats < 1:
         read.error("--jobs and --repeats are at least 1, and --loaded is a part of --repeats")
-    return told
+    return args
 
 
 def main() -> None:
-    told, before = asked(), os.getloadavg()[0]
-    machine = hardware(told.python)
+    reported, before = asked(), os.getloadavg()[0]
+    machine = hardware(reported.python)
     begun = time.perf_counter()
-    quiet = repeated(told.repeats - told.loaded, told.python, told.jobs)
-    busy = loaded(told.loaded, told.python, told.jobs) if told.loaded else []
+    quiet = repeated(reported.repeats - reported.loaded, reported.python, reported.jobs)
+    busy = loaded(reported.loaded, reported.python, reported.jobs) if reported.loaded else []
     every = shares([said for said, _ in quiet + busy])
     verdicts = Counter(said["verdicts"] for said, _ in quiet + busy)
     result = {
@@ -151,18 +151,18 @@ def main() -> None:
         "command": " ".join(["python", "benchmarks/verdict_stability.py", *sys.argv[1:]]),
         "hardware": machine,
         "load": {"before": round(before, 2), "after": round(os.getloadavg()[0], 2)},
-        "repeats": {"as it is": len(quiet), "under load": len(busy), "at a time": told.jobs},
+        "repeats": {"as it is": len(quiet), "under load": len(busy), "at a time": reported.jobs},
         "seconds": {
             "as it is": seconds([took for _, took in quiet]),
             "under load": seconds([took for _, took in busy]),
             "whole": round(time.perf_counter() - begun, 1),
         },
         "goal": GOAL,
-        "holds": all(every[kind]["equal"] >= GOAL for kind in HELD),
+        "holds": all(every[kind]["equal"] >= GOAL for kind in KEPT),
         "usual": verdicts.most_common(1)[0][0],
         "all": every,
     }
-    Path(told.o).write_text(json.dumps(result, indent=1) + "\n")
+    Path(reported.o).write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
     sys.exit(0 if result["holds"] else 1)
 

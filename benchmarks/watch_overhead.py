@@ -51,9 +51,9 @@ def find_pids(folder: Path, count: int) -> tuple[list[int], set[int]]:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         texts = [path.read_text() for path in folder.glob("logs/rank-*.log")]
-        told = [found for text in texts if (found := re.search(r"pid (\d+) (\d+)", text))]
-        if len(told) == count:
-            return [int(one[1]) for one in told], {int(one[2]) for one in told}
+        result = [found for text in texts if (found := re.search(r"pid (\d+) (\d+)", text))]
+        if len(result) == count:
+            return [int(one[1]) for one in result], {int(one[2]) for one in result}
         time.sleep(0.2)
     raise SystemExit("the ranks did not start")
 
@@ -86,18 +86,18 @@ def main() -> None:
     asked.add_argument("--ranks", default="1,2,8")
     asked.add_argument("--seconds", type=float, default=30.0)
     asked.add_argument("-o", "--out")
-    told = asked.parse_args()
+    args = asked.parse_args()
     load = [round(value, 1) for value in os.getloadavg()]
     document = {
         "what": "processor time of gpuready run's watching beside that of the ranks, which compute all the time",
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}",
-        "command": f"python benchmarks/watch_overhead.py --ranks {told.ranks} --seconds {told.seconds:g}",
+        "command": f"python benchmarks/watch_overhead.py --ranks {args.ranks} --seconds {args.seconds:g}",
         "load": load,
-        "rows": [measure(int(ranks), told.seconds) for ranks in told.ranks.split(",")],
+        "rows": [measure(int(ranks), args.seconds) for ranks in args.ranks.split(",")],
     }
-    if told.out:
-        Path(told.out).write_text(json.dumps(document, indent=1) + "\n")
+    if args.out:
+        Path(args.out).write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,15 @@ def test_no_dialect_in_names_and_docstrings(package):
             assert not _dialect_words(one), f"{path.relative_to(SRC)}: {one[:80]!r} has {_dialect_words(one)}"
 
 
+SCRIPTS = sorted(path for folder in ("benchmarks", "tools") for path in (ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_dialect_in_names_of_scripts(path):
+    for name in _identifiers(path) - set(KEPT_IDENTIFIERS):
+        assert not _dialect_words(name), name
+
+
 DOCS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "action.yml")),
     *(ROOT / "docs").glob("*.md"),

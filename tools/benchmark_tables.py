@@ -45,9 +45,9 @@ def origin(name: str, record: Record) -> str:
     load = said.get("load", said.get("load_before", said.get("load_average", "")))
     load = load[0] if isinstance(load, list) else load
     load = round(load, 1) if isinstance(load, float) else load
-    told = [f"`{said['command']}`" if said.get("command") else "", str(said.get("date", "")), str(place)]
-    told += [f"load {load}" if load != "" else "", f"`{name}.json`"]
-    return "; ".join(one for one in told if one)
+    result = [f"`{said['command']}`" if said.get("command") else "", str(said.get("date", "")), str(place)]
+    result += [f"load {load}" if load != "" else "", f"`{name}.json`"]
+    return "; ".join(one for one in result if one)
 
 
 def table(rows: Rows) -> str:

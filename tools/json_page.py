@@ -127,10 +127,10 @@ def records(module: ModuleType) -> list[type[Record]]:
 
 
 def of_record(cls: type[Record], module: ModuleType) -> str:
-    story = " ".join((cls.__doc__ or "").split())
+    summary = " ".join((cls.__doc__ or "").split())
     lines = [
         f"## {cls.__name__}\n",
-        f"{story.replace('``', '`').replace('<', '&lt;')}\n",
+        f"{summary.replace('``', '`').replace('<', '&lt;')}\n",
         "| field | type | default | meaning |",
         "|---|---|---|---|",
     ]

@@ -143,11 +143,11 @@ def thing(fields: dict[str, Any], also: dict[str, Any] | None = None) -> dict[st
 def of_record(cls: type[Record]) -> dict[str, Any]:
     """Every field of a record with its type, and its first sentence."""
     lines = (FIELD.match(line) for line in inspect.getsource(cls).splitlines())
-    told = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
-    fields = {name: of_field(cls, name, told.get(name, "Any")) for name in cls._fields}
-    story = " ".join((cls.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+    settings = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
+    fields = {name: of_field(cls, name, settings.get(name, "Any")) for name in cls._fields}
+    summary = " ".join((cls.__doc__ or "").split()).partition(". ")[0].rstrip(".")
     left = [name for name in fields if name not in OPTIONAL.get(cls.__name__, ())]
-    made = {"description": story, **thing(fields), "required": left}
+    made = {"description": summary, **thing(fields), "required": left}
     return made | {"required": []} if "to_json" in vars(cls) else made  # it leaves out what does not apply
 
 

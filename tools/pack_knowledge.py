@@ -20,9 +20,9 @@ from gpuready.workflow.knowledge import pack_knowledge, verify_knowledge  # noqa
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("-o", metavar="FILE", default="", help="where to; else gpuready-knowledge-DATE.json")
-    told = parser.parse_args(words)
+    args = parser.parse_args(words)
     packed = pack_knowledge()
-    path = Path(told.o or f"gpuready-knowledge-{packed['date']}.json")
+    path = Path(args.o or f"gpuready-knowledge-{packed['date']}.json")
     text = json.dumps(packed, sort_keys=True, separators=(",", ":")) + "\n"
     verify_knowledge(text, str(path))
     path.write_text(text, encoding="utf-8")

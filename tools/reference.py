@@ -56,12 +56,12 @@ def family_page(family: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rule_section(story: dict[str, Any]) -> list[str]:
-    reads = ", ".join(f"`{key}`" for key in story["reads"])
-    lines = [f"\n## {story['code']}\n\n**{story['name']}** ({story['severity']}). {text(story['title'])}\n"]
-    lines.append(f"{text(inline_headings(story['text']))}\n\nReads {reads}.")
-    if story["signs"]:
-        lines.append("\nIn a log: " + "; ".join(code_of(sign) for sign in story["signs"]) + ".")
+def rule_section(summary: dict[str, Any]) -> list[str]:
+    reads = ", ".join(f"`{key}`" for key in summary["reads"])
+    lines = [f"\n## {summary['code']}\n\n**{summary['name']}** ({summary['severity']}). {text(summary['title'])}\n"]
+    lines.append(f"{text(inline_headings(summary['text']))}\n\nReads {reads}.")
+    if summary["signs"]:
+        lines.append("\nIn a log: " + "; ".join(code_of(sign) for sign in summary["signs"]) + ".")
     return lines
 
 

@@ -39,9 +39,9 @@ TITLES = {
 
 
 def main(words: list[str] | None = None) -> int:
-    told = _words(words)
+    args = _words(words)
     try:
-        return run(told)
+        return run(args)
     except Trouble as bad:
         print(f"refresh_catalog: {escape_unprintable(str(bad))}; nothing was written", file=sys.stderr)
         return 2
@@ -56,51 +56,51 @@ def _words(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where something changed")
     parser.add_argument("--write", action="store_true", help="add what is new, and set the date")
     parser.add_argument("--accept", metavar="KEY", action="append", default=[], help="also change this; with --write")
-    told = parser.parse_args(words)
-    if told.write and told.check:
+    args = parser.parse_args(words)
+    if args.write and args.check:
         parser.error("--check writes nothing: leave --write out")
-    if told.accept and not told.write:
+    if args.accept and not args.write:
         parser.error("--accept changes a row: give --write with it")
-    wrong = [key for key in told.only if key.partition("/")[0] not in FILES]
+    wrong = [key for key in args.only if key.partition("/")[0] not in FILES]
     if wrong:
         parser.error(f"--only {wrong[0]}: a key begins with {', '.join(FILES)}")
-    return told
+    return args
 
 
-def run(told: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     began = time.perf_counter()
-    room = Path(told.catalog)
+    room = Path(args.catalog)
     texts = {name: _read(room / f"{name}.toml") for name in FILES}
-    index = Index(Web(told.index or configured()), _progress)
-    found, troubles = gather({n: loads(t) for n, t in texts.items()}, index, told)
+    index = Index(Web(args.index or configured()), _progress)
+    found, troubles = gather({n: loads(t) for n, t in texts.items()}, index, args)
     for line in _listed(found):
         print(escape_unprintable(line))
     for line in troubles:
         print(f"refresh_catalog: {escape_unprintable(line)}", file=sys.stderr)
     print(_cost(index, time.perf_counter() - began))
-    unknown = [key for key in told.accept if not any(change.under(key) and change.edit for change in found)]
+    unknown = [key for key in args.accept if not any(change.under(key) and change.edit for change in found)]
     if unknown:
         raise Trouble(f"--accept {unknown[0]}: there is no such difference")
     if troubles:
         raise Trouble(f"{len(troubles)} answer{'s' if len(troubles) > 1 else ''} could not be used")
-    if told.write:
-        _write(room, texts, [c for c in found if c.applies(told.accept)], told.only)
-    return 1 if told.check and found else 0
+    if args.write:
+        _write(room, texts, [c for c in found if c.applies(args.accept)], args.only)
+    return 1 if args.check and found else 0
 
 
-def gather(data: dict[str, dict[str, Any]], index: Index, told: argparse.Namespace) -> tuple[list[Change], list[str]]:
+def gather(data: dict[str, dict[str, Any]], index: Index, args: argparse.Namespace) -> tuple[list[Change], list[str]]:
     """Every change of the files that were asked for; what could not be read is a sentence, and the rest goes on."""
     found: list[Change] = []
     troubles: list[str] = []
-    for name in _asked(told.only):
-        only = [key for key in told.only if key.startswith(name + "/")] if name not in told.only else []
+    for name in _asked(args.only):
+        only = [key for key in args.only if key.startswith(name + "/")] if name not in args.only else []
         try:
             if name == "torch":
-                more, bad = releases.changes(data["torch"], index, told.deep, only)
+                more, bad = releases.changes(data["torch"], index, args.deep, only)
             elif name == "cuda":
                 more, bad = toolkits.changes(data["cuda"], index, only), []
             else:
-                more, bad = packages.changes(data["packages"], index, told.deep, only)
+                more, bad = packages.changes(data["packages"], index, args.deep, only)
             found, troubles = found + more, troubles + bad
         except Trouble as bad_answer:
             troubles.append(f"{name}: {bad_answer}")
@@ -183,9 +183,9 @@ def _of_uv() -> str:
     for path in (os.environ.get("UV_CONFIG_FILE", ""), f"{home}/uv/uv.toml", "/etc/uv/uv.toml"):
         if not path or not Path(path).is_file():
             continue
-        told = loads(_read(Path(path)))
-        named = [one.get("url", "") for one in told.get("index", ()) if one.get("default")]
-        return str((named or [told.get("index-url") or told.get("pip", {}).get("index-url") or ""])[0])
+        result = loads(_read(Path(path)))
+        named = [one.get("url", "") for one in result.get("index", ()) if one.get("default")]
+        return str((named or [result.get("index-url") or result.get("pip", {}).get("index-url") or ""])[0])
     return ""
 
 

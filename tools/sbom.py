@@ -25,7 +25,7 @@ def needed(one: Distribution, extras: tuple[str, ...]) -> list[str]:
     for text in one.requires or ():
         requirement = Requirement(text)
         wanted = [{"extra": extra} for extra in ("", *extras)]
-        if requirement.marker is None or any(requirement.marker.evaluate(given) for given in wanted):
+        if requirement.marker is None or any(requirement.marker.evaluate(requested) for requested in wanted):
             found.append(canonical(requirement.name))
     return list(dict.fromkeys(found))
 
@@ -51,12 +51,12 @@ def closure(root: str, extras: tuple[str, ...]) -> tuple[dict[str, Distribution]
 
 
 def component(name: str, one: Distribution) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "library", "name": name, "version": one.version, "bom-ref": ref(name, one)}
-    told["purl"] = told["bom-ref"]
+    entry: dict[str, Any] = {"type": "library", "name": name, "version": one.version, "bom-ref": ref(name, one)}
+    entry["purl"] = entry["bom-ref"]
     licence = one.metadata.get("License-Expression") or one.metadata.get("License") or ""
     if licence and len(licence) < 100:
-        told["licenses"] = [{"license": {"name": licence}}]
-    return told
+        entry["licenses"] = [{"license": {"name": licence}}]
+    return entry
 
 
 def ref(name: str, one: Distribution) -> str:

@@ -45,15 +45,15 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--index", metavar="URL", default="", help="a simple index; else that of pip or uv")
     parser.add_argument("--months", type=int, default=MONTHS, help=f"how far back ({MONTHS})")
     parser.add_argument("--write", metavar="FILE", default=str(TARGET))
-    told = parser.parse_args(words)
+    args = parser.parse_args(words)
     warnings.simplefilter("ignore")  # of the syntax of others
     today = datetime.now(timezone.utc).date()
-    since = (today - timedelta(days=30.4 * told.months)).isoformat()
-    target = Path(told.write)
+    since = (today - timedelta(days=30.4 * args.months)).isoformat()
+    target = Path(args.write)
     sections = _read_sections(target)
     try:
-        index = Index(Web(told.index or configured()))
-        sections |= {name: _package_section(index, name, since) for name in told.packages}
+        index = Index(Web(args.index or configured()))
+        sections |= {name: _package_section(index, name, since) for name in args.packages}
     except Trouble as bad:
         print(f"symbol_history: {bad}; nothing was written", file=sys.stderr)
         return 2

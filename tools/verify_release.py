@@ -52,9 +52,13 @@ def wheel_metadata(folder: Path) -> tuple[str, str, set[str]]:
         raise ValueError(f"{folder} has {len(wheels)} wheels: a release has one")
     with zipfile.ZipFile(wheels[0]) as archive:
         member = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        told = HeaderParser().parsestr(archive.read(member).decode())
-    required = [text for text in told.get_all("Requires-Dist") or () if ";" not in text]
-    return told["Name"], told["Version"], {canonical(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in required}
+        result = HeaderParser().parsestr(archive.read(member).decode())
+    required = [text for text in result.get_all("Requires-Dist") or () if ";" not in text]
+    return (
+        result["Name"],
+        result["Version"],
+        {canonical(re.split(r"[^\w.-]", text, maxsplit=1)[0]) for text in required},
+    )
 
 
 def compare_bill(folder: Path, tag: str) -> list[str]:

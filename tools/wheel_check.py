@@ -41,9 +41,9 @@ BUILD = (
 
 def epoch() -> str:
     """The time that the files of a release carry: that of the last commit, unless the environment says another."""
-    told = os.environ.get("SOURCE_DATE_EPOCH")
-    if told:
-        return told
+    result = os.environ.get("SOURCE_DATE_EPOCH")
+    if result:
+        return result
     done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip() or "1763164800"
 

@@ -63,12 +63,12 @@ def _setter(place: Callable[[Document], int], field: str, value: Any, source: st
     def edit(document: Document) -> None:
         block = document.blocks[place(document)]
         block.set(field, value)
-        told = block.values.get("source")
-        if isinstance(told, list) and source not in told:
-            block.set("source", [*told, source])
-        elif isinstance(told, str) and told != source:
+        result = block.values.get("source")
+        if isinstance(result, list) and source not in result:
+            block.set("source", [*result, source])
+        elif isinstance(result, str) and result != source:
             # A row of one source was read from one file: the new value comes from this one.
-            block.set("source", [told, source])
+            block.set("source", [result, source])
 
     return edit
 

@@ -216,9 +216,9 @@ def _parsed(text: str, file: File) -> Metadata:
             requires.append(Requirement(" ".join(str(line).split())))
         except InvalidRequirement:
             continue  # names of the very old; pip skips them too
-    told = str(head.get("Version", "")).strip()
-    if not _same(told, file.version):
-        raise Trouble(f"{file.name}: its METADATA is of version {told[:40] or 'none'}")
+    result = str(head.get("Version", "")).strip()
+    if not _same(result, file.version):
+        raise Trouble(f"{file.name}: its METADATA is of version {result[:40] or 'none'}")
     return Metadata(file.name, tuple(requires), _specifier(str(head.get("Requires-Python", "") or "")))
 
 
@@ -231,9 +231,9 @@ def _specifier(text: str) -> str:
     return text.strip()
 
 
-def _same(told: str, version: Version) -> bool:
+def _same(reported: str, version: Version) -> bool:
     try:
-        return Version(told) == version
+        return Version(reported) == version
     except InvalidVersion:
         return False
 

@@ -138,8 +138,8 @@ def recipe(wheel: Wheel) -> dict[str, Any]:
     """The torch and the architectures of the build, where the wheel keeps a note of it, as xformers' do."""
     member = next((m for m in wheel.members if m.endswith("/cpp_lib.json")), "")
     try:
-        told = json.loads(wheel.text(member) or "{}")
-        built, archs = told["version"]["torch"], told["env"]["TORCH_CUDA_ARCH_LIST"].replace(";", " ").split()
+        decoded = json.loads(wheel.text(member) or "{}")
+        built, archs = decoded["version"]["torch"], decoded["env"]["TORCH_CUDA_ARCH_LIST"].replace(";", " ").split()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
     if not re.fullmatch(r"[0-9.]+\+cu\d+", str(built)) or not all(ARCH.fullmatch(a) for a in archs):

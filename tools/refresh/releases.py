@@ -156,10 +156,10 @@ def _builds(intel: File, arm: File | None, cuda: str, row: dict[str, Any], index
     if arm:
         own["source"].append(f"libtorch_python.so arch string inside {arm.name}")
     found = {cuda: own}
-    told = table(intel, index)
-    if told.get(cuda, {}).get("x86_64", own["arch"]) != own["arch"]:
+    result = table(intel, index)
+    if result.get(cuda, {}).get("x86_64", own["arch"]) != own["arch"]:
         own["confirmed"] = False  # the string and torch's own table do not agree: a person decides
-    for other, machines in told.items():
+    for other, machines in result.items():
         if other != cuda and machines.get("x86_64"):
             found[other] = {"cuda": other, "variant": variant(other), "pypi": False, "arch": machines["x86_64"]}
             found[other] |= {"aarch64": machines["aarch64"]} if machines.get("aarch64") else {}
@@ -234,9 +234,9 @@ def _added(key: str, version: Version, files: list[File], index: Index) -> list[
         missing += [] if row[name] else [name]
     if missing or row["default"] == "cpu":
         why = f"no {', '.join(missing)}" if missing else "its wheel is a CPU build"
-        return [Change(TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_story(row)}")]
+        return [Change(TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_summary(row)}")]
     row = _ordered(row, unsure)
-    says = f"{_story(row)}; builds " + " ".join(b["variant"] for b in builds)
+    says = f"{_summary(row)}; builds " + " ".join(b["variant"] for b in builds)
     return [Change(NEW, key, says, _insert(row, builds))]
 
 
@@ -247,7 +247,7 @@ def _ordered(row: dict[str, Any], unsure: list[str]) -> dict[str, Any]:
     return row | {"confirmed": tail["confirmed"]} | middle | {"source": tail["source"]}
 
 
-def _story(row: dict[str, Any]) -> str:
+def _summary(row: dict[str, Any]) -> str:
     pythons = row["python"]
     return f"{row['date'] or 'no date'}, {row['default']}, Python {pythons[0]} to {pythons[-1]}, commit {row['commit'][:10]}"
 

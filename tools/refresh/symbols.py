@@ -126,8 +126,8 @@ def _add_function(found: FileSymbols, name: str, node: ast.FunctionDef | ast.Asy
     if name.startswith("_"):
         return
     found.callables.add(name)
-    given = [*node.args.posonlyargs, *node.args.args][skipped:] + node.args.kwonlyargs
-    found.parameters |= {f"{name}({one.arg}" for one in given if not one.arg.startswith("_")}
+    requested = [*node.args.posonlyargs, *node.args.args][skipped:] + node.args.kwonlyargs
+    found.parameters |= {f"{name}({one.arg}" for one in requested if not one.arg.startswith("_")}
     if node.args.kwarg is not None:
         found.parameters.add(f"{name}(**")
     found.parameters |= {f"{name}({old}" for old in _deprecated_names(node)}

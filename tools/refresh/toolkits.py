@@ -50,11 +50,11 @@ def _update(row: dict[str, Any], public: str, files: list[File], index: Index) -
         assert at is not None
         updates = [*document.blocks[at].values["updates"], learned]
         document.blocks[at].set("updates", sorted(updates, key=lambda u: Version(u["version"])))
-        told = document.blocks[at].values["source"]
-        if isinstance(told, dict):
-            document.blocks[at].set("source", told | {"updates": source})
+        result = document.blocks[at].values["source"]
+        if isinstance(result, dict):
+            document.blocks[at].set("source", result | {"updates": source})
 
-    return [Change(NEW, key, f"{_told(learned)} ({source})", edit)]
+    return [Change(NEW, key, f"{_reported(learned)} ({source})", edit)]
 
 
 def _entry(public: str, files: list[File], index: Index) -> dict[str, Any]:
@@ -71,13 +71,11 @@ def _release(minor: str, public: str, files: list[File], index: Index) -> Change
     """A release without a row: what could be read, and what a person has to find."""
     learned = _entry(public, files, index)
     gcc = _gcc_max(minor, index)
-    says = (
-        f"new: {_told(learned)}{f', gcc up to {gcc}' if gcc else ''}; a row needs {BY_HAND}, which no package carries"
-    )
+    says = f"new: {_reported(learned)}{f', gcc up to {gcc}' if gcc else ''}; a row needs {BY_HAND}, which no package carries"
     return Change(TODO, f"cuda/{minor}", says)
 
 
-def _told(entry: dict[str, Any]) -> str:
+def _reported(entry: dict[str, Any]) -> str:
     return ", ".join(v if k == "version" else f"{k} {v}" for k, v in entry.items())
 
 

@@ -91,7 +91,7 @@ class Web:
         return body
 
 
-class _SameDoor(urllib.request.HTTPRedirectHandler):
+class _SameHost(urllib.request.HTTPRedirectHandler):
     """Redirects, but never from https to http, and never with the password to another host."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
@@ -109,7 +109,7 @@ _made: list[urllib.request.OpenerDirector] = []
 
 def _opener() -> urllib.request.OpenerDirector:
     if not _made:
-        _made.append(urllib.request.build_opener(_SameDoor()))
+        _made.append(urllib.request.build_opener(_SameHost()))
     return _made[0]
 
 
