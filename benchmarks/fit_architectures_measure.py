@@ -211,7 +211,12 @@ def work(args: argparse.Namespace, turns: Turns, lock: threading.Lock) -> None:
             now, waiting = waiting, CaseProcess()
             case = shorten(case) if args.dry else case
             line = json.dumps({"case": case, "device": "cpu" if args.dry else "cuda", "out": args.out})
-            found = now.reported(line, min(args.each, left)) or {**case, "status": "killed", "allocated": 0, "reserved": 0}
+            found = now.reported(line, min(args.each, left)) or {
+                **case,
+                "status": "killed",
+                "allocated": 0,
+                "reserved": 0,
+            }
             found["seconds"] = round(time.monotonic() - start, 1)
             with lock, Path(args.out, "exam.jsonl").open("a") as file:
                 file.write(json.dumps(found) + "\n")
