@@ -254,6 +254,8 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return _is_users_source(summary, number)
     if kind not in ("package", "torch", "unknown") or "::" in failure.type:  # of C++, of an installer, of a build
         return False
+    if failure.short_type in ("NameError", "UnboundLocalError") and _is_in_source_tree(failure):
+        return True
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
     if _CONSTRAINT_WORDS.search(failure.message[:600]):
         return True
@@ -267,6 +269,11 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return False
     on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_in_source_tree(failure: LoggedException) -> bool:
+    """Whether the innermost frame is in a source tree that the user runs, and in no installed package."""
+    return bool(failure.frames) and _is_not_installed(failure.frames[-1])
 
 
 def _is_missing_file(failure: LoggedException) -> bool:
