@@ -65,3 +65,47 @@ def test_the_words_of_a_call_are_those_it_was_made_with(line):
     parsed, command = parser.parse_command_line(["check", *words]), load_command("check")
     request = Request(command, parsed.arguments, convert_words(command, parsed.flags))
     assert [*parsed.arguments, *option_words(request, request.options)] == words
+
+
+JOBS = {
+    "axolotl": "base_model: NousResearch/Meta-Llama-3-8B\nadapter: qlora\n",
+    "llama-factory": "model_name_or_path: m\nfinetuning_type: lora\ncutoff_len: 2048\n",
+    "roll": "actor_train: {}\nrollout_batch_size: 8\n",
+    "transformers": "per_device_train_batch_size: 1\nnum_train_epochs: 1\n",
+}
+
+
+@pytest.mark.parametrize("framework", JOBS)
+def test_a_file_of_one_framework_is_judged_for_it(framework, tmp_path, monkeypatch):
+    """Without a FRAMEWORK; where several take such a file, it is as without one. What comes next keeps the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yml").write_text(JOBS[framework])
+    found = last_commands("--config", "job.yml", "--on", "h100", "--driver", "470.57")
+    assert found["plan"].startswith(f"gpuready plan {framework} ") and "--config job.yml" in found["plan"]
+
+
+def test_a_plan_and_an_install_take_the_framework_of_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yml").write_text(JOBS["axolotl"])
+    ran = gpuready("plan", "--config", "job.yml", "--on", "h100", "--no-resolve")
+    assert ran.code == 0 and "axolotl train job.yml" in ran.out, ran.out + ran.err
+    assert "not stated" not in ran.out, "the words of a screen: not given"
+    (tmp_path / "job.yml").write_text(JOBS["transformers"])
+    for command in ("plan", "install"):
+        ran = gpuready(command, "--config", "job.yml", "--on", "h100")
+        assert ran.code == 2 and "FRAMEWORK" in ran.err
+
+
+def test_a_framework_for_gpus_alone_is_planned_for_elsewhere_where_none_is(tmp_path):
+    """`install` would refuse, so that it is not called the fix."""
+    from gpuready.model import Contract, Fact, Facts, Finding, Report
+    from gpuready.render.check_report import list_next_commands
+
+    facts = Facts([Fact("platform.name", "cpu", "test"), Fact("python.managed", True, "test")], "here")
+    finding = Finding("GPU001", "error", "no NVIDIA GPU found")
+    for platforms, command, labels in (
+        (("cuda",), "fix", ["fix it", "elsewhere", "details"]),
+        (("cuda", "cpu"), "install", ["fix it", "details"]),
+    ):
+        rows = list_next_commands(Report(Contract("demo", "1", platforms=platforms), facts, (finding,)))
+        assert [label for label, _ in rows] == labels and rows[0][1][1] == command

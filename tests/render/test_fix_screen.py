@@ -56,3 +56,11 @@ def test_what_could_not_be_checked_afterwards_is_not_called_fine():
     assert report.verdict == "undecided"
     text = render_fix_screen(DONE.replace(verdict="fixed", report=report), Screen(80))
     assert "no problems found" not in text and "no error is left, and 1 check could not be made" in text
+
+
+def test_a_long_change_is_continued_below_its_text():
+    item = ITEMS[0].replace(does="make a new environment with Python 3.12 and install axolotl with its packages there")
+    lines = render_fix_screen(PLANNED.replace(items=(item,)), Screen(80)).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("  1  make"))
+    assert lines[first].endswith("by gpuready") and lines[first + 1].startswith("     ") and "there" in lines[first + 1]
+    assert "  environment  /opt/venv (venv)" in lines

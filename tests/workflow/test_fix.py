@@ -99,7 +99,7 @@ def test_a_dry_run_shows_the_numbered_changes_and_makes_none(place):
     before = tree(place)
     ran = fix(place, "--dry-run")
     assert ran.code == 0 and tree(place) == before
-    assert "1 install helper-kit==1.4.2, other-kit>=2" in ran.out and "2 set KITE_STRING=long" in ran.out
+    assert "1  install helper-kit==1.4.2, other-kit>=2" in ran.out and "2  set KITE_STRING=long" in ran.out
     assert "why   PKG002: other-kit is not installed" in ran.out and "undo  gpuready fix --undo" in ran.out
     items = json.loads(fix(place, "--dry-run", "--json").out)["items"]
     assert [(one["by"], one["codes"]) for one in items] == [
@@ -195,7 +195,7 @@ def test_conda_and_system_pythons_get_commands_only(place):
     (conda / "bin" / "python").symlink_to(sys.executable)
     before = tree(conda)
     ran = gpuready("fix", "--python", "conda", "--contract", "demo.toml", "--yes", cwd=place)
-    assert ran.code == 1 and ran.out.startswith("nothing that gpuready may change"), ran.out + ran.err
+    assert ran.code == 1 and ran.out.startswith("nothing that gpuready can change here"), ran.out + ran.err
     assert "by you" in ran.out and "$ uv pip install --python" in ran.out and "conda Python" in ran.out
     assert tree(conda) == before and not (place / "conda.gpuready-fix").exists()
 
@@ -362,3 +362,21 @@ def test_what_lies_in_a_checkout_is_left_to_the_person():
     step = FixStep("install", ("uv", "pip", "install", "--python", "/env/bin/python", "-r", "requirements.txt"), "ask")
     change = FixChange(step, 3, (("package", "a", "1"),), "PKG003")
     assert _make_task(1, step, (change,), {}, FixTarget("venv", "/env")).item.by == "you"
+
+
+def test_nothing_is_installed_for_gpus_where_there_are_none():
+    """`install` would refuse: the change is offered to the person, with what has to come first."""
+    step = FixStep("make a new environment", ("gpuready", "install", "demo", "-e", ".venv-3.12"), "ask")
+    change = FixChange(step, 3, (("package", "a", "1"),), "PKG003")
+    target = FixTarget("venv", "/env")
+    assert _make_task(1, step, (change,), {}, target).how == "install"
+    task = _make_task(1, step, (change,), {}, target.replace(no_install="once a GPU is visible"))
+    assert task.how == "" and task.item.by == "you" and "once a GPU is visible" in task.item.note
+
+
+def test_a_framework_for_gpus_alone_without_one_is_fixed_by_a_person(tmp_path):
+    ran = gpuready("fix", "axolotl", "--yes", cwd=tmp_path, HOME=str(tmp_path))
+    if "GPU001" not in ran.out:
+        pytest.skip("a GPU is here")
+    assert ran.code == 1 and ran.out.startswith("nothing that gpuready can change here"), ran.out + ran.err
+    assert "once a GPU is visible here" in ran.out

@@ -97,7 +97,7 @@ def run(request: Request) -> Result:
 
     seconds: dict[str, float] = {}
     reports = workflow.check_machine(
-        request.arguments,
+        shared.named_frameworks(request),
         **request.pick_options(*_WORKFLOW_OPTIONS),
         ignore=request.get_option("ignore", {}),
         strict=request.has_switch("strict"),

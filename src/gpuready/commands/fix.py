@@ -58,7 +58,7 @@ def run(request: Request) -> Result:
         raise UsageError("--only names no code: --only DRV001,PKG003 makes the changes for these two")
     order = FixOrder(
         FixRequest(
-            request.first_argument or None,
+            next(iter(shared.named_frameworks(request)), None),
             None,
             **request.pick_options("python", "wants", "model", "config", "contract"),
             run_python=True,

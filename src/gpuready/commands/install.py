@@ -11,7 +11,16 @@ from gpuready.commands.declaration import (
     reject_together,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, KNOWLEDGE, WHAT_IF, Environment, Machine, Resolve, framework_argument
+from gpuready.commands.parameters import (
+    COMMON,
+    KNOWLEDGE,
+    WHAT_IF,
+    Environment,
+    Machine,
+    Resolve,
+    framework_argument,
+    named_frameworks,
+)
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -73,6 +82,8 @@ def run(request: Request) -> Result:
 def _check_flag_conflicts(request: Request) -> None:
     """Reject contradictory flags before anything is probed."""
     reject_together(request, "rollback", "verify", "dry_run")
+    if not (request.has_switch("rollback") or request.has_switch("verify")):
+        request.arguments = named_frameworks(request)
     names_target = bool(request.arguments) or request.get_option("lock") is not None
     for action in ("rollback", "verify"):
         if request.has_switch(action):

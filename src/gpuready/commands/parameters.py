@@ -4,7 +4,7 @@ A group is a TypedDict for the type checker; at run time its annotations are the
 and every module with such a class, must not import ``annotations`` from ``__future__``.
 """
 
-from gpuready.commands.declaration import Parameter, collect_parameters
+from gpuready.commands.declaration import Parameter, Request, collect_parameters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -165,6 +165,16 @@ KNOWLEDGE = {
 
 def quiet_and_verbose(verbose: str, quiet: str = "one line") -> dict[str, Parameter]:
     return {"quiet": Parameter(quiet, flag="-q", python=False), "verbose": Parameter(verbose, flag="-v", python=False)}
+
+
+def named_frameworks(request: Request) -> list[str]:
+    """The frameworks that were named; else the one whose file ``--config`` is."""
+    config = request.get_option("config")
+    if request.arguments or config is None or any(request.options.get(name) for name in ("contract", "lock", "undo")):
+        return list(request.arguments)
+    from gpuready.workflow import machine_facts
+
+    return machine_facts.frameworks_of_file(config)
 
 
 def frameworks_argument(least: int = 0) -> Parameter:

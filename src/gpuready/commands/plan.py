@@ -58,6 +58,7 @@ def run(request: Request) -> Result:
     """Plan, write the requested files, and return the rest."""
     form = _choose_plan_format(request)
     fix, bundle = request.has_switch("fix"), request.get_option("bundle")
+    request.arguments = shared.named_frameworks(request)
     if not request.arguments and not fix:
         raise UsageError("gpuready plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself")
     if len(request.arguments) > 1 and (form not in _SCREEN_FORMATS or bundle or fix):

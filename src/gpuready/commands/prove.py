@@ -78,7 +78,7 @@ def run(request: Request) -> Result:
         request.show_progress("proving", done, count)
 
     proved = prove.run_proofs(
-        request.arguments,
+        shared.named_frameworks(request),
         **request.pick_options("python", "wants", "model", "config", "contract"),
         strict=request.has_switch("strict"),
         deadline=request.get_option("deadline", 0.0),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FORMAT_OPTIONS = ("verbose", "quiet", "json", "format", "color", "output", "since")
 """How an answer is shown, not what was asked for."""
 _FIX_OPTIONS = ("python", "wants", "contract", "config", "knowledge")
+_INSTALL_OPTIONS = ("wants", "contract", "config", "knowledge")
 _PROVE_OPTIONS = ("python", "wants", "config")
 
 
@@ -24,6 +25,7 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
 
     flags = {
         "fix": option_words(request, _FIX_OPTIONS),
+        "install": option_words(request, _INSTALL_OPTIONS),
         "prove": option_words(request, _PROVE_OPTIONS),
         "plan": option_words(request, _machine_options(request)),
         "check": (*option_words(request, _asked_options(request)), "-v"),
@@ -45,7 +47,7 @@ def _machine_options(request: Request) -> list[str]:
     return [
         name
         for name in request.options
-        if name in ("on", "wants", "contract", "knowledge") or known[name].group == "what_if"
+        if name in ("on", "wants", "contract", "config", "knowledge") or known[name].group == "what_if"
     ]
 
 

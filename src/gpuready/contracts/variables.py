@@ -11,6 +11,7 @@ from gpuready.contracts import is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
 from gpuready.model import Fact, Record, UnknownFactError, versions
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
+from gpuready.model.verdict_words import describe_gap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def _applies_with_torches(facts: Facts, variable: ContractVariable, torches: Seq
             stated = Fact("package.torch", version, "catalogue", "stated")
             results.add(conditions.condition_applies(variable.when, facts.with_facts(stated)))
     except UnknownFactError as error:
-        return False, f"it depends on {error.fact.key} ({error.fact.gap})"
+        return False, f"it depends on {error.fact.key} ({describe_gap(error.fact.gap)})"
     if len(results) > 1:
         return False, f"it depends on torch ({variable.when}), which is not known: say --torch VERSION"
     return results == {True}, ""

@@ -46,6 +46,11 @@ KIND_KEYS = {
 }
 """Keys that identify a kind, in the order in which kinds are tried."""
 
+OWN_FILE_FRAMEWORKS = ("axolotl", "colossalai", "llama-factory", "roll", "verl")
+"""Kinds that one framework alone takes."""
+LLAMA_FACTORY_KEYS = ("finetuning_type", "cutoff_len")
+"""Keys that it adds to those of TrainingArguments."""
+
 KNOWN_KINDS = "axolotl, ROLL, verl, ColossalAI, TrainingArguments, LLaMA-Factory, DeepSpeed or accelerate"
 
 
@@ -75,6 +80,13 @@ def make_job_file(path: str, config: dict[str, Any]) -> JobFile:
 
 def _detect_kind(config: Mapping[str, Any]) -> str:
     return next((kind for kind, keys in KIND_KEYS.items() if any(key in config for key in keys)), "")
+
+
+def find_framework(file: JobFile) -> str:
+    """Return the framework whose file it is; empty where several take such a file."""
+    if file.kind == "trainer" and any(key in file.config for key in LLAMA_FACTORY_KEYS):
+        return "llama-factory"
+    return file.kind if file.kind in OWN_FILE_FRAMEWORKS else ""
 
 
 def read_mapping(path: str, read: Callable[[str], str | None], flag: str = "") -> dict[str, Any] | None:

@@ -81,6 +81,12 @@ class Report(Record):
     def exit(self) -> int:
         return EXIT_CODES[self.verdict]
 
+    @property
+    def lacks_gpus(self) -> bool:
+        """Whether the framework runs on accelerators alone and none is here: nothing can be installed for it."""
+        platforms = self.contract.platforms
+        return bool(platforms) and "cpu" not in platforms and self.facts.value_if_known("platform.name") == "cpu"
+
 
 def _was_executed(fact: Fact) -> bool:
     return fact.how == "run" and fact.value is True and not fact.gap

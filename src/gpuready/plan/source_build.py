@@ -6,6 +6,7 @@ from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import torch
 from gpuready.model import FixStep, Record, versions
+from gpuready.model.verdict_words import describe_gap
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def _toolkit_step(facts: Facts, row: Mapping[str, Any], recipe: BuildRecipe) -> 
     other_home = find_toolkit_home(facts, recipe.toolkit, exact)
     if other_home:
         return [FixStep(f"set CUDA_HOME to {other_home}", note="another toolkit is in use")]
-    have = f"CUDA {here} is here" if here else "none is here" if not fact.gap else f"toolkit: {fact.gap}"
+    have = f"CUDA {here} is here" if here else "none is here" if not fact.gap else f"toolkit {describe_gap(fact.gap)}"
     return [FixStep(f"install the CUDA {recipe.toolkit} toolkit with nvcc, and set CUDA_HOME to it", note=have)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.model import NOT_STATED
 from gpuready.render import units
 from gpuready.render.layout import join_sections
 
@@ -37,4 +38,4 @@ def _fact_change_rows(change: FactChange) -> list[tuple[str, str, str]]:
 
 
 def _format_changed_fact(fact: Fact) -> str:
-    return f"unknown ({fact.gap})" if fact.gap else units.format_fact_value(fact)
+    return f"unknown ({fact.gap})" if fact.gap and fact.gap != NOT_STATED else units.format_fact_value(fact)

@@ -272,11 +272,12 @@ def list_next_commands(
     elif is_stated or is_elsewhere:
         needs_plan = (report.verdict == "not-ready" or report.unstated) and "--contract" not in flags.get("plan", ())
         rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
-    elif report.verdict == "not-ready" and report.facts.value_if_known("python.managed"):
+    elif report.verdict == "not-ready" and report.facts.value_if_known("python.managed") and not report.lacks_gpus:
         rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # no other Python may be installed into
     elif report.verdict in _NEXT_STEPS:
         label, command = _NEXT_STEPS[report.verdict]
-        rows.insert(0, (label, words(command)))
+        elsewhere = [("elsewhere", words("plan", "--on", "h100x8"))] if report.lacks_gpus else []
+        rows[:0] = [(label, words(command)), *elsewhere]
     return rows
 
 

@@ -318,7 +318,7 @@ def explain_fit_verdict(result: FitResult) -> str:
     return (
         f"{room}; not all of the job is counted"
         if result.unmodelled or result.lessened
-        else f"too close to call: {room}"
+        else f"{room}, too close to call"
     )
 
 

@@ -79,7 +79,7 @@ def format_gpu_times(places: Sequence[GpuCandidate], screen: Screen, verbose: bo
         return []
     priced = [place for place in timed if place.usd is not None]
     rows = sorted(priced or timed, key=lambda one: (one.usd or 0.0, one.seconds))
-    title = "that fit, the cheapest first" if priced else "that fit, the fastest first"
+    title = "GPUs that fit, cheapest first" if priced else "GPUs that fit, fastest first"
     shown = rows if verbose else rows[:6]
     lines = [screen.apply_style(title, "bold")]
     lines += screen.indent_table([(place.name.removeprefix("NVIDIA "), describe_place_time(place)) for place in shown])

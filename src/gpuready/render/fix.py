@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready.render import units
 from gpuready.render.layout import join_sections
+from gpuready.render.problem_list import format_list_item
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _HEADLINES = {
     "fixed": "fixed",
     "partly": "partly fixed",
     "nothing-to-fix": "nothing to fix",
-    "by-hand": "nothing that gpuready may change",
+    "by-hand": "nothing that gpuready can change here",
     "dry-run": "would change",
     "failed": "failed: nothing was changed",
     "undone": "taken back",
@@ -73,7 +74,8 @@ def _format_fix_header(outcome: FixOutcome, screen: Screen) -> list[str]:
     word = _headline(outcome)
     role = "ok" if outcome.verdict in _GOOD_VERDICTS else "info" if outcome.verdict == "dry-run" else "error"
     lines = screen.format_header(word, outcome.framework, role, word)
-    return lines + (screen.format_paragraph(f"environment  {_describe_environment(outcome)}", 2, 13))
+    where = screen.wrap_text(_describe_environment(outcome), screen.width - 15)
+    return lines + screen.label_lines("  environment", where, -13)
 
 
 def _describe_environment(outcome: FixOutcome) -> str:
@@ -85,7 +87,7 @@ def _describe_environment(outcome: FixOutcome) -> str:
 
 def _format_fix_item(item: FixItem, outcome: FixOutcome, screen: Screen, verbose: bool) -> list[str]:
     """One change: what, who makes it, why, its commands, and how it is taken back."""
-    lines = ["  " + text for text in screen.align_ends(f"{item.number}  {item.does}", _describe_state(item), 2)]
+    lines = format_list_item(str(item.number), item.does, _describe_state(item), screen, "bold")
     shown = item.why if verbose else item.why[:_MAX_REASONS]
     reasons = [f"{code}: {why}" if why else code for code, why in zip(item.codes, shown, strict=False)]
     if len(item.codes) > len(shown):
@@ -124,6 +126,8 @@ def _format_what_is_left(outcome: FixOutcome, screen: Screen) -> list[str]:
     if not left:
         return screen.lead_paragraph("checked again:", "no problems found", "ok")
     lines = screen.lead_paragraph("left:", units.format_count(len(left), "problem"), "error")
+    if outcome.verdict == "by-hand":
+        return lines  # the changes name them
     for finding in left:
         lines += ["  " + text for text in screen.align_ends(finding.says, finding.code, 2)]
     return lines

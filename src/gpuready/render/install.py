@@ -55,7 +55,8 @@ def _format_install_header(result: InstallResult, screen: Screen) -> list[str]:
     word = _VERDICT_HEADLINES[result.verdict]
     right = units.format_seconds(result.seconds) if result.seconds else ""
     role = "ok" if result.verdict in _GOOD_VERDICTS else "info" if result.verdict == "dry-run" else "error"
-    return screen.format_header(f"{word}  {result.environment}", right, role, word)
+    where = screen.wrap_text(result.environment, screen.width - 15)
+    return [*screen.format_header(word, right, role), *screen.label_lines("  environment", where, -13)]
 
 
 def _installed_name(plan: Plan) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpuready.model.verdict_words import UNSTATED_TEXT
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +30,7 @@ def _junit_test_suite(report: Report) -> str:
     for one in report.ignored:
         results.append((one.finding.code, _junit_result_element("skipped", one.finding.says, one.reason)))
     for item in report.unstated:
-        results.append((item.code, _junit_result_element("skipped", item.says, "not stated")))
+        results.append((item.code, _junit_result_element("skipped", item.says, UNSTATED_TEXT)))
     cases = [_junit_test_case(report, code, inside) for code, inside in results]
     failures = sum(inside.startswith("<failure") for _, inside in results)
     skipped = sum(inside.startswith("<skipped") for _, inside in results)

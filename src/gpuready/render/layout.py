@@ -144,7 +144,7 @@ class Screen(Record):
         beside = room - display_width(right) - 2
         if not right:
             return self.wrap_text(left, room)
-        if display_width(left) > beside and beside < max(20, room // 2):
+        if display_width(left) > beside and beside < max(20, room * 2 // 3):
             return [*self.wrap_text(left, room), " " * (room - display_width(right)) + right]
         first, *rest = self.wrap_text(left, beside)
         return [pad_text(first, beside + 2) + right, *rest]

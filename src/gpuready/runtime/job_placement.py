@@ -7,6 +7,7 @@ the facts of a machine and to the job's configuration file.
 from __future__ import annotations
 
 from gpuready.model import Fact, UnknownFactError
+from gpuready.model.verdict_words import describe_gap
 from gpuready.runtime import placement, precision
 from gpuready.runtime.device import DEVICE_ORDER
 from gpuready.runtime.platform import PLATFORM_NAMES, choose_platform, get_platform
@@ -35,7 +36,7 @@ def predict_job_placement(facts: Facts, contract: Contract, options: Mapping[str
     try:
         available = available_devices(facts)
     except UnknownFactError as unknown:
-        gap = f"{unknown.fact.key}: {unknown.fact.gap}"
+        gap = f"{unknown.fact.key}: {describe_gap(unknown.fact.gap)}"
         return [Fact(key, None, contract.name, "stated", gap=gap) for key in ("job.device", "job.precision")]
     capability = _lowest_capability(facts) if available - {"cpu"} else None
     device, device_reasons = _choose_job_device(facts, contract.framework, available, options)

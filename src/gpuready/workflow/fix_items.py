@@ -31,6 +31,7 @@ class FixTarget(Record):
     path: str = ""
     refusal: str = ""
     undo: tuple[str, ...] = UNDO_COMMAND
+    no_install: str = ""  # why no new environment can be installed here, if so
 
 
 class FixTask(Record):
@@ -118,7 +119,7 @@ def _choose_how(step: FixStep, changes: tuple[FixChange, ...], target: FixTarget
     if verbs and verbs <= _VARIABLE_VERBS:
         return "variables", ""
     if run[:2] == ("gpuready", "install"):
-        return "install", ""
+        return ("", target.no_install) if target.no_install else ("install", "")
     if run[:2] == ("rm", "--"):
         return "remove", ""
     if run[:2] == ("uv", "pip") and not _names_local_file(run):

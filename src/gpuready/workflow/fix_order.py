@@ -31,6 +31,9 @@ OTHER_STATE_FOLDER = ".gpuready-fix"
 """The folder with what can be put back, where there is no environment to keep it beside."""
 
 
+NO_GPU_FOR_INSTALL = "once a GPU is visible here; for another machine add --on, such as --on h100x8"
+
+
 class FixFailed(ValueError):
     """A change could not be made; in a sentence."""
 
@@ -56,6 +59,8 @@ class FixOrder:
         self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline, use_project_config)
         self.before, self.found = compute_fix(request, show_search or show_step)
         self.target = describe_target(self.before.facts)
+        if self.before.lacks_gpus:
+            self.target = self.target.replace(no_install=NO_GPU_FOR_INSTALL)
         if request.python:
             self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))
         spec = request.spec or self.before.contract.framework

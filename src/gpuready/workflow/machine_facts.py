@@ -223,6 +223,16 @@ def load_job_file(config: str | None) -> JobFile | None:
     return call_or_refuse(job_files.load_job_file, config, read_job_text, "--config")
 
 
+def frameworks_of_file(config: str | None) -> list[str]:
+    """Return the framework whose file ``--config`` is; none where several take such a file."""
+    file = load_job_file(config)
+    if file is None:
+        return []
+    from gpuready.jobs.job_files import find_framework
+
+    return [name for name in [find_framework(file)] if name]
+
+
 def read_job_text(path: str) -> str | None:
     """Return the text of a job's file, one byte more than is accepted; None if it does not exist."""
     from gpuready.jobs.job_files import MAX_FILE_BYTES
