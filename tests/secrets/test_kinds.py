@@ -34,6 +34,7 @@ SHAPES = {
         ("xoxb-1234567890-", 24, ALNUM), ("xoxc-1234567890-", 24, ALNUM), ("xapp-1-A0-", 24, ALNUM), ("npm_", 36, ALNUM), ("dckr_pat_", 27, WORD),
         ("pypi-AgEIcHlwaS5vcmc", 60, WORD), ("wandb_v1_", 77, WORD), ("lsv2_pt_", 43, HEX), ("123456789:AAH", 32, WORD), ("sntrys_eyJpYXQiOjE3", 60, BASE),
         ("ntn_", 46, ALNUM), ("nfp_", 36, ALNUM), ("pscale_tkn_", 43, WORD), ("HRKU-AA", 58, WORD), ("AKCp", 69, ALNUM), ("ops_eyJ", 90, WORD), ("eyJhdXRocyI6eyJyZWdpc3Ry", 60, ALNUM),
+        ("pul-", 40, HEX), ("v1.0-" + "ab01" * 6 + "-", 146, HEX),
     ),
 }  # fmt: skip
 

@@ -72,6 +72,8 @@ _TOKENS = {
     **{f"AA{c}": rf"((?<=\d{{8}}:)AA{c}{_WD}{{32,}})" for c in "EFGH"},  # Telegram: after the bot's number
     **{f"{hint}.": rf"({hint}\.{_WD}{{20,}})" for hint in ("hvs", "hvb", "dp.pt", "dp.st", "atlasv1")},
     "ops_eyJ": rf"(ops_eyJ{_WD}{{16,}})",
+    "pul-": r"(pul-[0-9a-f]{40})(?![0-9a-zA-Z])",
+    "0-": r"((?<=v1\.)0-[0-9a-f]{24}-[0-9a-f]{100,})",  # Cloudflare's origin CA
     "NRAK-": r"(NRAK-[A-Z0-9]{20,})",
     "PMAK-": r"(PMAK-[0-9a-f\-]{24,})",
     "ATATT3": rf"(ATATT3{_WD}{{20,}}=?{_W}*)",
