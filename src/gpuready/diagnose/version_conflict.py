@@ -283,7 +283,7 @@ def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> boo
     """Whether a part of a package is missing that was found itself, and is not the user's own: no folder on the stack is."""
     package = complaint.owner.partition(".")[0]
     folders = {part for frame in failure.frames for part in frame.file.replace("\\", "/").split("/")[:-1]}
-    return complaint.kind == "module" and package not in folders
+    return package not in folders
 
 
 def _runs_remote_code(failure: LoggedException) -> bool:
@@ -314,9 +314,9 @@ def _overriding_package(failure: LoggedException, caller: str) -> str:
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:
     """Whether a package called what is not known with arguments of its own: it did not pass on what a user gave."""
-    if complaint.kind == "attribute":
-        return False
-    frame, _ = next(calling_frames(failure))
+    frame, package = next(calling_frames(failure))
+    if complaint.kind == "attribute":  # a private class of its own it would not misuse
+        return complaint.owner.startswith("_") and package not in (USER, REMOTE_CODE)
     method = complaint.owner.rpartition(".")[2].lower()
     if method in _CALLED_WITH_DATA or "<lambda>" in complaint.owner:
         return complaint.name in frame.code and "**" not in frame.code
