@@ -35,6 +35,9 @@ MET = {
     "by-a-loader": "import importlib\nimportlib.import_module('kite.pool')\n",
     "raised-again": "try:\n    from . import pool\nexcept ImportError as e:\n    raise RuntimeError('reinstall') from e\n",
     "after-a-try": "try:\n    import json\nexcept ImportError:\n    pass\nelse:\n    from . import pool\n",
+    "by-a-loader-in-a-condition": "from importlib import import_module\nif import_module('kite.pool'):\n    pass\n",
+    "by-a-name-put-together": "from importlib import import_module\nfor name in ('json', 'pool'):\n    import_module('kite.' + name)\n",
+    "by-a-name-in-an-f-string": "from importlib import import_module\nparts = [import_module(f'kite.{n}') for n in ['pool']]\n",
     "not-python": "from . import pool (\n",
 }
 
@@ -61,6 +64,26 @@ def judge(folder: Path, path: Path) -> bool:
 def test_only_an_import_that_nobody_catches_meets_it(tmp_path, name):
     path = lay_out(tmp_path, (NOT_MET | MET)[name])
     assert judge(tmp_path, path) is (name in NOT_MET)
+
+
+@pytest.mark.parametrize(
+    ("caller", "is_met"),
+    [
+        ("from kite.start import load\nload()\n", True),
+        ("from kite import start\nkept = start.load()\n", True),
+        ("import kite.start\nkite.start.load()\n", True),
+        ("import json\nkept = json.load(open('x'))\n", False),
+        ("from kite.start import load\n", False),
+        ("from kite.start import load\ndef later():\n    load()\n", False),
+        ("from kite.start import load\ntry:\n    load()\nexcept Exception:\n    pass\n", False),
+    ],
+)
+def test_a_function_that_imports_it_may_be_called_by_another_source(tmp_path, caller, is_met):
+    path = lay_out(tmp_path, "def load():\n    from kite import pool\n    return pool\n")
+    (tmp_path / "kite/user.py").write_text(caller)
+    record = tmp_path / "kite-1.0.dist-info/RECORD"
+    record.write_text(record.read_text() + f"kite/user.py,sha256=x,{len(caller)}\n")
+    assert judge(tmp_path, path) is not is_met
 
 
 def test_a_changed_file_a_plain_library_and_a_module_at_the_top_always_count(tmp_path):

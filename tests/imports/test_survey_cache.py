@@ -304,3 +304,15 @@ def test_a_survey_touches_files_only_where_that_is_noted():
                 raise AssertionError(f"{path.name} imports from {node.module}")
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "open":
                 assert "open_regular" in {ast.unparse(word.value) for word in node.keywords}, path.name
+
+
+def test_who_requires_a_damaged_package_is_found_though_no_root_does(world):
+    """A fix that removes it would break them."""
+    site = world / SITE
+    install(site, "torch", {"torch/__init__.py": ""}, ("jaxish; extra == 'jax'",))
+    install(site, "jaxish", {"jaxish/__init__.py": "y = 2\n"})
+    install(site, "mytool", {"mytool/__init__.py": "import jaxish\n"}, ("jaxish",))
+    install(site, "other", {"other/__init__.py": ""}, ("jaxish; extra == 'x'",))
+    (site / "jaxish/__init__.py").unlink()
+    (row,) = [row for row in damage.survey_below_root("", request(world))["rows"] if row["distribution"] == "jaxish"]
+    assert (row["roots"], row["users"]) == ([], ["mytool"])

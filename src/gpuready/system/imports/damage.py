@@ -98,11 +98,11 @@ class Survey:
         on_demand = [row for row in self.on_demand if row["path"] not in causes]
         whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]
         unmet = [row for row in self.rows if row["kind"] != "start" or row["distribution"] not in whole]
-        rows = [row | {"users": list_users(self._needs, row)} for row in unmet if row not in on_demand]
+        rows = [row | {"roots": self._roots_of(row)} for row in unmet if row not in on_demand][:MAX_ROWS]
         return answer | {
             "roots": roots,
             "distributions": len(self.looked_at),
-            "rows": [row | {"roots": self._roots_of(row)} for row in rows[:MAX_ROWS]],
+            "rows": [row if row["roots"] else row | {"users": self._users_of(row)} for row in rows],
             "hidden": self.hidden,
             "files": self.files,
             "skipped": self.skipped,
@@ -120,6 +120,10 @@ class Survey:
 
         copies = {row["path"]: self.copies[row["distribution"]][0] for row in rows}
         return [row for row in rows if is_on_demand(copies[row["path"]], row["kind"], row["path"], self.tag)]
+
+    def _users_of(self, row: dict[str, Any]) -> list[str]:
+        """Who requires what a row is about, which no root needs."""
+        return list_users(self, row.get("by") or row["distribution"])
 
     def _roots_of(self, row: dict[str, Any]) -> list[str]:
         """The roots that need what a row is about."""

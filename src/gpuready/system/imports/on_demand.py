@@ -32,8 +32,9 @@ def is_on_demand(copy: Distribution, kind: str, path: str, tag: ExtensionTag) ->
         return False
     stem = file.partition(".")[0]
     name = f"{folder.replace('/', '.')}.{stem}"
-    sources = [source for source, _, _ in copy.rows if source.endswith(".py")]
-    return not any(_imports(copy.site, source, name, stem, ERRORS[kind], tag.minor) for source in sources)
+    sources = [f"{copy.site}/{source}" for source, _, _ in copy.rows if source.endswith(".py")]
+    search = _ImporterSearch(copy.site, name, ERRORS[kind], tag.minor)
+    return not any(search.imports_it(source) for source in sources) and not any(map(search.calls_loader, sources))
 
 
 def _is_as_recorded(copy: Distribution, relative: str) -> bool:
@@ -44,19 +45,96 @@ def _is_as_recorded(copy: Distribution, relative: str) -> bool:
         return False
 
 
-def _imports(site: str, source: str, name: str, stem: str, error: str, minor: str) -> bool:
-    """Whether a source imports the module when it is imported itself; one that cannot be read or parsed may."""
-    try:
-        with open(f"{site}/{source}", "rb", opener=open_regular) as file:
-            data = file.read()
-        if stem.encode() not in data:
+class _ImporterSearch:
+    """Looks for the sources that import one extension module when they are imported themselves."""
+
+    def __init__(self, site: str, name: str, error: str, minor: str):
+        self.site, self.name, self.error, self.minor = site, name, error, minor
+        self.stem = name.rpartition(".")[2]
+        self.functions: set[tuple[str, str]] = set()
+        """Functions that import it, as (name of their module, own name)."""
+
+    def imports_it(self, source: str) -> bool:
+        """Whether a source imports the module; one that cannot be read or parsed may."""
+        data, tree = _parse_source(source, [self.stem])
+        if data is None or tree is None:
+            return data is None
+        package = source[len(self.site) + 1 :].rpartition("/")[0].replace("/", ".")
+        called = frozenset(CALLS.findall(data.decode("utf-8", "replace")))
+        if any(self._names_it(node, package, data) for node in self._walk(tree.body, called)):
+            return True
+        own = _module_stem(source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and any(
+                self._names_it(one, package, data) for one in self._walk(node.body, called)
+            ):
+                self.functions.add((own, node.name))
+        return False
+
+    def calls_loader(self, source: str) -> bool:
+        """Whether a source calls, when it is imported, a function of another one that imports the module."""
+        if not self.functions:
             return False
-        tree = ast.parse(data)
+        _, tree = _parse_source(source, [name for _, name in self.functions])
+        if tree is None:
+            return False
+        imported = {
+            ((node.module or "").rpartition(".")[2], alias.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        known = self.functions & imported
+        for node in self._walk(tree.body, frozenset()):
+            for call in _list_calls(node):
+                func = call.func
+                if isinstance(func, ast.Name) and any(func.id == name for _, name in known):
+                    return True
+                if isinstance(func, ast.Attribute) and (_last_name(func.value), func.attr) in self.functions:
+                    return True
+        return False
+
+    def _walk(self, statements: Iterable[ast.stmt], called: frozenset[str]) -> Iterator[ast.stmt]:
+        return _walk_unguarded(statements, called, self.error, self.minor)
+
+    def _names_it(self, node: ast.stmt, package: str, data: bytes) -> bool:
+        return _names_module(node, package, self.name) or _loads_computed_name(node, self.stem, data)
+
+
+def _parse_source(path: str, words: Iterable[str]) -> tuple[bytes | None, ast.Module | None]:
+    """The text and the tree of a source that has any of these words; no text for one that cannot be read or parsed."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            data = file.read()
+        return data, ast.parse(data) if any(word.encode() in data for word in words) else None
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return True
-    package = source.rpartition("/")[0].replace("/", ".")
-    called = frozenset(CALLS.findall(data.decode("utf-8", "replace")))
-    return any(_names_module(node, package, name) for node in _walk_unguarded(tree.body, called, error, minor))
+        return None, None
+
+
+def _module_stem(source: str) -> str:
+    """``h`` of kite/h.py, ``kite`` of kite/__init__.py: how other sources name it."""
+    folder, _, file = source.rpartition("/")
+    stem = file.removesuffix(".py")
+    return folder.rpartition("/")[2] if stem == "__init__" else stem
+
+
+def _last_name(node: ast.expr) -> str:
+    return str(getattr(node, "attr", "") or getattr(node, "id", ""))
+
+
+def _list_calls(node: ast.stmt) -> list[ast.Call]:
+    """The calls of one statement itself, without the statements inside of it."""
+    own = [one for one in ast.iter_child_nodes(node) if isinstance(one, (ast.expr, ast.withitem))]
+    return [call for one in own for call in ast.walk(one) if isinstance(call, ast.Call)]
+
+
+def _loads_computed_name(node: ast.stmt, stem: str, data: bytes) -> bool:
+    """Whether a statement loads a module by a name that is put together, in a source that has ours as a text."""
+    is_text = f"'{stem}'".encode() in data or f'"{stem}"'.encode() in data
+    return is_text and any(
+        _function_name(call) in LOADERS and call.args and not isinstance(call.args[0], (ast.Constant, ast.Name))
+        for call in _list_calls(node)
+    )
 
 
 def _walk_unguarded(
@@ -99,9 +177,7 @@ def _names_module(node: ast.stmt, package: str, name: str) -> bool:
         start = ".".join(parts[: len(parts) - node.level + 1]) if node.level else ""
         module = ".".join(part for part in (start, node.module or "") if part)
         return module == name or any(f"{module}.{alias.name}" == name for alias in node.names)
-    if not isinstance(node, (ast.Expr, ast.Assign, ast.AnnAssign)) or node.value is None:
-        return False
-    calls = [one for one in ast.walk(node.value) if isinstance(one, ast.Call) and _function_name(one) in LOADERS]
+    calls = [call for call in _list_calls(node) if _function_name(call) in LOADERS]
     texts = [one.value for call in calls for one in ast.walk(call) if isinstance(one, ast.Constant)]
     stem = name.rpartition(".")[2]
     return any(isinstance(text, str) and text.rpartition(".")[2] == stem for text in texts)

@@ -12,7 +12,6 @@ from gpuready.system.imports.usual_modules import USUAL_MODULES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Any
 
     from gpuready.system.imports.damage import Survey
 
@@ -58,7 +57,12 @@ def list_optional_names(survey: Survey, names: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def list_users(needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]], row: dict[str, Any]) -> list[str]:
-    """Return the distributions that require the one that a row is about."""
-    name = row.get("by") or row["distribution"]
-    return sorted({user for (user, _), wanted in needs.items() if any(name == one for one, _ in wanted)})
+def list_users(survey: Survey, name: str) -> list[str]:
+    """Return the installed distributions that require one, whether they were looked at or not; what only an extra names does not count."""
+    wanted = {
+        user: [parse_requirement(text) for text in copies[0].list_requirements()]
+        for user, copies in survey.copies.items()
+    }
+    return sorted(
+        user for user, rows in wanted.items() if any(row[0] == name and "extra" not in row[3] for row in rows)
+    )
