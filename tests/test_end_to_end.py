@@ -118,7 +118,7 @@ def test_strict_counts_warnings():
 
 def test_since_it_worked():
     ran = call_gpuready("check", "transformers", "--on", OLD, "--since", H200)
-    assert "580.159.04 -> 550.144.03" in ran.out and "DRV001: holds -> error" in ran.out
+    assert "580.159.04 -> 550.144.03" in ran.out and "DRV001: passed -> error" in ran.out
     assert call_gpuready("diff", H200, OLD).code == 1
     assert call_gpuready("diff", H200, H200).out == "nothing changed\n"
 
@@ -282,7 +282,7 @@ def test_it_stays_small_however_much_is_installed(tmp_path):
     assert many < 40e6 and many < 2 * few
 
 
-def patient(folder: Path, **metadata: str) -> str:
+def target(folder: Path, **metadata: str) -> str:
     """An environment that has these distributions, by name and METADATA."""
     site = folder / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
     site.mkdir(parents=True)
@@ -299,7 +299,7 @@ def patient(folder: Path, **metadata: str) -> str:
 
 
 def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tmp_path):
-    where = patient(tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x")
+    where = target(tmp_path, axolotl="Requires-Dist: transformers==1.0", transformers="", trl="Requires-Dist: x")
     found = json.loads(gpuready("check", "--python", where, "--json").out)
     assert [r["contract"]["framework"] for r in found["reports"]] == ["axolotl", "trl"]
 

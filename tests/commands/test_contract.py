@@ -161,6 +161,7 @@ def test_a_recording_holds_what_it_was_asked_to_hold(venv, tmp_path):
     [
         (["nosuch-thing"], "there is no contract for 'nosuch-thing': there is axolotl, "),
         (["transfomers"], "there is no contract for 'transfomers': did you mean transformers?"),
+        (["demo"], "verl, vllm; --contract FILE takes one of your own"),
         (["peft:fast"], "there is no contract for 'peft'"),
         (["peft", "--on", "h100x8"], "there is no contract for 'peft'"),
         (["transformers:fast"], "transformers has no variant 'fast'"),

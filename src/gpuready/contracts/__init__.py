@@ -58,7 +58,9 @@ def has_contract(framework: str) -> bool:
 
 def unknown_contract_error(framework: str) -> UnknownContract:
     """Return the error for an unknown framework, with the nearest names."""
-    return UnknownContract(f"there is no contract for {framework!r}: {_suggest_names(framework, list_frameworks())}")
+    names = _suggest_names(framework, list_frameworks())
+    own = "; --contract FILE takes one of your own" if names.startswith("there is") else ""
+    return UnknownContract(f"there is no contract for {framework!r}: {names}{own}")
 
 
 def check_contract_exists(framework: str, version: str | None = None, variant: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import NOT_STATED
+from gpuready.model.verdict_words import verdict_words
 from gpuready.render import units
 from gpuready.render.layout import join_sections
 
@@ -15,13 +16,16 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 
+_OUTCOME_WORDS = {"holds": "passed", "undecided": verdict_words("undecided"), "": "does not apply"}
+
+
 def render_fact_changes(changes: Sequence[FactChange], screen: Screen) -> str:
     """Worse first, then other verdict changes, then plain differences."""
     if not changes:
         return "nothing changed\n"
     groups = {
         "worse": [c for c in changes if c.is_worse],
-        "flipped": [c for c in changes if c.flips and not c.is_worse],
+        "judged otherwise": [c for c in changes if c.flips and not c.is_worse],
         "different": [c for c in changes if not c.flips],
     }
     return join_sections(
@@ -32,9 +36,25 @@ def render_fact_changes(changes: Sequence[FactChange], screen: Screen) -> str:
 
 
 def _fact_change_rows(change: FactChange) -> list[tuple[str, str, str]]:
-    first = (change.key, f"{_format_changed_fact(change.was)} -> {_format_changed_fact(change.now)}", change.now.source)
-    flips = [("", f"{f.code}: {f.was or 'did not apply'} -> {f.now or 'does not apply'}", "") for f in change.flips]
-    return [first, *flips]
+    values = _format_list_change(change) or f"{_format_changed_fact(change.was)} -> {_format_changed_fact(change.now)}"
+    flips = [
+        ("", f"{f.code}: {_OUTCOME_WORDS.get(f.was, f.was)} -> {_OUTCOME_WORDS.get(f.now, f.now)}", "")
+        for f in change.flips
+    ]
+    return [(change.key, values, change.now.source), *flips]
+
+
+def _format_list_change(change: FactChange) -> str:
+    """``added LANG; removed CC``: of long lists without repetitions only what differs; empty for any other value."""
+    was, now = change.was.value, change.now.value
+    if not all(isinstance(value, (list, tuple)) and len(set(map(str, value))) == len(value) for value in (was, now)):
+        return ""
+    added, removed = [one for one in now if one not in was], [one for one in was if one not in now]
+    if len(now) < 3 or len(added) + len(removed) >= len(now):
+        return ""
+    parts = {"added": added, "removed": removed}
+    said = [f"{word} {units.format_any_value(several)}" for word, several in parts.items() if several]
+    return "; ".join(said) or "the same in another order"
 
 
 def _format_changed_fact(fact: Fact) -> str:
