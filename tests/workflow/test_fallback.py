@@ -56,6 +56,28 @@ def test_when_nothing_resolves_the_first_answer_stands():
     assert found.verdict == "plan" and not found.lock and "cannot be reached" in found.resolved
 
 
+def pinned_to(release, is_readable=True):
+    """Resolves with the torch that a package pins, as a release does whose requirements its build works out; says which it pins."""
+
+    def resolve(plan):
+        if not plan.torch.startswith(release):
+            says = f"x 1.0 needs torch =={release}, x needs torch =={plan.torch.partition('+')[0]}"
+            return plan.replace(verdict="impossible", conflicts=(PlanConflict(says),), resolved="resolved")
+        unread = "not resolved here: the index cu129: its name does not resolve from here"
+        return plan.replace(lock=ROW, resolved="resolved") if is_readable else plan.replace(resolved=unread)
+
+    return resolve
+
+
+def test_the_torch_that_a_conflict_names_is_tried_however_old():
+    found = resolve_or_fall_back(FIRST, choose, pinned_to("2.6.0"), ["torch", "python"], [])
+    assert found.lock and found.torch == "2.6.0"
+    unread = resolve_or_fall_back(FIRST, choose, pinned_to("2.6.0", is_readable=False), ["torch", "python"], [])
+    assert (unread.verdict, unread.torch) == ("plan", "2.6.0") and "cu129" in unread.resolved
+    named = resolve_or_fall_back(FIRST, choose, pinned_to("2.6.0"), ["python"], [])
+    assert named.verdict == "impossible" and named.torch == FIRST.torch
+
+
 def test_a_torch_in_a_folder_of_the_same_kind_the_newest_first():
     found = resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu", "2.9.0+cpu"]), ["torch", "python"], HERE)
     assert (found.torch, found.python) == ("2.13.0+cpu", "3.11")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 
 from gpuready import contracts
@@ -71,17 +72,26 @@ def resolve_or_fall_back(
 def _resolve_nearest(
     first: Plan,
     choose: ChoosePlan,
-    resolve: ResolvePlan,
+    resolve_plan: ResolvePlan,
     free: Sequence[str],
     wheel_names: Sequence[str],
     accepts: AcceptPlan,
 ) -> Plan:
+    pins: list[str] = []
+    unread: list[Plan] = []  # plans with such a torch, of which the index could not be read
+
+    def resolve(plan: Plan) -> Plan:
+        done = resolve_plan(plan)
+        pins.extend(_pinned_torches(done))
+        unread.extend([done] if done.verdict == "plan" and not done.lock and _torch_release(done) in pins else [])
+        return done
+
     resolved = resolve(first)
     if resolved.lock or not free:
         return resolved
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
-        return _resolve_neighbour(first, choose, resolve, free, why) or resolved
+        return _resolve_neighbour(first, choose, resolve, free, why, pins) or next(iter(unread), resolved)
     why = resolved.resolved.removeprefix("not resolved here: ")
     if "python" in free and ": no wheel" in why:
         pythons = _plans_with_older_python(first, choose)
@@ -92,19 +102,29 @@ def _resolve_nearest(
             return found
     if "torch" in free:
         local = _plans_with_local_torch(first, choose, wheel_names)
-        unused_cuda = _plans_with_unused_cuda(first, choose, why, "" if "python" in free else first.python)
+        unused_cuda = _plans_with_unused_cuda(first, choose, why, "" if "python" in free else first.python, pins)
         judged = (pair for pair in unused_cuda if accepts(pair[0]))
-        others = chain(local, judged, _plans_from_pypi(first, choose))
+        others = chain(local, judged, _plans_from_pypi(first, choose, pins))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     if "build" in free:
-        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), why, first.python)
+        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), why, first.python, ())
         named = (pair for pair in same if accepts(pair[0]))
         return _first_resolved(named, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
 
 
+def _pinned_torches(resolved: Plan) -> list[str]:
+    """Return the torch that a package pins exactly, as a conflict says: ``axolotl 0.14.0 needs torch ==2.8.0``."""
+    found = [pin for one in resolved.conflicts for pin in re.findall(r"needs torch ==(\d+(?:\.\d+){1,3})", one.says)]
+    return [pin for pin in dict.fromkeys(found) if pin != _torch_release(resolved)]
+
+
+def _torch_release(plan: Plan) -> str:
+    return plan.torch.partition("+")[0]
+
+
 def _resolve_neighbour(
-    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], why: str
+    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], why: str, pins: Sequence[str]
 ) -> Plan | None:
     """Return the nearest plan that resolves: another patch of the framework, an older Python, an older torch."""
     patches = [(first.replace(packages=others), "")] if (others := _without_patch(first)) else []
@@ -113,7 +133,7 @@ def _resolve_neighbour(
         pythons = _plans_with_older_python(first, choose)
         found = _first_resolved(pythons, resolve, RejectedChoice(f"Python {first.python}", why))
     if found is None and "torch" in free:
-        torches = _plans_with_older_torch(first, choose, "" if "python" in free else first.python)
+        torches = _plans_with_older_torch(first, choose, "" if "python" in free else first.python, pins)
         found = _first_resolved(torches, resolve, RejectedChoice(f"torch {first.torch}", why))
     return found
 
@@ -125,18 +145,22 @@ def _without_patch(plan: Plan) -> dict[str, str]:
     return {name: version for name, version in plan.packages.items() if name not in named} if named else {}
 
 
-def _plans_with_older_torch(first: Plan, choose: ChoosePlan, python: str) -> Iterator[tuple[Plan, str]]:
-    """Yield plans with older releases of torch, newest first."""
-    release, why = first.torch.partition("+")[0], f"with torch {first.torch} nothing resolves"
-    older = [one for one in list_torch_releases() if versions.compare_versions(one, release) < 0]
+def _plans_with_older_torch(
+    first: Plan, choose: ChoosePlan, python: str, pins: Sequence[str]
+) -> Iterator[tuple[Plan, str]]:
+    """Yield plans with older releases of torch, newest first; one that a conflict has named meanwhile comes before the next."""
+    release, why = _torch_release(first), f"with torch {first.torch} nothing resolves"
+    left = [one for one in reversed(list_torch_releases()) if versions.compare_versions(one, release) < 0]
     tried = 0
-    for one in reversed(older):
+    while left:
+        named = next((one for one in pins if one in left), "")
+        if not named and tried == MAX_OLDER_TORCHES:
+            return
+        left.remove(one := named or left[0])
         other = choose(one, python, why)
         if other.verdict == "plan":
-            tried += 1
+            tried += not named
             yield other, why
-        if tried == MAX_OLDER_TORCHES:
-            return
 
 
 def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]) -> ResolvePlan:
@@ -218,15 +242,17 @@ def _plans_with_other_python(first: Plan, tried: str, choose: ChoosePlan) -> Ite
             yield other, why
 
 
-def _plans_from_pypi(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
+def _plans_from_pypi(first: Plan, choose: ChoosePlan, pins: Sequence[str]) -> Iterator[tuple[Plan, str]]:
     """Yield plans with an older torch that PyPI has, where the first one's is on an index of PyTorch."""
     why = f"torch {first.torch} is on the index {first.index} alone"
     if first.index != "pypi":
-        older = ((one, why) for one, _ in _plans_with_older_torch(first, choose, ""))
+        older = ((one, why) for one, _ in _plans_with_older_torch(first, choose, "", pins))
         yield from ((one, reason) for one, reason in older if one.index == "pypi")
 
 
-def _plans_with_unused_cuda(first: Plan, choose: ChoosePlan, why: str, python: str) -> Iterator[tuple[Plan, str]]:
+def _plans_with_unused_cuda(
+    first: Plan, choose: ChoosePlan, why: str, python: str, pins: Sequence[str]
+) -> Iterator[tuple[Plan, str]]:
     """Yield plans for the CPU with PyPI's build of their torch, the newest first, where the index of the smaller one cannot be read."""
     system = first.platform.partition("-")[2]
     if (
@@ -236,7 +262,7 @@ def _plans_with_unused_cuda(first: Plan, choose: ChoosePlan, why: str, python: s
         or "manylinux" not in system
     ):
         return
-    for plan, own_reason in chain([(first, "")], _plans_with_older_torch(first, choose, python)):
+    for plan, own_reason in chain([(first, "")], _plans_with_older_torch(first, choose, python, pins)):
         yield from ((one, own_reason) for one in _use_pypi_build(plan))
 
 
