@@ -83,13 +83,12 @@ def run_trace(request: dict[str, Any]) -> dict[str, Any]:
 def play_type(kind: str, task: str) -> dict[str, Any]:
     """Trace a type; the first config that is answered counts, else the reason of the default one."""
     import known_values
-    import model_inputs
 
     last: dict[str, Any] = {}
     for config in candidate_configs(kind):
         try:
             return run_trace(REQUEST | {"config": config, "task": task})
-        except (model_inputs.Refusal, known_values.NeedsValues) as wrong:
+        except known_values.Refusal as wrong:
             last = {"result": "refused", "why": str(wrong)[:300]}
         except Exception as wrong:
             why = f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0][:240]}"

@@ -365,3 +365,11 @@ def test_defaults_of_configs_are_those_of_transformers():
     assert parse_model_config({**SMALL, "model_type": "gemma"}).tied
     assert parse_model_config({**SMALL, "model_type": "gemma2"}).windows == (4096, 0, 4096)
     assert parse_model_config({"text_config": {**SMALL, "model_type": "gemma3_text"}}).qk_norm
+
+
+def test_a_language_model_is_not_taken_for_the_whole_of_a_model_that_sees():
+    """InternVL without its vision tower was 14 % too low."""
+    whole = {"text_config": {**SMALL, "model_type": "qwen2"}, "vision_config": {"hidden_size": 1024}}
+    with pytest.raises(FitUndecided, match="vision_config has layers that are not known here"):
+        parse_model_config(whole)
+    assert parse_model_config({**whole, "vision_config": None}).family == "qwen2"

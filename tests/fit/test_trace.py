@@ -171,8 +171,8 @@ def test_the_command_reads_what_the_script_says(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(KEPT["opt"]["model"]))
     job = ("--micro-batch", "4", "--seq", "512", "--precision", "bf16", "--on", "h200")
     ran = gpuready("fit", str(tmp_path), *job, "--json", "--trace", "--python", str(home))
-    told = json.loads(ran.out)
-    assert (ran.code, told["verdict"]) == (0, "fits") and "played as OPTForCausalLM" in told["notes"]
+    document = json.loads(ran.out)
+    assert (ran.code, document["verdict"]) == (0, "fits") and "played as OPTForCausalLM" in document["notes"]
 
 
 # -- real classes ---------------------------------------------------------------------------------------
@@ -331,8 +331,8 @@ def test_the_class_that_a_framework_loads_is_played(replies, name):
 @pytest.mark.faults
 def test_the_encoder_of_whisper_is_trained_too(replies):
     """Played as a decoder alone it was 58 % too low."""
-    told = replies["whisper"]
-    assert sum(math.prod(shape) for shape, _ in told["parameters"]) >= 0.9 * told["count"]
+    result = replies["whisper"]
+    assert sum(math.prod(shape) for shape, _ in result["parameters"]) >= 0.9 * result["count"]
 
 
 @pytest.mark.faults
@@ -369,16 +369,16 @@ def test_the_command_traces_a_model(python, tmp_path):
         "--json",
     ]
     ran = gpuready(*words, "--trace", "--python", python)
-    told = json.loads(ran.out)
+    document = json.loads(ran.out)
     attention, norm = 4 * (64 * 64 + 64), 2 * 64
     inner = 2 * 64 * 128 + 128 + 64
     layers = 2 * (attention + inner + 2 * norm) + 2 * attention + inner + 3 * norm
     weights = 2 * (layers + 512 * 64 + 2 * 514 * 64 + 2 * norm)
-    assert (ran.code, told["verdict"]) == (0, "fits")
-    assert told["parts"]["parameters"] == pytest.approx(weights, rel=0.05)  # blocks of 512 bytes
-    assert told["parts"]["optimizer"] == pytest.approx(2 * weights, rel=0.05)
-    assert any("transformers" in note for note in told["notes"])
-    assert "played as BartForConditionalGeneration" in told["notes"]
+    assert (ran.code, document["verdict"]) == (0, "fits")
+    assert document["parts"]["parameters"] == pytest.approx(weights, rel=0.05)  # blocks of 512 bytes
+    assert document["parts"]["optimizer"] == pytest.approx(2 * weights, rel=0.05)
+    assert any("transformers" in note for note in document["notes"])
+    assert "played as BartForConditionalGeneration" in document["notes"]
 
 
 def test_what_is_missing_in_the_target_environment_is_said():

@@ -56,6 +56,29 @@ with autocast:
     norms = torch.linalg.vector_norm, torch.linalg.norm, torch.logsumexp, torch.nn.functional.huber_loss
     found["norms"] = [str(norm(empty(4), *([0] if norm is torch.logsumexp else [empty(4)] if norm is norms[3] else [])).dtype) for norm in norms]
     found["norm"] = record(lambda: torch.linalg.vector_norm(empty(64, 64), dim=0))["births"]
+    found["summed"] = [record(lambda: one(empty(64, 64), dim=0))["births"] for one in (torch.sum, torch.prod, torch.norm)]
+    found["normalised"] = record(lambda: torch.nn.functional.normalize(empty(64, 64, grad=True), dim=-1))["live"]
+    scores, target, wide = empty(64, 512, grad=True), empty(64, dtype=torch.long), empty(4, 4, dtype=torch.float32)
+    found["loss"] = record(lambda: torch.nn.functional.cross_entropy(scores * 1, target))["live"]
+    found["widest"] = [
+        str(one.dtype) for one in (torch.addcmul(empty(4, 4), wide, wide), empty(4, 4).index_put((torch.zeros(1, dtype=torch.long, device="meta"),), wide[:1]))
+    ]
+    try:
+        torch.nn.functional.binary_cross_entropy(empty(4), empty(4))
+    except RuntimeError as refusal:
+        found["unsafe"] = str(refusal)
+
+import emulation
+
+plain = torch.nn.functional.rms_norm
+weight, rows = empty(64, grad=True), empty(32, 64, grad=True)
+found["rms"] = [record(lambda: one(rows * 1, [64], weight, 1e-6))["live"] for one in (emulation.RmsNorm(Autocast(None)), plain)]
+ours = {*emulation.NARROW_NAMES, *emulation.WIDE_NAMES, *emulation.WIDEST_NAMES, "sum", "prod", "norm"}
+ours |= {"linalg_vecdot", "linalg_multi_dot", "linalg_vector_norm", "linalg_matrix_norm", "binary_cross_entropy", "scaled_dot_product_attention"}
+cast = [name for name in torch._C._dispatch_get_all_op_names() if torch._C._dispatch_has_kernel_for_dispatch_key(name, "AutocastCUDA")]
+cast = {name.removeprefix("aten::").partition(".")[0] for name in cast if name.startswith("aten::")}
+found["not ours"] = sorted(name for name in cast - ours if not any(word in name for word in ("convolution", "upsample", "_thnn_", "_cudnn_rnn")))
+found["cast"] = len(cast)
 found["wide groups"] = record(
     lambda: torch.ops.aten._grouped_mm(empty(32, 16, dtype=torch.float32), empty(4, 16, 24, dtype=torch.float32), torch.tensor([8, 16, 24, 32], dtype=torch.int32, device="meta"))
 )["births"]
@@ -132,6 +155,32 @@ def test_autocast_covers_norms_and_losses_without_a_copy(recorded):
     """ConvNeXt V2 on the H200 was 15 % low: what follows a norm is fp32. The kernel of the norm reads 16 bits itself."""
     assert recorded["norms"] == ["torch.float32"] * 4
     assert recorded["norm"] == [2 * 64 * 64, 4 * 64]
+
+
+def test_every_operation_that_torch_casts_on_a_gpu_is_on_a_list(recorded):
+    """By torch's own table; what is left runs inside of functions that are on a list."""
+    assert recorded["cast"] > 100
+    assert recorded["not ours"] == ["_scaled_dot_product_flash_attention", "native_layer_norm", "nll_loss2d"]
+
+
+def test_autocast_sums_without_a_copy_and_takes_the_widest_type_where_torch_does(recorded):
+    assert recorded["summed"] == [[2 * 64 * 64, 4 * 64]] * 3
+    assert recorded["widest"] == ["torch.float32"] * 2
+    assert "unsafe in 16 bits" in recorded["unsafe"]
+
+
+def test_cross_entropy_under_autocast_keeps_the_scores_in_both_types(recorded):
+    """A masked language model: the log-softmax is in 16 bits, and its cast to fp32 is kept for the loss, too."""
+    assert [size for size in recorded["loss"] if size >= 1024] == [2 * 64 * 512, 4 * 64 * 512]
+
+
+def test_normalised_rows_are_read_in_16_bits(recorded):
+    assert recorded["normalised"].count(4 * 64 * 64) == 1 and recorded["normalised"].count(2 * 64 * 64) == 1
+
+
+def test_a_fused_norm_keeps_its_input_and_a_scale_for_each_row(recorded):
+    fused, composed = recorded["rms"]
+    assert fused == [4 * 32, 2 * 32 * 64, 2 * 32 * 64] and sum(composed) > 1.5 * sum(fused)
 
 
 def test_experts_in_fp32_are_multiplied_as_a_gpu_does(recorded):

@@ -24,6 +24,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     if not hasattr(config, "get"):
         raise ValueError("a model's config must be an object with fields such as hidden_size")
     if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
+        _refuse_other_parts(config)
         config = config["text_config"]
     family = str(config.get("model_type") or "")
     family = FAMILY_ALIASES.get(family, family)
@@ -50,3 +51,13 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     if shape.head_size % 2 and shape.rotary == 1.0:
         raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
     return shape
+
+
+def _refuse_other_parts(config: Mapping[str, Any]) -> None:
+    """Refuse a model of which the language model is a part: its other parts have weights that no template here counts."""
+    others = [name for name, part in config.items() if name.endswith("_config") and isinstance(part, dict)]
+    others = [name for name in others if name not in ("text_config", "quantization_config", "generation_config")]
+    if others:
+        raise FitUndecided(
+            f"the model's {others[0]} has layers that are not known here; --trace takes them from the torch that is installed"
+        )

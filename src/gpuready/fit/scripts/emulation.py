@@ -132,6 +132,35 @@ class AttentionKernel(torch.autograd.Function):
         return (*made, for_bias, None, None)
 
 
+class RmsNorm:
+    """``rms_norm`` as the fused kernel that a GPU has since torch 2.9; the meta device runs it operation by operation."""
+
+    def __init__(self, autocast):
+        self.autocast, self.plain = autocast, functional.rms_norm
+
+    def __call__(self, x, normalized_shape, weight=None, eps=None):
+        if self.autocast.active:
+            weight, x = self.autocast.one(weight, torch.float32), self.autocast.one(x, torch.float32)
+        if not hasattr(torch.ops.aten, "_fused_rms_norm") or (weight is not None and weight.dtype != x.dtype):
+            return self.plain(x, normalized_shape, weight, eps)
+        return RmsNormKernel.apply(x, weight, len(normalized_shape))
+
+
+class RmsNormKernel(torch.autograd.Function):
+    """Keeps its input, its weight and a scale for each row."""
+
+    @staticmethod
+    def forward(ctx, x, weight, dims):
+        scales = torch.empty((*x.shape[:-dims], *[1] * dims), dtype=torch.float32, device=x.device)
+        ctx.save_for_backward(x, weight, scales)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weight, _ = ctx.saved_tensors
+        return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
+
+
 def empty_in_layout(q, size):
     """Return an empty result with heads of another size, its dimensions in memory as the query's."""
     order = sorted(range(q.dim()), key=lambda n: -q.stride(n))
@@ -153,13 +182,16 @@ NARROW_NAMES = (
 )  # fmt: skip
 WIDE_NAMES = (
     "pow", "__pow__", "__rpow__", "square", "__rdiv__", "__rtruediv__", "acos", "asin", "cosh", "sinh", "tan", "exp", "expm1", "log",
-    "log10", "log1p", "log2", "rsqrt", "reciprocal", "erfinv", "cumsum", "cumprod", "sum", "prod", "norm", "dist", "cdist", "renorm",
-    "softmax", "log_softmax", "softmin", "softplus", "layer_norm", "group_norm", "normalize", "cosine_similarity", "cross_entropy",
-    "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div", "poisson_nll_loss", "hinge_embedding_loss", "margin_ranking_loss",
-    "multi_margin_loss", "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "cosine_embedding_loss",
-    "binary_cross_entropy_with_logits", "huber_loss", "pdist", "logsumexp", "frobenius_norm", "nuclear_norm", "interpolate", "upsample",
+    "log10", "log1p", "log2", "rsqrt", "reciprocal", "erfinv", "cumsum", "cumprod", "dist", "cdist", "renorm", "softmax", "log_softmax",
+    "softmin", "softplus", "gumbel_softmax", "layer_norm", "rms_norm", "group_norm", "cosine_similarity", "nll_loss", "mse_loss", "l1_loss",
+    "smooth_l1_loss", "kl_div", "poisson_nll_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
+    "multilabel_margin_loss", "soft_margin_loss", "triplet_margin_loss", "cosine_embedding_loss", "binary_cross_entropy_with_logits",
+    "huber_loss", "pdist", "logsumexp", "frobenius_norm", "nuclear_norm", "interpolate", "upsample",
 )  # fmt: skip
-"""CUDA's lists of what autocast runs in 16 bits and in fp32; ``square`` is a power inside."""
+WIDEST_NAMES = (
+    "addcdiv", "addcmul", "atan2", "bilinear", "cross", "dot", "vdot", "grid_sample", "grid_sampler", "index_put", "tensordot", "scatter_add",
+)  # fmt: skip
+"""CUDA's lists of what autocast runs in 16 bits, in fp32, and in the widest type among its tensors; ``square`` is a power inside."""
 
 
 def find_functions(names):
@@ -170,8 +202,54 @@ def find_functions(names):
 
 AUTOCAST_NARROW = find_functions(NARROW_NAMES) | {torch.linalg.vecdot, torch.linalg.multi_dot}
 AUTOCAST_WIDE = find_functions(WIDE_NAMES)
-AUTOCAST_WIDE_RESULT = {torch.linalg.vector_norm, torch.linalg.matrix_norm, torch.linalg.norm}
+AUTOCAST_WIDEST = find_functions(WIDEST_NAMES)
+AUTOCAST_WIDE_RESULT = find_functions(("sum", "prod", "norm"))
+AUTOCAST_WIDE_RESULT |= {torch.linalg.vector_norm, torch.linalg.matrix_norm, torch.linalg.norm}
 """Read in 16 bits and summed in fp32: the kernel casts, and no copy is made."""
+
+
+def autocast_cross_entropy(
+    scores,
+    target,
+    weight=None,
+    size_average=None,
+    ignore_index=-100,
+    reduce=None,
+    reduction="mean",
+    label_smoothing=0.0,
+):
+    """Cross entropy under autocast: the log-softmax keeps the type of the scores, and what follows is in fp32."""
+    if label_smoothing or target.is_floating_point() or size_average is not None or reduce is not None:
+        return functional.cross_entropy(
+            scores.float(), target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        )
+    logs = torch.log_softmax(scores, min(1, scores.dim() - 1), dtype=scores.dtype)
+    return functional.nll_loss(logs.float(), target, weight, ignore_index=ignore_index, reduction=reduction)
+
+
+def autocast_normalize(x, p=2.0, dim=1, eps=1e-12, out=None):
+    """A norm in fp32 of what stays in 16 bits."""
+    return x / x.norm(p, dim, keepdim=True, dtype=torch.float32).clamp_min(eps).expand_as(x)
+
+
+def refuse_unsafe_loss(*args, **kwargs):
+    """torch refuses this loss under autocast, too."""
+    raise RuntimeError("torch refuses binary_cross_entropy under autocast: it is unsafe in 16 bits")
+
+
+AUTOCAST_INSIDE = {
+    functional.cross_entropy: autocast_cross_entropy, functional.normalize: autocast_normalize,
+    functional.binary_cross_entropy: refuse_unsafe_loss,
+}  # fmt: skip
+"""Functions that are on none of the lists, and call what is: autocast acts inside of them."""
+
+
+def has_tensor_of(dtype, args, kwargs):
+    return any(isinstance(x, torch.Tensor) and x.dtype == dtype for x in (*args, *kwargs.values()))
+
+
+def has_half_tensor(args):
+    return bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype in (torch.float16, torch.bfloat16)
 
 
 class Autocast(TorchFunctionMode):
@@ -187,8 +265,13 @@ class Autocast(TorchFunctionMode):
             args, kwargs = self.cast(args, self.dtype), self.named(kwargs, self.dtype)
         elif func in AUTOCAST_WIDE and self.active and kwargs.get("dtype") is None:
             args, kwargs = self.cast(args, torch.float32), self.named(kwargs, torch.float32)
-        elif func in AUTOCAST_WIDE_RESULT and self.active and kwargs.get("dtype") is None:
+        elif func in AUTOCAST_WIDE_RESULT and self.active and kwargs.get("dtype") is None and has_half_tensor(args):
             kwargs = {**kwargs, "dtype": torch.float32}
+        elif func in AUTOCAST_WIDEST and self.active:
+            widest = torch.float32 if has_tensor_of(torch.float32, args, kwargs) else self.dtype
+            args, kwargs = self.cast(args, widest), self.named(kwargs, widest)
+        elif func in AUTOCAST_INSIDE and self.active:
+            return AUTOCAST_INSIDE[func](*args, **kwargs)
         return func(*args, **kwargs)
 
     @property

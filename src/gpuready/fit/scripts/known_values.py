@@ -23,7 +23,11 @@ RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "mul
 MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
-class NeedsValues(Exception):
+class Refusal(Exception):
+    """Why a model is not traced, in one sentence."""
+
+
+class NeedsValues(Refusal):
     """The model reads a value that only data and weights decide."""
 
 

@@ -1,8 +1,7 @@
 """Operations that a GPU refuses for tensors of two types, and the meta device takes. Runs in the target environment."""
 
 import torch
-from known_values import find_place
-from model_inputs import Refusal
+from known_values import Refusal, find_place
 
 SAME_TYPE_ARGUMENTS = {
     "mm": (0, 1), "bmm": (0, 1), "addmm": (0, 1, 2), "baddbmm": (0, 1, 2), "mv": (0, 1), "addmv": (0, 1, 2), "dot": (0, 1),
@@ -20,4 +19,6 @@ def refuse_mixed_types(name, args):
     tensors = [args[n] for n in SAME_TYPE_ARGUMENTS[name] if n < len(args) and isinstance(args[n], torch.Tensor)]
     types = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in tensors)
     if len(types) > 1:
-        raise Refusal(f"{find_place()} mixes {' and '.join(types)} in {name}, which a GPU refuses: try another precision")
+        raise Refusal(
+            f"{find_place()} mixes {' and '.join(types)} in {name}, which a GPU refuses: try another precision"
+        )

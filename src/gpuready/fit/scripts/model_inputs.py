@@ -7,6 +7,7 @@ import typing
 
 import torch
 import transformers
+from known_values import Refusal
 from transformers.models.auto import modeling_auto
 
 CLASS_TABLES = (
@@ -21,10 +22,6 @@ BIN_FIELDS = (
     "feature_projection_input_dim", "input_dim", "num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels",
 )  # fmt: skip
 SHORTEST_SOUND, SECOND = 4000, 16000  # samples
-
-
-class Refusal(Exception):
-    """Why a model is not traced, in one sentence."""
 
 
 def read_config(fields):

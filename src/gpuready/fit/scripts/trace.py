@@ -14,11 +14,11 @@ import torch
 import transformers
 from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
-from emulation import Attention, AttentionKernel, Autocast
+from emulation import Attention, AttentionKernel, Autocast, RmsNorm
 from kernel_recorder import KernelRecorder
-from known_values import KnownNumbers, KnownValues, NeedsValues, format_number
+from known_values import KnownNumbers, KnownValues, Refusal, format_number
 from losses import ctc_loss
-from model_inputs import ModelInputs, Refusal, choose_class, last_line, read_config
+from model_inputs import ModelInputs, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._pytree import tree_leaves
 
@@ -238,6 +238,7 @@ def main():
     if job["attention"] == "sdpa":
         torch.nn.functional.scaled_dot_product_attention = attention
     torch.nn.functional.dropout, torch.nn.functional.ctc_loss = native_dropout, ctc_loss
+    torch.nn.functional.rms_norm = RmsNorm(autocast)
     torch.Tensor.__format__ = format_number(torch.Tensor.__format__)
     config = read_config(job["config"])
     known = KnownValues()
@@ -337,7 +338,7 @@ def trace_or_exit():
     """Run the trace; the process ends with one sentence where it fails."""
     try:
         main()
-    except (Refusal, NeedsValues) as wrong:
+    except Refusal as wrong:
         raise SystemExit(str(wrong)) from None
     except Exception as wrong:  # the first line names the error, the rest is advice
         raise SystemExit(f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0]}") from None
