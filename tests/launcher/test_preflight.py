@@ -16,8 +16,8 @@ GIB = 1 << 30
 
 
 def job(**more: object) -> LaunchJob:
-    given = {"engine": "local", "kind": "module", "words": ("pack",), "port": 1, **more}
-    return LaunchJob(python="/v/bin/python", nproc=4, **given)  # type: ignore[arg-type]
+    settings = {"engine": "local", "kind": "module", "words": ("pack",), "port": 1, **more}
+    return LaunchJob(python="/v/bin/python", nproc=4, **settings)  # type: ignore[arg-type]
 
 
 def said(job: LaunchJob, **facts: object) -> dict[str, object]:
@@ -235,3 +235,14 @@ def test_only_the_first_attendant_of_a_node_looks():
         node_preflight.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"]
         == "no way"
     )
+
+
+def test_one_fix_of_several_problems_is_told_once():
+    from gpuready.model.run import PreflightItem
+    from gpuready.render.run import render_run_refusal
+
+    fix = "gpuready fix demo; details: gpuready check demo"
+    rows = [PreflightItem("contract", "error", f"problem {number}", fix, code="PKG002") for number in (1, 2, 3)]
+    text = render_run_refusal([*rows, PreflightItem("script", "error", "gone", "the nearest name there is b.py")])
+    assert text.count("gpuready fix demo") == 1 and text.index("problem 3") < text.index("gpuready fix demo")
+    assert "the nearest name" in text and "4 problems" in text

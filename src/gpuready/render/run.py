@@ -89,10 +89,11 @@ def innermost_frames(stack: Sequence[str], max_frames: int = 4) -> list[str]:
 def render_preflight(rows: Iterable[PreflightItem], screen: Screen | None = None) -> str:
     display = screen or Screen()
     lines: list[str] = []
-    for row in rows:
+    shown = list(rows)
+    for row, after in zip(shown, [*shown[1:], None], strict=True):
         code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
         lines += _format_beside_label(row.what, row.says + code, 16, display, "bold", row.severity)
-        if row.severity != "ok" and row.fix:
+        if row.severity != "ok" and row.fix and not (after and after.fix == row.fix):  # one fix of several: once
             lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, display)
     return "\n".join(lines) + "\n"
 

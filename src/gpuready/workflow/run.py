@@ -8,6 +8,7 @@ from gpuready import system
 from gpuready.launcher import engines, preflight, restart, script
 from gpuready.launcher.rank_logs import RankLogs
 from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
+from gpuready.model.verdict_words import verdict_words
 from gpuready.system import private_files
 from gpuready.workflow import launch_job, machine_facts, run_record
 from gpuready.workflow.refusal import Refused
@@ -98,8 +99,8 @@ def _run_preflight(
     name = report.contract.name
     errors = [finding for finding in report.findings if finding.severity == "error"]
     if not errors:
-        return [PreflightItem("contract", "ok", f"{name}: {report.verdict}"), *sights]
-    fix = f"gpuready check {report.contract.framework} tells all of it; gpuready plan {report.contract.framework} --fix mends it"
+        return [PreflightItem("contract", "ok", f"{name}: {verdict_words(report.verdict)}"), *sights]
+    fix = f"gpuready fix {report.contract.framework}; details: gpuready check {report.contract.framework}"
     return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
