@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.system.redaction.text import redact_json
 from tests.running import gpuready
 
 SECRETS = {
@@ -56,3 +57,24 @@ def test_a_run_passes_them_on_and_shows_none(script: Path):
     assert json.loads(ran.out)["job"]["words"][1:4] == ["--lr", "1e-4", "--hf-token"]
     assert_hidden(ran.out + ran.err)
     assert all(secret in (script.parent / "seen").read_text() for secret in SECRETS.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--password=correct horse battery"],
+        ["--pass=correct horse battery"],
+        ["--pass", "correct horse battery"],
+        ["--token=correct horse battery"],
+        ["kubectl", "--from-literal", "API=correct horse battery"],
+        ["kubectl", "--from-literal=API=correct horse battery"],
+    ],
+)
+def test_a_secret_with_blanks_is_hidden_whole_in_a_list_of_words(words):
+    hidden = " ".join(redact_json(words))
+    assert "horse" not in hidden and "battery" not in hidden and words[0].partition("=")[0] in hidden
+
+
+def test_words_with_blanks_that_are_no_secret_stay():
+    words = ["--message=two more words", "--title", "two words", "a b=c d"]
+    assert redact_json(words) == words

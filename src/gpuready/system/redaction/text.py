@@ -188,15 +188,31 @@ def _announcing_name(items: Any, at: int) -> str:
 
 def _redact_item(items: Any, at: int, item: Any, name: str) -> Any:
     """Redact one item of a list, which may be the argument of the option before it, or the value of a header."""
+    if isinstance(item, str) and " " in item and (hidden := _redact_quoted_word(items[at - 1] if at else "", item)):
+        return hidden
     announced = _announcing_name(items, at)
-    if at and items[at - 1] == "--pass" and announced and " " in item:  # a shell had it in quotes
-        return REDACTED
     if not announced or (items[at - 1][:1] == "-" and at):
         return redact_json(item, announced or name)
     kind = secret_kind(announced)
     if "://" not in item and must_hide_value(item.strip(), STRONG if kind == HEADER and at else WEAK):
         return REDACTED
     return redact_json(item, name)
+
+
+def _redact_quoted_word(before: Any, word: str) -> str:
+    """A word of a command line with blanks, which a shell had in quotes, without its secret; empty where it has none.
+
+    ``--password=two words``, ``API=two words`` after ``--from-literal``, ``two words`` after ``--pass``.
+    """
+    if before in ("--pass", "--passphrase"):
+        return "" if word[:1] == "-" else REDACTED
+    start = "--from-literal=" if word.startswith("--from-literal=") else ""
+    option, equals, _ = word[len(start) :].partition("=")
+    if not equals or " " in option:
+        return ""
+    whole = f"{start}{option}={REDACTED}"
+    is_secret = start or before == "--from-literal" or option in ("--pass", "--passphrase")
+    return whole if is_secret or (option[:1] == "-" and redact_text(word).startswith(whole)) else ""
 
 
 def _redact_command(original: Any, redacted: list[Any]) -> list[Any]:
