@@ -168,11 +168,11 @@ def test_the_time_is_a_detail_and_may_be_absent():
 def test_what_comes_next():
     assert "fix it:   gpuready fix axolotl\n" in screen(REPORTS["old_driver"])
     assert "prove it:  gpuready prove transformers\n" in screen(REPORTS["clear_h200"])
-    blind = screen(REPORTS["undecided"], verbose=True)
-    assert "gpuready explain GPU004" in blind and "gpuready fix" not in blind, "nothing to fix"
+    unreadable = screen(REPORTS["undecided"], verbose=True)
+    assert "gpuready explain GPU004" in unreadable and "gpuready fix" not in unreadable, "nothing to fix"
     assert "gpuready explain" not in screen(REPORTS["clear_h200"], verbose=True)
     assert "judged by the catalogue of 2026-11-15" in screen(REPORTS["clear_h200"], verbose=True)
-    assert "catalogue" not in blind, "no date, no line"
+    assert "catalogue" not in unreadable, "no date, no line"
     assert "catalogue" not in screen(REPORTS["clear_h200"]), "a detail"
 
 
@@ -214,7 +214,7 @@ def test_verbose_shows_facts_and_timings_and_brief_does_not():
         ("clear_h200", "transformers 5.22: no problems found (not run yet)\n"),
         ("proven", "transformers 5.22: ready\n"),
         ("undecided", "transformers 5.22: can't tell (GPU004, DRV001)\n"),
-        ("ignored", "axolotl 0.18.0: not ready (SYS004)\n"),
+        ("ignored", "axolotl 0.18.0: not ready (SYS004), 1 ignored\n"),
     ],
 )
 def test_quiet_is_one_line(name, line):

@@ -70,7 +70,9 @@ def format_check_line(report: Report) -> str:
         codes = [u.code for u in report.undecided if u.severity == "error" or report.strict]
     code_suffix = f" ({', '.join(codes)})" if codes else ""
     scope = _describe_scope(report) if report.verdict == "clear" else ""
-    return escape_unprintable(f"{report.contract.name}: {verdict_words(report.verdict)}{scope}{code_suffix}") + "\n"
+    ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
+    words = f"{verdict_words(report.verdict)}{scope}{code_suffix}{ignored}"
+    return escape_unprintable(f"{report.contract.name}: {words}") + "\n"
 
 
 # -- header ---------------------------------------------------------------------------------------------
