@@ -283,3 +283,18 @@ def test_no_build_that_the_driver_runs():
 
 def test_a_torch_without_cuda_is_told_elsewhere():
     assert judged("PKG007", CPU, contract(need("torch.cuda", ">=12.4"))) is None
+
+
+def test_a_copy_that_pythonpath_brings_is_not_installed_over():
+    """An install into the environment changes nothing of what Python finds first."""
+    wanted = contract(need("package.safetensors", ">=0.8"), need("package.numpy", ">=2"))
+    values = {"env.PYTHONPATH": "/old:/older/", "python.path": "/venv/bin/python"}
+    for folder, is_by_path in (("/old", True), ("/older", True), ("/venv/lib/python3.12/site-packages", False)):
+        rows = [Fact(key, value, "the environment", "read") for key, value in values.items()]
+        rows.append(Fact("package.safetensors", "0.3.2", f"{folder}/safetensors-0.3.2.dist-info", "read"))
+        rows.append(
+            Fact("package.numpy", "1.26.4", "/venv/lib/python3.12/site-packages/numpy-1.26.4.dist-info", "read")
+        )
+        steps = load_rule("PKG003").judge(Facts(rows, ""), wanted).fix
+        assert [step.does.startswith("start without") for step in steps] == ([True, False] if is_by_path else [False])
+        assert "numpy>=2" in steps[-1].run and ("safetensors>=0.8" in steps[-1].run) is not is_by_path

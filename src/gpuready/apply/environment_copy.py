@@ -19,6 +19,7 @@ from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
+from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.system import durable_files, file_contents
 
 TYPE_CHECKING = False
@@ -211,6 +212,7 @@ def run_uv_in(
         place = words.index("--python")
         del words[place : place + 2]
     words[2:2] = ["--python", f"{environment}/bin/python"]
+    words = _use_local_torch(host, environment, words, settings)
 
     def report_line(line: str) -> None:
         if line.startswith(("Resolved", "Prepared", "Installed", "Uninstalled", "Downloading", "Building", "Built")):
@@ -225,6 +227,39 @@ def run_uv_in(
         ran = uv.run_uv(host, (uv.find_uv(host), *words, *more), settings, report_line, deadline, extra)
     if ran.rc != 0:
         raise InstallFailed(explain_uv_failure(ran, " ".join(words[:2])))
+    if "--reinstall" in words:
+        _remove_empty_metadata(host, environment, words)
     faults = find_overreach(environment)
     if faults:
         raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
+
+
+def _list_site_folders(host: HostAccess, environment: str) -> list[str]:
+    pythons = [name for name in host.list_directory(f"{environment}/lib") or () if name.startswith("python3.")]
+    return [f"{environment}/lib/{name}/site-packages" for name in pythons]
+
+
+def _use_local_torch(host: HostAccess, environment: str, words: list[str], settings: UvSettings) -> list[str]:
+    """Leave PyTorch's index out where a folder of wheels has the build that is asked for: the index may be out of reach."""
+    builds = [word.removeprefix("torch==") for word in words if word.startswith("torch==") and "+" in word]
+    if not builds or "--torch-backend" not in words:
+        return words
+    tags = [
+        "cp" + folder.split("/")[-2].removeprefix("python").replace(".", "")
+        for folder in _list_site_folders(host, environment)
+    ]
+    files = [file.replace("%2B", "+") for folder in settings.folders for file in host.list_directory(folder) or ()]
+    if not any(file.startswith(f"torch-{builds[0]}-{tag}-") for file in files for tag in tags):
+        return words
+    at = words.index("--torch-backend")
+    return [*words[:at], *words[at + 2 :]]
+
+
+def _remove_empty_metadata(host: HostAccess, environment: str, words: Sequence[str]) -> None:
+    """Remove what is left of the metadata of another version, which an uninstall by its RECORD leaves: it has no METADATA."""
+    names = {canonical_package_name(split_requirement(word)[0]) for word in words[2:] if not word.startswith("-")}
+    for site in _list_site_folders(host, environment):
+        for entry in host.list_directory(site) or ():
+            is_named = entry.endswith(".dist-info") and canonical_package_name(entry.partition("-")[0]) in names
+            if is_named and host.stat_path(f"{site}/{entry}/METADATA") is None:
+                durable_files.remove_tree(f"{site}/{entry}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TORCH_BUILDS = ("torch", "torchvision", "torchaudio")
 """Packages whose builds (+cu128) are on PyTorch's indexes."""
 
-READS = ("python.path", "driver.version", "driver.compat", *contract_needs.READS)
+READS = ("python.path", "env.PYTHONPATH", "driver.version", "driver.compat", *contract_needs.READS)
 
 
 def install_step(facts: Facts, does: str, *words: str, note: str = "") -> FixStep:
@@ -39,6 +39,21 @@ def pin_installed(facts: Facts, name: str) -> str:
     version = str(facts.value_if_known(f"package.{name}") or "")
     known = version if name in TORCH_BUILDS else version.partition("+")[0]
     return f"{name}=={known}" if known else name
+
+
+def find_path_copies(facts: Facts, names: Iterable[str]) -> dict[str, str]:
+    """Return the packages that PYTHONPATH brings, with their folders: no install into the environment replaces those."""
+    folders = [folder.rstrip("/") for folder in str(facts.value_if_known("env.PYTHONPATH") or "").split(":") if folder]
+    sources = {name: str(facts.fact(f"package.{name}").source).rpartition("/")[0] for name in names}
+    return {name: folder for name, folder in sources.items() if folder in folders}
+
+
+def leave_path_copies_step(copies: Mapping[str, str]) -> tuple[FixStep, ...]:
+    """Return the step that lets the environment's own packages be found."""
+    if not copies:
+        return ()
+    names, folders = " and ".join(copies), " and ".join(dict.fromkeys(copies.values()))
+    return (FixStep(f"start without {folders} in PYTHONPATH, which has {names}, or remove {names} there"),)
 
 
 def uninstall_step(facts: Facts, does: str, *names: str) -> FixStep:

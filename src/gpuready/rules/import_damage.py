@@ -87,10 +87,16 @@ def remove_unneeded_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[
 
 
 def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
-    """Return one step that installs what is required and absent, or of another version."""
+    """Return the steps that bring what is required and absent, or of another version."""
     wants: dict[str, list[str]] = {}
     for row in rows:
         if row["kind"] in import_rows.NEED_KINDS:
             wants.setdefault(str(row["distribution"]), []).append(str(row.get("want") or ""))
-    words = [f"{name}{','.join(dict.fromkeys(want for want in found if want))}" for name, found in wants.items()]
-    return (fix_steps.install_step(facts, f"install {' '.join(words)}", *words),) if words else ()
+    copies = fix_steps.find_path_copies(facts, wants)
+    words = [
+        f"{name}{','.join(dict.fromkeys(want for want in found if want))}"
+        for name, found in wants.items()
+        if name not in copies
+    ]
+    install = (fix_steps.install_step(facts, f"install {' '.join(words)}", *words),) if words else ()
+    return (*fix_steps.leave_path_copies_step(copies), *install)

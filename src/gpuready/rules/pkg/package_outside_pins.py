@@ -20,7 +20,7 @@ each its own environment.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 CODE = "PKG003"
@@ -49,8 +49,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(outside),
         so=_pins_consequence(contract, names, is_error),
-        fix=(fix_steps.install_packages_step(facts, contract, pins),),
+        fix=_fix_steps(facts, contract, pins),
     )
+
+
+def _fix_steps(facts: Facts, contract: Contract, pins: dict[str, str]) -> tuple[FixStep, ...]:
+    copies = fix_steps.find_path_copies(facts, pins)
+    installed = {name: want for name, want in pins.items() if name not in copies}
+    install = (fix_steps.install_packages_step(facts, contract, installed),) if installed else ()
+    return (*fix_steps.leave_path_copies_step(copies), *install)
 
 
 def _is_known_absent(facts: Facts, key: str) -> bool:
