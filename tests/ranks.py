@@ -130,13 +130,13 @@ class Ranks:
         }
         ranks = []
         for own in each:
-            told = {"code": own.get("_code", code)} | {
+            settings = {"code": own.get("_code", code)} | {
                 k[1:]: v for k, v in own.items() if k in ("_after", "_delay", "_limits", "_script", "_whole")
             }
             variables = {
                 k: str(v) for k, v in (shared | everyone | own).items() if not k.startswith("_") and v is not None
             }
-            ranks.append(told | {"env": variables})
+            ranks.append(settings | {"env": variables})
         self.server.stdin.write(json.dumps({"ranks": ranks, "timeout": timeout}) + "\n")
         self.server.stdin.flush()
         return [Rank(*row) for row in json.loads(self.server.stdout.readline())]

@@ -303,10 +303,10 @@ def test_the_script_of_the_action(tmp_path, driver, code):
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from gpuready.cli import main; main()" "$@"\n')
     command.chmod(0o755)
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.8.0\n")
-    told = {"GPUREADY_FRAMEWORKS": "transformers", "GPUREADY_DOCKERFILE": "Dockerfile", "GPUREADY_DRIVER": driver}
-    told |= {"GPUREADY_COMMAND": str(command), "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
+    fields = {"GPUREADY_FRAMEWORKS": "transformers", "GPUREADY_DOCKERFILE": "Dockerfile", "GPUREADY_DRIVER": driver}
+    fields |= {"GPUREADY_COMMAND": str(command), "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
     path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
-    done = subprocess.run(["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | told, check=False)
+    done = subprocess.run(["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | fields, check=False)
     assert done.returncode == code
     outputs = dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines())
     assert outputs["exit"] == str(code)

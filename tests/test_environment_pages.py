@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 SECTIONS = ["overview", "requirements", "dependencies", "credentials", "install", "evidence", "errors", "notes"]
 COUNTS = {"colossalai": 63, "colossalai-init": 21, "axolotl": 79, "roll": 83, "transformers": 69}
 KINDS = {"requirement", "rule", "variable", "error", "step", "package", "note"}
-TOLD = ("step", "by hand", "gpuready contract show")
+REPORTED = ("step", "by hand", "gpuready contract show")
 FIELDS = {
     *("id", "page", "section", "kind", "says", "row", "expect", "handled", "holds", "today"),
     *("broken", "healthy", "severity", "cases"),
@@ -71,7 +71,7 @@ def test_statement(statement):
     else:
         assert any(says(row, expect) for row in found), found
     assert statement["handled"]
-    known = [*codes(statement), *functions(statement), *(f"can.{name}" for name in proofs(statement)), *TOLD]
+    known = [*codes(statement), *functions(statement), *(f"can.{name}" for name in proofs(statement)), *REPORTED]
     assert set(statement["handled"]) <= set(known)
 
 
@@ -175,8 +175,8 @@ def test_what_is_only_told_is_told(statement):
     table = statement["row"].partition(":")[0]
     screen = " ".join(render_contract_screen(agreed(statement), Screen()).split())
     row = rows(agreed(statement), statement["row"])[0]
-    told = row if table == "notes" else getattr(row, reading.WORDS[table])
-    assert " ".join(told.split()) in screen
+    outcome = row if table == "notes" else getattr(row, reading.WORDS[table])
+    assert " ".join(outcome.split()) in screen
 
 
 @each(lambda one: one["row"].startswith("variables:"))
@@ -241,14 +241,14 @@ def test_no_row_that_cites_a_page_is_without_a_statement(name):
     named = [row for s in mine for row in rows(one, s["row"]) if says(row, s.get("expect", {}))]
     cited = [row for table in ("needs", "capabilities", "variables", "errors") for row in getattr(one, table)]
     cited = [row for row in cited if row.cite.startswith("environment page")]
-    told = [note for note in one.notes if "environment page" in note]
-    assert [row for row in (*cited, *one.steps, *told) if row not in named] == []
+    outcome = [note for note in one.notes if "environment page" in note]
+    assert [row for row in (*cited, *one.steps, *outcome) if row not in named] == []
 
 
 def test_few_statements_are_only_told():
     """What nobody acts on is a purpose, a place in a script, or an error that no rule can foresee."""
-    told = [s for s in STATEMENTS if set(s["handled"]) <= {"gpuready contract show", "by hand"}]
-    assert len(told) <= 40 and not [s["id"] for s in told if s["kind"] == "requirement"]
+    outcome = [s for s in STATEMENTS if set(s["handled"]) <= {"gpuready contract show", "by hand"}]
+    assert len(outcome) <= 40 and not [s["id"] for s in outcome if s["kind"] == "requirement"]
 
 
 def test_the_page_of_the_reference_is_fresh():

@@ -23,8 +23,8 @@ def need(name: str, want: str, level: str = "required", **fields) -> Requirement
 
 
 def plan(**fields) -> Plan:
-    told = {"python": "3.12", "torch": "2.13.0+cu126", "cuda": "12.6", "index": "cu126", "platform": TARGET}
-    return Plan("sparrow", "1.2", "plan", **told | fields)
+    settings = {"python": "3.12", "torch": "2.13.0+cu126", "cuda": "12.6", "index": "cu126", "platform": TARGET}
+    return Plan("sparrow", "1.2", "plan", **settings | fields)
 
 
 def default(**fields) -> Plan:

@@ -160,8 +160,8 @@ def test_room_is_measured_in_the_wheels_and_estimated_without(tmp_path):
     assert exact.estimated == 0 and 100_000 < exact.size - disk_space.OVERHEAD[0] < 101_000
     guess = disk_space.estimate_space(plan(LockedPackage("torch", "2.13.0", ("sha256:x",)), cuda="12.8"), [])
     assert guess.estimated == 1 and guess.size > 1 << 30 and "1 of 1" in guess.how_measured
-    told = disk_space.estimate_space(plan(ROW.replace(size=10 << 20)), [])
-    assert told.size - disk_space.OVERHEAD[0] == 30 << 20
+    result = disk_space.estimate_space(plan(ROW.replace(size=10 << 20)), [])
+    assert result.size - disk_space.OVERHEAD[0] == 30 << 20
 
 
 CUDA_12 = "cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn cufft curand cusolver cusparse nccl nvjitlink nvtx"
@@ -181,8 +181,8 @@ def test_sizes_are_within_a_fifth_of_what_was_measured(cuda, libraries, others, 
     """Environments of torch 2.5.1, 2.8.0, 2.13.0 for CUDA 13.0 and 2.13.0+cpu, their files added up."""
     names = [*(f"nvidia-{name}-cu{cuda[:2]}" for name in libraries.split()), *others.split()]
     rows = [LockedPackage(name, "1.0", ("sha256:x",)) for name in names]
-    told = disk_space.estimate_space(plan(*rows, cuda=cuda), [])
-    assert 0.8 <= (told.size >> 20) / mib <= 1.21
+    result = disk_space.estimate_space(plan(*rows, cuda=cuda), [])
+    assert 0.8 <= (result.size >> 20) / mib <= 1.21
 
 
 def test_what_another_package_refuses_is_asked_for_older():

@@ -30,19 +30,19 @@ def instead(folder: Path, first: str) -> str:
     return f"import gpuready.apply.uv as u\nu._bundled_uv = lambda: {str(path)!r}\n"
 
 
-def told(ran) -> dict:
+def reported(ran) -> dict:
     return json.loads(ran.out)
 
 
 def test_the_first_install_and_one_on_top(bench):
     ran = bench.install("1.0", "--json")
-    found = told(ran)
+    found = reported(ran)
     assert ran.code == 0 and found["verdict"] == "installed" and found["schema"] == 1
     assert found["environment"] == str(bench.home) and found["generation"].startswith("0001-")
     assert found["report"]["verdict"] == "clear" and found["plan"]["framework"] == "alpha"
     assert [step["run"][1:3] for step in found["steps"]][1] == ["pip", "install"]
     assert bench.version() == "1.0"
-    assert told(bench.install("2.0", "--json"))["previous"] == found["generation"]
+    assert reported(bench.install("2.0", "--json"))["previous"] == found["generation"]
     assert bench.version() == "2.0"
     bench.whole()
 
@@ -63,7 +63,7 @@ def test_it_is_used_like_any_environment(standing):
 
 def test_the_same_plan_again_is_unchanged(standing):
     ran = standing.install("1.0", "--json")
-    assert ran.code == 0 and told(ran)["verdict"] == "unchanged" and told(ran)["steps"] == []
+    assert ran.code == 0 and reported(ran)["verdict"] == "unchanged" and reported(ran)["steps"] == []
     assert len(standing.complete()) == 1
 
 
@@ -72,10 +72,10 @@ def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
     assert ran.code == 0 and not bench.home.exists()
     assert "uv venv --relocatable" in ran.out and "--require-hashes" in ran.out
     assert not {"installed", "done"} & set(ran.out.replace(",", " ").replace(":", " ").split())
-    found = told(bench.install("1.0", "--dry-run", "--json"))
+    found = reported(bench.install("1.0", "--dry-run", "--json"))
     assert found["verdict"] == "dry-run" and found["need"]["size"] > 0
-    assert told(bench.install("1.0", "--json"))["steps"] == found["steps"], "exactly what an install runs"
-    made = told(bench.run(*bench.argv("2.0", "--dry-run", "--json")))
+    assert reported(bench.install("1.0", "--json"))["steps"] == found["steps"], "exactly what an install runs"
+    made = reported(bench.run(*bench.argv("2.0", "--dry-run", "--json")))
     assert [s["run"][1] for s in made["steps"]] == ["venv", "pip"] and bench.version() == "1.0"
 
 
@@ -200,7 +200,7 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
     process.kill()
     process.communicate()
     assert (bench.home / ".gpuready" / "lease").exists()
-    ran = told(bench.install("1.0", "--json"))
+    ran = reported(bench.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and bench.version() == "1.0"
     assert len(list((bench.home / "generations").iterdir())) == 1, "what the dead one left is swept"
     said = (bench.home / "journal.jsonl").read_text()
@@ -245,7 +245,7 @@ def test_f10_a_running_process_keeps_its_generation(standing):
         [standing.home / "bin/python", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert job.stdout.readline() == "up\n"
-    ran = told(standing.install("2.0", "--keep", "1", "--json"))
+    ran = reported(standing.install("2.0", "--keep", "1", "--json"))
     assert any("still uses it" in note for note in ran["notes"]), ran["notes"]
     assert standing.version() == "2.0" and len(standing.complete()) == 2
     assert job.communicate("go\n")[0] == "1.0 1.0\n"
@@ -257,11 +257,11 @@ def test_f10_a_running_process_keeps_its_generation(standing):
 
 def test_f11_rollback(standing):
     standing.install("2.0")
-    ran = told(standing.run("install", "--rollback", "-e", str(standing.home), "--json"))
+    ran = reported(standing.run("install", "--rollback", "-e", str(standing.home), "--json"))
     assert ran["verdict"] == "rolled-back" and standing.version() == "1.0"
     refused = standing.run("install", "--rollback", "-e", str(standing.home))
     assert refused.code == 2 and "no generation before" in refused.err and standing.version() == "1.0"
-    again = told(standing.install("2.0", "--json"))
+    again = reported(standing.install("2.0", "--json"))
     assert again["verdict"] == "installed" and again["steps"] == [] and standing.version() == "2.0"
     standing.install("1.0")
     standing.run("install", "--rollback", "-e", str(standing.home))
@@ -281,8 +281,8 @@ def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
     (beta,) = bench.wheels.glob("beta-1.0-*.whl")
     bench.locks["1.0"] = wheels.lock(bench.folder / "1.0.lock", made, beta)
     ran = bench.install("1.0", "--json")
-    assert ran.code == 0 and told(ran)["verdict"] == "installed", ran.out + ran.err
-    assert any("the RECORD in the wheel of alpha is wrong about" in note for note in told(ran)["notes"])
+    assert ran.code == 0 and reported(ran)["verdict"] == "installed", ran.out + ran.err
+    assert any("the RECORD in the wheel of alpha is wrong about" in note for note in reported(ran)["notes"])
     bench.whole()
     (bench.site() / "alpha" / "absent.py").write_text("x")
     assert bench.run("install", "--verify", "-e", str(bench.home)).code == 1
@@ -294,7 +294,7 @@ def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
     data = victim.read_bytes()
     victim.write_bytes(bytes([data[0] ^ 1]) + data[1:])
     ran = bench.install("1.0", "--json")
-    assert told(ran)["verdict"] == "installed", ran.out
+    assert reported(ran)["verdict"] == "installed", ran.out
     assert "damaged on arrival: alpha" in ran.err
     bench.whole()
 
@@ -339,7 +339,7 @@ def test_f22_a_wheel_that_does_not_import_is_not_published(standing):
     bad = wheel(standing.wheels, "alpha", "6.0", {"alpha/__init__.py": "import no_such_module\n"})
     standing.locks["6.0"] = lock(standing.folder / "6.0.lock", bad)
     ran = standing.install("6.0", "--json")
-    assert ran.code == 1 and told(ran)["verdict"] == "failed" and "no_such_module" in told(ran)["says"]
+    assert ran.code == 1 and reported(ran)["verdict"] == "failed" and "no_such_module" in reported(ran)["says"]
     assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
 
 
@@ -373,7 +373,7 @@ def test_f24_many_generations_are_kept_in_bounds(standing):
 def test_a_damaged_environment_is_made_anew(standing):
     for path in list(standing.site().glob("alpha/part1*.py")):
         path.unlink()
-    ran = told(standing.install("1.0", "--json"))
+    ran = reported(standing.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and any("not as it was published" in note for note in ran["notes"])
     standing.whole()
 

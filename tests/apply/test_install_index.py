@@ -58,10 +58,10 @@ class Index(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    def handle_error(self, *given):
+    def handle_error(self, *requested):
         """Clients that went away are what is tested here, and nothing to print."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(*given)
+            super().handle_error(*requested)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def index(standing):
     server.shutdown()
 
 
-def told(index, **more) -> dict[str, str]:
+def reported(index, **more) -> dict[str, str]:
     address = f"http://127.0.0.1:{index.server_port}/simple"
     return {"UV_OFFLINE": "0", "UV_DEFAULT_INDEX": address, "UV_HTTP_TIMEOUT": "2", "UV_HTTP_RETRIES": "0"} | more
 
@@ -91,7 +91,7 @@ def test_f12_an_index_that_fails_in_the_middle(standing, index, how):
     index.how = how
     began = time.monotonic()
     deadline = "8" if how == "slow" else "60"
-    ran = standing.run(*without_folder(standing), env=told(index, GPUREADY_INSTALL_DEADLINE=deadline))
+    ran = standing.run(*without_folder(standing), env=reported(index, GPUREADY_INSTALL_DEADLINE=deadline))
     assert ran.code == 2 and "failed" in ran.out and "Traceback" not in ran.err, ran.out + ran.err
     assert index.asked > 0 and time.monotonic() - began < DEADLINE / 2
     # A wheel that is smaller than the index says may still be read by parts; what is published is whole or nothing.
@@ -99,13 +99,13 @@ def test_f12_an_index_that_fails_in_the_middle(standing, index, how):
 
 
 def test_f12_and_when_it_is_well_again(standing, index):
-    ran = standing.run(*without_folder(standing), env=told(index))
+    ran = standing.run(*without_folder(standing), env=reported(index))
     assert ran.code == 0, ran.out + ran.err
     assert index.asked > 0 and standing.complete()[-1].startswith("0002")
 
 
 def test_d56_offline_is_named(standing, index):
-    ran = standing.run(*without_folder(standing), "--offline", env=told(index))
+    ran = standing.run(*without_folder(standing), "--offline", env=reported(index))
     said = " ".join(ran.out.split())
     assert ran.code == 2 and "the network is off, and what is missing is not in uv's cache" in said, ran.out
     assert index.asked == 0

@@ -217,7 +217,7 @@ def test_a_search_that_failed_is_read_from_the_log_of_the_resolver():
 # -- installs -------------------------------------------------------------------------------------------------
 
 
-def told(ran) -> dict:
+def reported(ran) -> dict:
     return json.loads(ran.out)
 
 
@@ -236,7 +236,7 @@ def test_an_empty_environment_is_never_published(bench):
     (bench.folder / "uv").mkdir()
     (bench.folder / "uv/uv.toml").write_text(f'[pip]\ntarget = "{bench.folder}/outside"\n')
     ran = bench.install("1.0", "--json", env={"XDG_CONFIG_HOME": str(bench.folder)})
-    assert ran.code == 1 and told(ran)["verdict"] == "failed" and "not installed" in told(ran)["says"]
+    assert ran.code == 1 and reported(ran)["verdict"] == "failed" and "not installed" in reported(ran)["says"]
     assert not (bench.home / "current").exists()
 
 
@@ -260,7 +260,7 @@ def test_a_poisoned_cache_is_found_by_the_wheel_of_the_lock(bench):
     other = bench.folder / "other"
     poison_cache(bench)
     ran = bench.run(*bench.argv("1.0", "--json", home=other))
-    assert ran.code == 0 and told(ran)["verdict"] == "installed", ran.out + ran.err
+    assert ran.code == 0 and reported(ran)["verdict"] == "installed", ran.out + ran.err
     assert "damaged on arrival: alpha" in ran.err
     (kept,) = (other / "current/").glob("lib/python3*/site-packages/alpha/part7.py")
     assert kept.read_text() != EVIL
@@ -270,12 +270,14 @@ def test_verify_compares_with_the_wheels_of_the_lock(standing):
     site = standing.site()
     manifest = (standing.home / "current/gpuready.json").resolve()
     verify = ["install", "--verify", "-e", str(standing.home), "--json"]
-    whole = told(standing.run(*verify, "--find-links", str(standing.wheels)))
+    whole = reported(standing.run(*verify, "--find-links", str(standing.wheels)))
     assert whole["verdict"] == "intact" and whole["need"]["compared"] == 2 and not whole["notes"]
     _poison_installed(site, manifest)
-    blind = told(standing.run(*verify))
-    assert blind["verdict"] == "intact" and "0 of 2 packages were compared with the wheels" in blind["notes"][0]
-    seen = told(standing.run(*verify, "--find-links", str(standing.wheels)))
+    unreadable = reported(standing.run(*verify))
+    assert (
+        unreadable["verdict"] == "intact" and "0 of 2 packages were compared with the wheels" in unreadable["notes"][0]
+    )
+    seen = reported(standing.run(*verify, "--find-links", str(standing.wheels)))
     assert [(fault["kind"], fault["path"].rpartition("/")[2]) for fault in seen["faults"]] == [("changed", "part7.py")]
 
 
@@ -315,8 +317,8 @@ def test_a_wheel_over_the_environments_own_files_is_refused(bench, path):
     ]
     bench.locks["6.0"] = lock(bench.folder / "6.0.lock", *pair)
     ran = bench.install("6.0", "--json")
-    assert ran.code in (1, 2) and told(ran)["verdict"] == "failed", ran.out + ran.err
-    says = told(ran)["says"]  # uv refuses another Python itself
+    assert ran.code in (1, 2) and reported(ran)["verdict"] == "failed", ran.out + ran.err
+    says = reported(ran)["says"]  # uv refuses another Python itself
     assert ("belongs to the environment itself" in says or "reserved name" in says) and "beta" in says
     assert not (bench.home / "current").exists()
 

@@ -120,12 +120,12 @@ def test_a_password_is_seen_by_nobody(world, index, tmp_path, monkeypatch):
     host = index.url("main").partition("://")[2]
     del world.variables["UV_DEFAULT_INDEX"]
     world.variables["PIP_INDEX_URL"] = f"http://me:s3cr3t-pw@{host}"
-    told: list[str] = []
-    found = resolve_plan(world, default(), contract(), note=told.append)
+    result: list[str] = []
+    found = resolve_plan(world, default(), contract(), note=result.append)
     assert found.lock
     kept = "".join(p.read_text() for p in (tmp_path / "home").rglob("*.json"))
     assert kept
-    for text in (logged.read_text(), json.dumps(found.to_json()), "".join(told), kept):
+    for text in (logged.read_text(), json.dumps(found.to_json()), "".join(result), kept):
         assert "s3cr3t-pw" not in text
 
 

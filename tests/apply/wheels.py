@@ -39,8 +39,8 @@ def wheel(
         for at, text in inside.items():
             data = text.encode()
             file.writestr(zipfile.ZipInfo(at), data, zipfile.ZIP_DEFLATED)
-            told = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            rows.append(f"{at},sha256={told},{len(data)}\n")
+            result = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            rows.append(f"{at},sha256={result},{len(data)}\n")
         file.writestr(zipfile.ZipInfo(f"{info}/RECORD"), "".join(rows) + f"{info}/RECORD,,\n")
     return path
 
@@ -50,8 +50,8 @@ def lock(path: Path, *wheels: Path) -> Path:
     lines = []
     for one in wheels:
         name, version = one.name.split("-")[:2]
-        told = hashlib.sha256(one.read_bytes()).hexdigest()
-        lines.append(f"{name}=={version} --hash=sha256:{told}\n")
+        result = hashlib.sha256(one.read_bytes()).hexdigest()
+        lines.append(f"{name}=={version} --hash=sha256:{result}\n")
     path.write_text("".join(lines))
     return path
 

@@ -68,8 +68,8 @@ def test_nothing_changed():
 
 
 def test_what_can_no_longer_be_seen_is_worse():
-    blind = judge(RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT)
-    (change,) = compare_reports(report(driver_version=580, system_shm=64), blind)
+    unreadable = judge(RULES, Facts([Fact("driver.version", None, gap="denied"), Fact("system.shm", 64)]), CONTRACT)
+    (change,) = compare_reports(report(driver_version=580, system_shm=64), unreadable)
     assert change.is_worse and change.flips[0].now == "undecided"
 
 

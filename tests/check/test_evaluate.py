@@ -38,9 +38,9 @@ def test_a_rule_fires_holds_or_cannot_see():
     assert [f.code for f in fired.findings] == ["GPU001"] and fired.verdict == "not-ready"
     held = judge([rule()], facts(gpu_count=1), CONTRACT)
     assert not held.findings and held.judged[0].code == "GPU001" and held.judged[0].read == ("gpu.count",)
-    blind = judge([rule()], Facts([Fact("gpu.count", None, gap="NVML hung")]), CONTRACT)
-    assert blind.verdict == "undecided"
-    assert blind.undecided[0].says == "The count is zero" and blind.undecided[0].missing[0].gap == "NVML hung"
+    unreadable = judge([rule()], Facts([Fact("gpu.count", None, gap="NVML hung")]), CONTRACT)
+    assert unreadable.verdict == "undecided"
+    assert unreadable.undecided[0].says == "The count is zero" and unreadable.undecided[0].missing[0].gap == "NVML hung"
 
 
 def test_a_value_that_no_rule_foresaw_stops_that_rule_alone():
@@ -80,8 +80,8 @@ def test_ignoring_needs_no_silence():
     report = judge([rule()], facts(gpu_count=0), CONTRACT, ignore={"GPU001": "a login node"})
     assert report.verdict == "clear" and not report.findings
     assert report.ignored[0].reason == "a login node" and report.ignored[0].finding.code == "GPU001"
-    blind = judge([rule()], Facts([]), CONTRACT, ignore={"GPU001": "known"})
-    assert blind.verdict == "clear"
+    unreadable = judge([rule()], Facts([]), CONTRACT, ignore={"GPU001": "known"})
+    assert unreadable.verdict == "clear"
 
 
 def test_findings_come_worst_first():

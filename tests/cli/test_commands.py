@@ -21,8 +21,8 @@ VERDICTS = {
     "clear": Report(Contract("other", "2.0"), FACTS),
     "undecided": Report(Contract("third", "3.0"), FACTS, undecided=(UndecidedRule("GPU002", "error", "It is"),)),
 }
-STORY = {"schema": 1, "code": "GPU001", "name": "no-gpu", "severity": "error", "title": "There is no GPU"}
-STORY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
+SUMMARY = {"schema": 1, "code": "GPU001", "name": "no-gpu", "severity": "error", "title": "There is no GPU"}
+SUMMARY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def workflow(monkeypatch):
     fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
     fake.answer("check_machine", [VERDICTS["not-ready"]])
     fake.make_fixes_runnable = lambda reports, here: reports
-    fake.answer("explain_rule", STORY)
-    fake.answer("explain_all_rules", [STORY])
+    fake.answer("explain_rule", SUMMARY)
+    fake.answer("explain_all_rules", [SUMMARY])
     fake.answer("probe_machine", FACTS)
     fake.answer(
         "record_machine", {"schema": 1, "kind": "recording", "facts": [], "tape": {'["environ"]': {"NCCL_DEBUG": ""}}}
@@ -65,7 +65,7 @@ def workflow(monkeypatch):
 
 
 @pytest.fixture
-def told(workflow, capsys):
+def reported(workflow, capsys):
     """Run a command line: exit code, stdout, stderr."""
 
     def call(*argv):
@@ -79,8 +79,8 @@ def told(workflow, capsys):
 # -- check ----------------------------------------------------------------------------------------------
 
 
-def test_check_passes_on_what_was_said(told, workflow):
-    told(
+def test_check_passes_on_what_was_said(reported, workflow):
+    reported(
         *("check", "demo", "other==2:x", "--on", "h100x8", "--python", "/venv", "--wants", "fp8"),
         *("--model", "7b", "--config", "c.yml", "--contract", "c.toml", "--strict", "--driver", "580"),
         *("--python-version", "3.12", "--ignore", "gpu001=a login node"),
@@ -107,16 +107,16 @@ def test_check_passes_on_what_was_said(told, workflow):
     }
 
 
-def test_check_alone_leaves_the_choice_to_the_workflow(told, workflow):
-    told("check")
+def test_check_alone_leaves_the_choice_to_the_workflow(reported, workflow):
+    reported("check")
     ((_, args, named),) = workflow.calls
     assert args == ([],) and named["on"] is None and named["what_if"] == {} and named["strict"] is False
 
 
-def test_every_what_if_flag_reaches_the_workflow(told, workflow):
+def test_every_what_if_flag_reaches_the_workflow(reported, workflow):
     from gpuready.commands.parameters import WHAT_IF
 
-    told("check", *(f"{flag.flag}=1" for flag in WHAT_IF.values()))
+    reported("check", *(f"{flag.flag}=1" for flag in WHAT_IF.values()))
     assert workflow.calls[0][2]["what_if"] == {flag.flag[2:]: "1" for flag in WHAT_IF.values()}
 
 
@@ -131,54 +131,54 @@ def test_every_what_if_flag_reaches_the_workflow(told, workflow):
     ],
 )
 @pytest.mark.parametrize("how", [[], ["-q"], ["-v"], ["--json"]])
-def test_the_exit_code_is_that_of_the_worst(told, workflow, verdicts, code, how):
+def test_the_exit_code_is_that_of_the_worst(reported, workflow, verdicts, code, how):
     workflow.answer("check_machine", [VERDICTS[v] for v in verdicts])
-    got, out, err = told("check", *how)
+    got, out, err = reported("check", *how)
     assert got == code and out and not err
 
 
-def test_the_screen_of_several_shows_each_and_one_time(told, workflow):
+def test_the_screen_of_several_shows_each_and_one_time(reported, workflow):
     workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["clear"]])
-    _, out, _ = told("check", "demo", "other")
+    _, out, _ = reported("check", "demo", "other")
     assert "demo 1.0 on here" in out and "other 2.0 on here" in out
     assert out.count("\n\nno problems found") == 1 and "gpuready check other -v" in out
-    assert told("check", "demo", "other", "-v")[1].count(" ms\n") == 1, "one time for all"
+    assert reported("check", "demo", "other", "-v")[1].count(" ms\n") == 1, "one time for all"
 
 
-def test_quiet(told, workflow):
+def test_quiet(reported, workflow):
     workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["undecided"]])
-    assert told("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: can't tell (GPU002)\n"
+    assert reported("check", "-q")[1] == "demo 1.0: not ready (GPU001)\nthird 3.0: can't tell (GPU002)\n"
 
 
-def test_quiet_and_verbose_contradict_each_other(told, workflow):
-    assert told("check", "-q", "-v") == (2, "", "gpuready: -q and -v cannot be combined: choose one\n")
+def test_quiet_and_verbose_contradict_each_other(reported, workflow):
+    assert reported("check", "-q", "-v") == (2, "", "gpuready: -q and -v cannot be combined: choose one\n")
     assert not workflow.calls
 
 
-def test_json_of_the_one_that_was_named(told):
-    document = json.loads(told("check", "demo", "--json")[1])
+def test_json_of_the_one_that_was_named(reported):
+    document = json.loads(reported("check", "demo", "--json")[1])
     assert document["verdict"] == "not-ready" and document["exit"] == 1 and document["schema"] == 1
     assert document["contract"]["framework"] == "demo" and document["findings"][0]["code"] == "GPU001"
     assert document["gpuready"] == gpuready.__version__ and document["host"] == "here"
 
 
-def test_json_of_a_contract_in_a_file(told):
-    assert "contract" in json.loads(told("check", "--contract", "c.toml", "--json")[1])
+def test_json_of_a_contract_in_a_file(reported):
+    assert "contract" in json.loads(reported("check", "--contract", "c.toml", "--json")[1])
 
 
-def test_json_of_several_or_of_none_named_is_a_list(told, workflow):
+def test_json_of_several_or_of_none_named_is_a_list(reported, workflow):
     """Its shape follows from the command line, not from what happens to be installed."""
-    document = json.loads(told("check", "--json")[1])
+    document = json.loads(reported("check", "--json")[1])
     assert document["verdict"] == "not-ready" and len(document["reports"]) == 1
     workflow.answer("check_machine", [VERDICTS["clear"], VERDICTS["undecided"]])
-    document = json.loads(told("check", "other", "third", "--json")[1])
+    document = json.loads(reported("check", "other", "third", "--json")[1])
     assert document["verdict"] == "undecided" and document["exit"] == 3
     assert [r["contract"]["framework"] for r in document["reports"]] == ["other", "third"]
 
 
-@pytest.mark.parametrize("given", ["GPU001", "GPU001=", "GPU001=  ", "=why"])
-def test_ignoring_needs_a_reason(told, workflow, given):
-    code, out, err = told("check", "--ignore", given)
+@pytest.mark.parametrize("requested", ["GPU001", "GPU001=", "GPU001=  ", "=why"])
+def test_ignoring_needs_a_reason(reported, workflow, requested):
+    code, out, err = reported("check", "--ignore", requested)
     assert code == 2 and not out and err.startswith("gpuready: --ignore ") and "needs a reason" in err
     assert err.count("\n") == 1 and not workflow.calls
 
@@ -186,68 +186,70 @@ def test_ignoring_needs_a_reason(told, workflow, given):
 # -- the others -----------------------------------------------------------------------------------------
 
 
-def test_explain(told, workflow):
-    assert "error[GPU001]: There is no GPU" in told("explain", "GPU001")[1]
+def test_explain(reported, workflow):
+    assert "error[GPU001]: There is no GPU" in reported("explain", "GPU001")[1]
     assert workflow.calls == [("explain_rule", ("GPU001",), {})]
-    assert json.loads(told("explain", "GPU001", "--json")[1])["name"] == "no-gpu"
+    assert json.loads(reported("explain", "GPU001", "--json")[1])["name"] == "no-gpu"
 
 
-def test_explain_alone_lists_all(told):
-    assert told("explain") == (0, "GPU001  error  There is no GPU\n", "")
-    assert json.loads(told("explain", "--json")[1])["rules"][0]["code"] == "GPU001"
+def test_explain_alone_lists_all(reported):
+    assert reported("explain") == (0, "GPU001  error  There is no GPU\n", "")
+    assert json.loads(reported("explain", "--json")[1])["rules"][0]["code"] == "GPU001"
 
 
-def test_probe(told, workflow):
-    code, out, _ = told("probe", "--python", "/venv", "--on", "m.json", "--ram", "64GB")
+def test_probe(reported, workflow):
+    code, out, _ = reported("probe", "--python", "/venv", "--on", "m.json", "--ram", "64GB")
     assert code == 0 and "gpu.count" in out
     assert workflow.calls[0][2] == {"python": "/venv", "on": "m.json", "what_if": {"ram": "64GB"}, "run_python": False}
-    assert json.loads(told("probe", "--json")[1])["facts"][0]["key"] == "gpu.count"
+    assert json.loads(reported("probe", "--json")[1])["facts"][0]["key"] == "gpu.count"
 
 
-def test_probe_records(told, workflow):
-    code, out, err = told("probe", "-o", "machine.json", "--python", "/venv", "--run-python")
+def test_probe_records(reported, workflow):
+    code, out, err = reported("probe", "-o", "machine.json", "--python", "/venv", "--run-python")
     assert code == 0 and "variables: NCCL_DEBUG" in out and "machine.json" in err
     (_, _, named), (name, (path, text), how) = workflow.calls
     assert named == {"python": "/venv", "run_python": True} and (name, path) == ("save_text_file", "machine.json")
     assert how == {"private": True}
     assert json.loads(text)["kind"] == "recording"
-    code, out, err = told("probe", "-o", "-")
+    code, out, err = reported("probe", "-o", "-")
     assert json.loads(out)["kind"] == "recording" and not err
 
 
 @pytest.mark.parametrize("more", [["--on", "h100x8"], ["--driver", "580"]])
-def test_only_the_machine_itself_can_be_recorded(told, workflow, more):
-    code, out, err = told("probe", "-o", "m.json", *more)
+def test_only_the_machine_itself_can_be_recorded(reported, workflow, more):
+    code, out, err = reported("probe", "-o", "m.json", *more)
     assert code == 2 and not out and "-o records" in err and not workflow.calls
 
 
-def test_contract(told, workflow):
-    assert told("contract", "list")[1] == "framework  version  variant  page\ndemo       1.0\n"
-    assert json.loads(told("contract", "list", "--json")[1])["contracts"] == [{"framework": "demo", "version": "1.0"}]
-    assert told("contract", "show", "demo==1.0")[1].startswith("demo 1.0 ")
-    assert json.loads(told("contract", "show", "demo", "--json")[1])["framework"] == "demo"
-    assert told("contract", "show", "--contract", "c.toml")[0] == 0
-    assert told("contract", "diff", "a", "b")[1] == "a -> b\n\nneeds\n  added x\n"
-    assert json.loads(told("contract", "diff", "a", "b", "--json")[1])["changes"] == [
+def test_contract(reported, workflow):
+    assert reported("contract", "list")[1] == "framework  version  variant  page\ndemo       1.0\n"
+    assert json.loads(reported("contract", "list", "--json")[1])["contracts"] == [
+        {"framework": "demo", "version": "1.0"}
+    ]
+    assert reported("contract", "show", "demo==1.0")[1].startswith("demo 1.0 ")
+    assert json.loads(reported("contract", "show", "demo", "--json")[1])["framework"] == "demo"
+    assert reported("contract", "show", "--contract", "c.toml")[0] == 0
+    assert reported("contract", "diff", "a", "b")[1] == "a -> b\n\nneeds\n  added x\n"
+    assert json.loads(reported("contract", "diff", "a", "b", "--json")[1])["changes"] == [
         {"table": "needs", "change": "added", "name": "x"}
     ]
-    assert "buy more" in told("contract", "import", "page.md")[1]
-    assert json.loads(told("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
+    assert "buy more" in reported("contract", "import", "page.md")[1]
+    assert json.loads(reported("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
     shown = [args for name, args, _ in workflow.calls if name == "contract_show"]
     assert shown == [("demo==1.0", None), ("demo", None), ("", "c.toml")]
 
 
 @pytest.mark.parametrize("argv", [[], ["demo", "--contract", "c.toml"]])
-def test_contract_show_takes_one_of_two(told, argv):
-    assert told("contract", "show", *argv)[0] == 2
+def test_contract_show_takes_one_of_two(reported, argv):
+    assert reported("contract", "show", *argv)[0] == 2
 
 
 # -- what goes wrong ------------------------------------------------------------------------------------
 
 
-def test_a_refusal_is_one_sentence(told, workflow):
+def test_a_refusal_is_one_sentence(reported, workflow):
     workflow.answer("check_machine", workflow.Refused("m.json is not a recording\x1b[2J\nmake one"))
-    code, out, err = told("check", "--on", "m.json")
+    code, out, err = reported("check", "--on", "m.json")
     assert (code, out) == (2, "") and err == "gpuready: m.json is not a recording\\x1b[2J\\nmake one\n"
 
 
@@ -261,32 +263,32 @@ def test_a_refusal_is_one_sentence(told, workflow):
         (FileNotFoundError(2, "No such file or directory", "/x"), "No such file or directory: /x"),
     ],
 )
-def test_the_unexpected_is_one_sentence_too(told, workflow, error, words):
+def test_the_unexpected_is_one_sentence_too(reported, workflow, error, words):
     workflow.answer("check_machine", error)
-    code, out, err = told("check")
+    code, out, err = reported("check")
     assert (code, out) == (2, "")
     assert err == f"gpuready failed: {words}; please report with gpuready probe -o machine.json\n"
 
 
-def test_debug_shows_where(told, workflow, monkeypatch):
+def test_debug_shows_where(reported, workflow, monkeypatch):
     monkeypatch.setenv("GPUREADY_DEBUG", "1")
     workflow.answer("check_machine", ValueError("odd"))
-    code, _, err = told("check")
+    code, _, err = reported("check")
     assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("gpuready failed: ")
 
 
-def test_the_own_deadline_and_the_interrupt(told, workflow):
+def test_the_own_deadline_and_the_interrupt(reported, workflow):
     workflow.answer("check_machine", TimeoutError("NVML did not answer within 10 s"))
-    assert told("check") == (124, "", "gpuready: out of time: NVML did not answer within 10 s\n")
+    assert reported("check") == (124, "", "gpuready: out of time: NVML did not answer within 10 s\n")
 
     def interrupted(*args, **named):
         raise KeyboardInterrupt
 
     workflow.check_machine = interrupted
-    assert told("check") == (130, "", "gpuready: interrupted: nothing was changed\n")
+    assert reported("check") == (130, "", "gpuready: interrupted: nothing was changed\n")
 
 
-def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):
+def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(reported, workflow):
     def ended(*args, **named):
         try:
             signal.raise_signal(signal.SIGTERM)
@@ -294,19 +296,19 @@ def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(told, workflow):
             raise OSError(5, "Input/output error") from None
 
     workflow.check_machine = ended
-    assert told("check")[0] == 143
-    assert told("no-such-command")[0] == 2
+    assert reported("check")[0] == 143
+    assert reported("no-such-command")[0] == 2
 
 
-def test_usage(told):
-    code, out, err = told("check", "--stict")
+def test_usage(reported):
+    code, out, err = reported("check", "--stict")
     assert (code, out) == (2, "") and err.startswith("gpuready: gpuready check has no flag '--stict'")
 
 
-def test_help_and_version_need_no_workflow(told, workflow):
-    assert told()[0] == 0 and told("--help")[0] == 0
-    assert told("--version") == (0, f"gpuready {gpuready.__version__}\n", "")
-    assert "--strict" in told("check", "--help")[1]
+def test_help_and_version_need_no_workflow(reported, workflow):
+    assert reported()[0] == 0 and reported("--help")[0] == 0
+    assert reported("--version") == (0, f"gpuready {gpuready.__version__}\n", "")
+    assert "--strict" in reported("check", "--help")[1]
     assert not workflow.calls
 
 

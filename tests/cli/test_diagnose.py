@@ -47,9 +47,19 @@ def test_one_screen(log, capsys):
 
 def test_json_for_a_launcher(log, capsys):
     assert run(["diagnose", "--json", log]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cause"], told["code"], told["rank"], told["verdict"]) == ("cuda-oom", "MEM001", 3, "cause")
-    assert told["evidence"][0]["line"] == 4 and told["fix"] and told["alternatives"] == [] and told["schema"]
+    document = json.loads(capsys.readouterr().out)
+    assert (document["cause"], document["code"], document["rank"], document["verdict"]) == (
+        "cuda-oom",
+        "MEM001",
+        3,
+        "cause",
+    )
+    assert (
+        document["evidence"][0]["line"] == 4
+        and document["fix"]
+        and document["alternatives"] == []
+        and document["schema"]
+    )
 
 
 def test_one_line(log, capsys):
@@ -75,9 +85,9 @@ def test_folders_of_ranks(tmp_path, capsys):
         (place / "stderr.log").write_bytes(gzip.compress(text.encode()) if rank == 2 else text.encode())
     (tmp_path / "weights.safetensors").write_bytes(b"\0" * 4096)
     assert run(["diagnose", "--json", str(tmp_path)]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cause"], told["rank"], len(told["logs"])) == ("cuda-oom", 2, 4)
-    assert told["evidence"][0]["source"] == "attempt_0/2/stderr.log"
+    document = json.loads(capsys.readouterr().out)
+    assert (document["cause"], document["rank"], len(document["logs"])) == ("cuda-oom", 2, 4)
+    assert document["evidence"][0]["source"] == "attempt_0/2/stderr.log"
 
 
 @pytest.mark.parametrize(
@@ -101,8 +111,8 @@ def test_a_log_that_this_python_cannot_unpack_is_refused_in_a_sentence(tmp_path,
     assert "run.log.zst" in err and "compressed with zst" in err and err.count("\n") == 1
     (tmp_path / "other.log").write_text("RuntimeError: No CUDA GPUs are available\n")
     assert run(["diagnose", "--json", str(tmp_path)]) == 1, "a folder is read without it"
-    told = json.loads(capsys.readouterr().out)
-    assert told["cause"] == "no-gpu-visible" and "run.log.zst is left out" in " ".join(told["notes"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["cause"] == "no-gpu-visible" and "run.log.zst is left out" in " ".join(document["notes"])
 
 
 def test_an_empty_folder_is_refused(tmp_path, capsys):

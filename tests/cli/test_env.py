@@ -56,8 +56,8 @@ def test_a_conflict_is_shown_and_is_no_failure():
     run = gpuready("env", "axolotl", "--torch", "2.13.0", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
     assert run.code == 0 and "# conflict: PYTORCH_ALLOC_CONF" in run.out
     assert "export PYTORCH_ALLOC_CONF" not in run.out
-    told = gpuready("env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
-    clash = json.loads(told.out)["conflicts"][0]
+    result = gpuready("env", "axolotl", "--torch", "2.13.0", "--json", PYTORCH_ALLOC_CONF="max_split_size_mb:64")
+    clash = json.loads(result.out)["conflicts"][0]
     assert clash["have"] == "max_split_size_mb:64" and clash["wants"] == "expandable_segments:True"
     assert clash["cite"] and clash["by"].startswith("axolotl")
 
@@ -66,26 +66,26 @@ def test_the_json_says_who_and_why():
     run = gpuready(
         "env", "roll:torch280-vllm", "--role", "vllm", "--on", "h100x8", "--torch", "2.8.0", "--shell", "json"
     )
-    told = json.loads(run.out)
-    assert told["schema"] == 1 and told["role"] == "vllm" and "worker" in told["roles"]
-    by_name = {row["name"]: row for row in told["variables"]}
+    document = json.loads(run.out)
+    assert document["schema"] == 1 and document["role"] == "vllm" and "worker" in document["roles"]
+    by_name = {row["name"]: row for row in document["variables"]}
     assert by_name["PYTORCH_CUDA_ALLOC_CONF"]["value"] == ""
     assert "pool" in by_name["PYTORCH_CUDA_ALLOC_CONF"]["why"]
-    assert all(row["why"] and row["cite"] and row["by"] for row in told["variables"])
-    assert told["torch"] == "2.8.0+cu128"
+    assert all(row["why"] and row["cite"] and row["by"] for row in document["variables"])
+    assert document["torch"] == "2.8.0+cu128"
 
 
 def test_a_machine_that_is_only_named_leaves_what_this_shell_has():
     """The answer is for this shell: a value of the user's must stand there, whatever the machine."""
-    told = ("env", "axolotl", "--on", "h100x8", "--torch", "2.13.0")
-    run = gpuready(*told, "--json", PYTORCH_ALLOC_CONF="mine")
+    result = ("env", "axolotl", "--on", "h100x8", "--torch", "2.13.0")
+    run = gpuready(*result, "--json", PYTORCH_ALLOC_CONF="mine")
     assert [c["have"] for c in json.loads(run.out)["conflicts"]] == ["mine"]
-    assert "export PYTORCH_ALLOC_CONF" not in gpuready(*told, PYTORCH_ALLOC_CONF="mine").out
+    assert "export PYTORCH_ALLOC_CONF" not in gpuready(*result, PYTORCH_ALLOC_CONF="mine").out
 
 
 def test_a_recording_has_nothing_of_this_shell():
-    told = ("env", "transformers", "--on", "tests/machines/h200.json", "--json")
-    run = gpuready(*told, TOKENIZERS_PARALLELISM="mine")
+    result = ("env", "transformers", "--on", "tests/machines/h200.json", "--json")
+    run = gpuready(*result, TOKENIZERS_PARALLELISM="mine")
     assert json.loads(run.out)["conflicts"] == []
 
 

@@ -223,7 +223,7 @@ def test_the_command_line_is_frozen():
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "reported"),
     [
         ([], ParsedCommand("help", help=True)),
         (["--help"], ParsedCommand("help", help=True)),
@@ -264,8 +264,8 @@ def test_the_command_line_is_frozen():
         (["contract", "diff", "--help"], ParsedCommand("contract diff", help=True)),
     ],
 )
-def test_what_is_understood(argv, told):
-    assert parse_command_line(argv) == told
+def test_what_is_understood(argv, reported):
+    assert parse_command_line(argv) == reported
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,13 @@ def test_the_parts_of_the_json_are_the_answers_of_the_commands(tmp_path, kept):
         "--json",
         cwd=tmp_path,
     )
-    told = json.loads(run.out)
+    document = json.loads(run.out)
     alone = json.loads(gpuready("check", "transformers", "--on", H200, "--json").out)
-    assert {"schema": 1, "gpuready": told["gpuready"], **told["reports"][0]} == alone
+    assert {"schema": 1, "gpuready": document["gpuready"], **document["reports"][0]} == alone
     for part in ("fleet", "bench"):
-        assert told[part].items() <= json.loads((kept / f"{part}.json").read_text()).items()
+        assert document[part].items() <= json.loads((kept / f"{part}.json").read_text()).items()
     assert not list(tmp_path.iterdir()), "a page only where -o asks for one"
-    assert told["exit"] == run.code == 1 and told["kind"] == "report"
+    assert document["exit"] == run.code == 1 and document["kind"] == "report"
 
 
 def test_a_fleet_alone_does_not_look_at_this_machine(tmp_path, kept):
@@ -103,11 +103,11 @@ def test_proofs_of_this_machine_are_counted(tmp_path):
     broken = ProofResult("training-step", "failed", "the loss is nan", "cuda:0", capability=("training-step",))
     good = ProofRecord(facts.host, "/opt/python", (broken,), machine=json.loads(json.dumps(machine)))
     (tmp_path / "e.json").write_text(prove.evidence_document(good.with_digest()))
-    told = json.loads(
+    document = json.loads(
         gpuready("report", "transformers", "--on", H200, "--proofs", "e.json", "--json", cwd=tmp_path).out
     )
-    assert told["notes"] == []
-    known = {fact["key"]: fact for fact in told["reports"][0]["facts"]}
+    assert document["notes"] == []
+    known = {fact["key"]: fact for fact in document["reports"][0]["facts"]}
     assert known["can.training-step"]["value"] is False and known["can.training-step"]["how"] == "run"
     (tmp_path / "e.json").write_text(
         prove.evidence_document(good.with_digest()).replace("the loss is nan", "the loss is fine")

@@ -38,8 +38,8 @@ def test_what_is_stated_and_paths_that_are_objects():
 
 def test_the_other_verbs():
     assert gpuready.fit("llama-3.1-8b", on="h100", method="lora", gradient_checkpointing=True).verdict == "fits"
-    told = gpuready.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
-    assert told.data["code"] == "MEM001"
+    result = gpuready.diagnose(text="RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB", look=False)
+    assert result.data["code"] == "MEM001"
     assert gpuready.plan("vllm", on="h100", resolve=False).verdict == "plan"
     assert "export" in str(gpuready.env("vllm", on="h100"))
     assert "set -gx" in str(gpuready.env("vllm", on="h100", shell="fish"))
@@ -99,8 +99,8 @@ def test_a_room_stays_a_room_however_it_is_imported(name):
     other = f"from gpuready import {name} as a; import gpuready; b = gpuready.{name}; c = b\n"
     inner = f"import gpuready.workflow, gpuready.{name}; import gpuready; a = b = c = gpuready.{name}\n"
     for how in (first, other, inner):
-        told = run(how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)")
-        assert told.startswith("True True True") and f"gpuready/{name}" in told
+        result = run(how + "import types; print(a is b is c, callable(a), isinstance(a, types.ModuleType), a.__file__)")
+        assert result.startswith("True True True") and f"gpuready/{name}" in result
 
 
 def test_calling_a_package_is_the_command():
@@ -111,8 +111,8 @@ def test_calling_a_package_is_the_command():
 
 
 def test_the_import_loads_nothing():
-    told = run("import sys; before = set(sys.modules); import gpuready; print(*sorted(set(sys.modules) - before))")
-    assert set(told.split()) <= {"gpuready", "__future__"}
+    result = run("import sys; before = set(sys.modules); import gpuready; print(*sorted(set(sys.modules) - before))")
+    assert set(result.split()) <= {"gpuready", "__future__"}
 
 
 def test_dir_tells_the_commands():

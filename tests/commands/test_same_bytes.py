@@ -100,6 +100,6 @@ def test_every_face_gives_the_same_bytes(name, folder, monkeypatch):
     answer = python()
     assert answer.json() == ran.out and answer.exit == ran.code
     if tool is not None:
-        yard = AllowedPaths([str(folder), str(HERE / "machines")])
-        told = tools.call_tool(tools.build_tool_table()[tool[0]], yard, {**tool[1], "detail": "full"})
-        assert told[0] == ran.out
+        workspace = AllowedPaths([str(folder), str(HERE / "machines")])
+        result = tools.call_tool(tools.build_tool_table()[tool[0]], workspace, {**tool[1], "detail": "full"})
+        assert result[0] == ran.out

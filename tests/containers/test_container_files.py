@@ -217,8 +217,8 @@ def test_sarif_points_at_the_line_of_the_file(tmp_path):
     import json
 
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.11.0\n")
-    told = ("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", "--format", "sarif")
-    ran = gpuready(*told, cwd=tmp_path)
+    outcome = ("check", "--dockerfile", "Dockerfile", "--driver", "550.144.03", "--format", "sarif")
+    ran = gpuready(*outcome, cwd=tmp_path)
     result = next(r for r in json.loads(ran.out)["runs"][0]["results"] if r["ruleId"] == "DRV001")
     place = result["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "Dockerfile" and place["region"]["startLine"] == 2

@@ -148,7 +148,7 @@ def test_variants_are_taken_only_by_name():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (("axolotol",), "axolotl"),
         (("collosalai",), "colossalai"),
@@ -159,11 +159,11 @@ def test_variants_are_taken_only_by_name():
         (("", None, None), "axolotl"),
     ],
 )
-def test_unknown_names_get_one_sentence_with_the_nearest(arguments, told):
+def test_unknown_names_get_one_sentence_with_the_nearest(arguments, reported):
     for ask in (contracts.load_contract, contracts.check_contract_exists):
         with pytest.raises(UnknownContract) as caught:
             ask(*arguments)
-        assert told in str(caught.value) and "\n" not in str(caught.value)
+        assert reported in str(caught.value) and "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

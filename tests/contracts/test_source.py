@@ -91,7 +91,7 @@ def test_inline_tables_mean_the_same(write):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ('version = "1.2.0"', "", ["'version'", "missing"]),
         ('version = "1.2.0"', 'version = "one"', ["'one'", "not a version"]),
@@ -130,10 +130,10 @@ def test_inline_tables_mean_the_same(write):
         ('safety = "ask"', 'safety = "yolo"', ["[[steps]] 1", "safety"]),
     ],
 )
-def test_each_fault_is_named_by_file_table_and_key(write, old, new, told):
+def test_each_fault_is_named_by_file_table_and_key(write, old, new, reported):
     assert old in GOOD
     message = refusal(write(GOOD.replace(old, new, 1)))
-    for word in ["mine.toml", *told]:
+    for word in ["mine.toml", *reported]:
         assert word in message
     assert "\x1b" not in message and "Traceback" not in message
 
@@ -164,7 +164,7 @@ def test_a_syntax_error_names_file_and_line(write):
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "reported"),
     [
         (b"\xef\xbb\xbfframework = 'kite'\n", "byte order mark"),
         (b"framework = 'kite'\nversion = '\xff\xfe'\n", "line 2 is not UTF-8"),
@@ -175,8 +175,8 @@ def test_a_syntax_error_names_file_and_line(write):
         (b"a = " + b"9" * 100_000, "mine.toml"),
     ],
 )
-def test_broken_bytes_are_refused_in_words(write, raw, told):
-    assert told in refusal(write(raw))
+def test_broken_bytes_are_refused_in_words(write, raw, reported):
+    assert reported in refusal(write(raw))
 
 
 @pytest.mark.parametrize(

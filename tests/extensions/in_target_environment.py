@@ -17,7 +17,7 @@ torch._dynamo = sys.modules["torch._dynamo"] = types.ModuleType("torch._dynamo")
 torch._dynamo.disable, torch._dynamo.graph_break = (lambda function, *_, **__: function), lambda: None
 
 torch.manual_seed(3)
-told = {}
+settings = {}
 SHAPES = ((70001,), (33, 17), (3,), (1, 1), (0,), (128, 130))
 SETTINGS = {"lr": 1e-2, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": 0.1}
 
@@ -55,15 +55,19 @@ def twin(tensors, kind=None):
 mine = laid_out(torch.float32)
 reference, theirs = twin(mine, torch.float64), twin(mine)
 a = CPUAdam(mine, **SETTINGS)
-told["float64"] = steps(mine, reference, a, torch.optim.AdamW(reference, **SETTINGS))
+settings["float64"] = steps(mine, reference, a, torch.optim.AdamW(reference, **SETTINGS))
 kernel = a._kernel
-told["how"], told["flavour"], told["threaded"] = (kernel.loaded.how, kernel.instruction_set(), kernel.has_openmp())
+settings["how"], settings["flavour"], settings["threaded"] = (
+    kernel.loaded.how,
+    kernel.instruction_set(),
+    kernel.has_openmp(),
+)
 mine, theirs = laid_out(torch.float32), None
 theirs = twin(mine)
-told["torch"] = steps(mine, theirs, CPUAdam(mine, **SETTINGS), torch.optim.AdamW(theirs, **SETTINGS))
+settings["torch"] = steps(mine, theirs, CPUAdam(mine, **SETTINGS), torch.optim.AdamW(theirs, **SETTINGS))
 mine = laid_out(torch.float32)
 theirs = twin(mine)
-told["adam"] = steps(mine, theirs, CPUAdam(mine, adamw=False, maximize=True, **SETTINGS),
+settings["adam"] = steps(mine, theirs, CPUAdam(mine, adamw=False, maximize=True, **SETTINGS),
                      torch.optim.Adam(theirs, maximize=True, **SETTINGS))  # fmt: skip
 
 # Half precision: each step begins where ours is, and only the rounding of the result may differ.
@@ -86,13 +90,13 @@ for kind, states in ((torch.bfloat16, torch.float32), (torch.bfloat16, None), (t
                 near = q.detach().to(kind).double()
                 unit = torch.finfo(kind).eps * near.abs().clamp_min(torch.finfo(kind).tiny)
                 worst = max(worst, float(((p.detach().double() - near).abs() / unit).max()))
-    told[f"{kind} {states}"] = worst
+    settings[f"{kind} {states}"] = worst
 
 # Every half-precision number is read right, and float32 is rounded to it as torch rounds.
 every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.float16)
 floats = torch.cat([torch.randn(50000) * 10.0 ** torch.randint(-9, 6, (50000,)), every.float(), every.float() * 1.0004883,
                     torch.tensor([65504.0, 65519.9, 65520.0, 1e9, 2.0**-24, 2.0**-25, 2.0**-25 * 1.01, 0.0, -0.0])])  # fmt: skip
-told["conversions"] = 0
+settings["conversions"] = 0
 for kind, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
     for flavour in (1, 2, 3):
         p, m, v = (torch.zeros(len(floats), dtype=kind) for _ in range(3))
@@ -112,7 +116,7 @@ for kind, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
             (m.view(torch.int16) == right.view(torch.int16)) | (m.isnan() & right.isnan()) | ((m == 0) & (right == 0))
         )
         assert bool(same.all()), (name, flavour, numbers[~same][:5], m[~same][:5], right[~same][:5])
-        told["conversions"] += int(same.sum())
+        settings["conversions"] += int(same.sum())
 
 # A checkpoint goes both ways, and states in float32 stay so.
 mine = [torch.randn(50).bfloat16().requires_grad_()]
@@ -122,7 +126,7 @@ a.step()
 other = CPUAdam(twin(mine), state_dtype=torch.float32)
 other.load_state_dict(copy.deepcopy(a.state_dict()))
 kept = next(iter(other.state.values()))
-told["kept"] = kept["exp_avg"].dtype == torch.float32 and torch.equal(kept["exp_avg"], a.state[mine[0]]["exp_avg"])
+settings["kept"] = kept["exp_avg"].dtype == torch.float32 and torch.equal(kept["exp_avg"], a.state[mine[0]]["exp_avg"])
 mine, theirs = [torch.randn(50).requires_grad_()], None
 theirs = twin(mine)
 b = torch.optim.AdamW(theirs, **SETTINGS)
@@ -132,7 +136,7 @@ b.step()
 mine[0].data.copy_(theirs[0].data)
 a = CPUAdam(mine, **SETTINGS)
 a.load_state_dict(copy.deepcopy(b.state_dict()))  # torch shares what is not copied
-told["resumed"] = steps(mine, theirs, a, b, 3)
+settings["resumed"] = steps(mine, theirs, a, b, 3)
 
 # What it does not take, in a sentence.
 refused = []
@@ -143,9 +147,9 @@ for bad in (torch.zeros(3, dtype=torch.float64), torch.zeros(3, device="meta")):
         CPUAdam([p]).step()
     except ValueError as error:
         refused.append(str(error))
-told["refused"] = refused
+settings["refused"] = refused
 try:
     extensions.load_adamw("cuda", torch)
 except extensions.CannotBuild as error:
-    told["cuda"] = str(error)
-print(json.dumps(told))
+    settings["cuda"] = str(error)
+print(json.dumps(settings))

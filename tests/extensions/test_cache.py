@@ -28,7 +28,7 @@ print(found.how, found.function("twice", "i")(21))
 """
 
 
-class Desk:
+class FakeService:
     """A source, a compiler that writes down each of its runs, and an environment of its own."""
 
     def __init__(self, folder: Path):
@@ -76,24 +76,24 @@ def put(path: Path, data: bytes) -> None:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def service(tmp_path):
+    return FakeService(tmp_path)
 
 
-def test_built_once_then_cached(desk):
-    first, again = desk.load(), desk.load()
-    assert (first.how, again.how, desk.runs) == ("built", "cached", 1)
+def test_built_once_then_cached(service):
+    first, again = service.load(), service.load()
+    assert (first.how, again.how, service.runs) == ("built", "cached", 1)
     assert again.function("twice", "i")(4) == 8
-    assert sorted(p.name for p in desk.entry().iterdir()) == ["entry.json", "library.so"]
-    assert desk.home.stat().st_mode & 0o777 == 0o700
+    assert sorted(p.name for p in service.entry().iterdir()) == ["entry.json", "library.so"]
+    assert service.home.stat().st_mode & 0o777 == 0o700
 
 
-def test_another_source_or_flag_is_another_entry(desk):
-    desk.load()
-    desk.source.write_text(SOURCE.replace("TIMES", "1 + TIMES"))
-    assert desk.load().function("twice", "i")(2) == 5
-    assert desk.load(flags=("-DTIMES=5",)).function("twice", "i")(2) == 11
-    assert desk.runs == 3 and len(list(desk.home.glob("twice-*/"))) == 3
+def test_another_source_or_flag_is_another_entry(service):
+    service.load()
+    service.source.write_text(SOURCE.replace("TIMES", "1 + TIMES"))
+    assert service.load().function("twice", "i")(2) == 5
+    assert service.load(flags=("-DTIMES=5",)).function("twice", "i")(2) == 11
+    assert service.runs == 3 and len(list(service.home.glob("twice-*/"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -128,24 +128,24 @@ def test_everything_that_decides_is_in_the_key(tmp_path, extension, ground):
     assert key(one.replace(**extension), HERE.replace(**ground)) != key(one, HERE)
 
 
-def test_many_at_once_are_one_build(desk):
-    desk.compiler(" sleep 0.3;")
-    ranks = [desk.start() for _ in range(8)]
-    told = [rank.communicate(timeout=120) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * 8, told
-    assert sorted(out.strip() for out, _ in told) == ["built 42"] + ["cached 42"] * 7
-    assert desk.runs == 1 and {out.split()[1] for out, _ in told} == {"42"}
+def test_many_at_once_are_one_build(service):
+    service.compiler(" sleep 0.3;")
+    ranks = [service.start() for _ in range(8)]
+    result = [rank.communicate(timeout=120) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * 8, result
+    assert sorted(out.strip() for out, _ in result) == ["built 42"] + ["cached 42"] * 7
+    assert service.runs == 1 and {out.split()[1] for out, _ in result} == {"42"}
 
 
-def test_a_killed_builder_is_taken_over(desk):
-    desk.compiler(" sleep 20;")
-    first = desk.start()
-    while desk.runs == 0:
+def test_a_killed_builder_is_taken_over(service):
+    service.compiler(" sleep 20;")
+    first = service.start()
+    while service.runs == 0:
         assert first.poll() is None and not time.sleep(0.02)
-    second = desk.start()
+    second = service.start()
     time.sleep(0.5)
     assert second.poll() is None, "it waits for the first"
-    desk.compiler()
+    service.compiler()
     first.send_signal(signal.SIGKILL)
     out, err = second.communicate(timeout=60)
     assert out.strip() == "built 42", err
@@ -153,9 +153,9 @@ def test_a_killed_builder_is_taken_over(desk):
 
 
 @pytest.mark.parametrize("harm", ["cut", "flip", "no library", "no manifest", "rubbish", "other inputs", "empty"])
-def test_a_damaged_entry_is_built_again(desk, harm):
-    desk.load()
-    library, manifest = desk.entry() / "library.so", desk.entry() / "entry.json"
+def test_a_damaged_entry_is_built_again(service, harm):
+    service.load()
+    library, manifest = service.entry() / "library.so", service.entry() / "entry.json"
     library.chmod(0o700)
     data = library.read_bytes()
     if harm == "cut":
@@ -167,52 +167,52 @@ def test_a_damaged_entry_is_built_again(desk, harm):
     elif harm == "no manifest":
         manifest.unlink()
     elif harm == "other inputs":
-        told = json.loads(manifest.read_text())
-        told["inputs"]["sources"] = "0"
-        manifest.write_text(json.dumps(told))
+        document = json.loads(manifest.read_text())
+        document["inputs"]["sources"] = "0"
+        manifest.write_text(json.dumps(document))
     else:
         manifest.write_text("" if harm == "empty" else '{"path": [')
-    again = desk.load()
-    assert (again.how, desk.runs, again.function("twice", "i")(3)) == ("built", 2, 6)
-    assert desk.load().how == "cached"
+    again = service.load()
+    assert (again.how, service.runs, again.function("twice", "i")(3)) == ("built", 2, 6)
+    assert service.load().how == "cached"
 
 
 # -- whose it is --------------------------------------------------------------------------------------
 
 
-def refused(desk) -> str:
+def refused(service) -> str:
     with pytest.raises(CannotBuild) as raised:
-        desk.load()
-    assert desk.runs == 0
+        service.load()
+    assert service.runs == 0
     return str(raised.value)
 
 
-def test_a_folder_that_is_open_to_others(desk):
-    desk.home.mkdir()
-    desk.home.chmod(0o777)
-    assert "open to others; chmod 700" in refused(desk)
+def test_a_folder_that_is_open_to_others(service):
+    service.home.mkdir()
+    service.home.chmod(0o777)
+    assert "open to others; chmod 700" in refused(service)
 
 
-def test_a_folder_that_is_a_link(desk):
-    (desk.folder / "elsewhere").mkdir(0o700)
-    desk.home.symlink_to("elsewhere")
-    assert "is a symbolic link" in refused(desk)
+def test_a_folder_that_is_a_link(service):
+    (service.folder / "elsewhere").mkdir(0o700)
+    service.home.symlink_to("elsewhere")
+    assert "is a symbolic link" in refused(service)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_somebody_else(desk):
-    desk.home.mkdir(0o700)
-    os.chown(desk.home, 65534, 65534)
-    assert "belongs to uid 65534" in refused(desk)
+def test_a_folder_of_somebody_else(service):
+    service.home.mkdir(0o700)
+    os.chown(service.home, 65534, 65534)
+    assert "belongs to uid 65534" in refused(service)
 
 
-def test_a_relative_folder(desk):
-    desk.environ["GPUREADY_EXTENSIONS_DIR"] = "cache"
-    assert "not an absolute path" in refused(desk)
+def test_a_relative_folder(service):
+    service.environ["GPUREADY_EXTENSIONS_DIR"] = "cache"
+    assert "not an absolute path" in refused(service)
 
 
-def test_what_is_loaded_is_what_was_checked(desk):
-    entry = desk.load().entry
+def test_what_is_loaded_is_what_was_checked(service):
+    entry = service.load().entry
     library = Path(entry.path)
     me = (os.geteuid(),)
     for mode, said in ((0o722, "others can write to it"), (0o702, "others can write to it")):
@@ -224,7 +224,7 @@ def test_what_is_loaded_is_what_was_checked(desk):
         native_library.load_checked_library(entry.path, entry.digest, (os.geteuid() + 1,))
     with pytest.raises(Exception, match="its content is not what was built"):
         native_library.load_checked_library(entry.path, "0" * 64, me)
-    link = desk.folder / "link.so"
+    link = service.folder / "link.so"
     link.symlink_to(entry.path)
     with pytest.raises(Exception, match="is a symbolic link"):
         native_library.load_checked_library(str(link), entry.digest, me)
@@ -235,82 +235,84 @@ def test_what_is_loaded_is_what_was_checked(desk):
 # -- what fails ---------------------------------------------------------------------------------------
 
 
-def test_a_compiler_that_fails_is_quoted(desk):
-    desk.source.write_text("int twice( {\n")
+def test_a_compiler_that_fails_is_quoted(service):
+    service.source.write_text("int twice( {\n")
     with pytest.raises(CannotBuild, match=r"compiling twice failed \(exit status 1\)(.|\n)*expected"):
-        desk.load()
-    assert not list(desk.home.glob("twice-*/")) and not list(desk.home.glob("gpuready-*"))
+        service.load()
+    assert not list(service.home.glob("twice-*/")) and not list(service.home.glob("gpuready-*"))
 
 
-def test_no_compiler(desk):
-    desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
-    assert "there is no C++ compiler" in refused(desk)
+def test_no_compiler(service):
+    service.environ.update(PATH=str(service.folder / "none"), CXX="")
+    assert "there is no C++ compiler" in refused(service)
 
 
-def test_openmp_is_left_out_where_the_compiler_has_none(desk):
-    desk.compiler(' case "$*" in *fopenmp*) exit 1;; esac;')
-    found = desk.load(openmp=True)
-    assert found.how == "built" and desk.runs == 2 and "-fopenmp" not in found.entry.argv
+def test_openmp_is_left_out_where_the_compiler_has_none(service):
+    service.compiler(' case "$*" in *fopenmp*) exit 1;; esac;')
+    found = service.load(openmp=True)
+    assert found.how == "built" and service.runs == 2 and "-fopenmp" not in found.entry.argv
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "a b", "x" * 99, "a.b"])
-def test_a_name_is_no_path(desk, name):
+def test_a_name_is_no_path(service, name):
     with pytest.raises(CannotBuild, match="is not a valid name of an extension"):
-        desk.load(name=name)
+        service.load(name=name)
 
 
-def test_a_source_that_is_not_there(desk):
+def test_a_source_that_is_not_there(service):
     with pytest.raises(CannotBuild, match="which is not a file"):
-        desk.load(sources=(str(desk.folder / "gone.cpp"),))
+        service.load(sources=(str(service.folder / "gone.cpp"),))
 
 
 # -- ahead of time ------------------------------------------------------------------------------------
 
 
-def ahead_of_time(desk) -> Path:
-    into = desk.folder / "ready"
-    made, left = prebuild.build_extensions([desk.extension()], str(into), host=LiveHost(environ=desk.environ))
+def ahead_of_time(service) -> Path:
+    into = service.folder / "ready"
+    made, left = prebuild.build_extensions([service.extension()], str(into), host=LiveHost(environ=service.environ))
     assert not left and Path(made[0].path) == into / "twice.so"
     into.chmod(0o755)
-    desk.environ["GPUREADY_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
+    service.environ["GPUREADY_EXTENSIONS_PREBUILT"] = f"/nowhere:{into}"
     return into
 
 
-def test_what_was_built_ahead_of_time_is_taken_first(desk):
-    ahead_of_time(desk)
-    desk.environ["CXX"] = "/nowhere/g++"
-    found = desk.load()
-    assert found.how == "prebuilt" and found.function("twice", "i")(8) == 16 and not desk.home.exists()
-    assert str(desk.folder) + "/ready" not in (desk.folder / "ready" / "twice.json").read_text()
+def test_what_was_built_ahead_of_time_is_taken_first(service):
+    ahead_of_time(service)
+    service.environ["CXX"] = "/nowhere/g++"
+    found = service.load()
+    assert found.how == "prebuilt" and found.function("twice", "i")(8) == 16 and not service.home.exists()
+    assert str(service.folder) + "/ready" not in (service.folder / "ready" / "twice.json").read_text()
 
 
 @pytest.mark.parametrize(
     "harm", ["others can write", "damaged", "cannot be loaded", "other sources", "for another machine"]
 )
-def test_what_is_not_trusted_or_does_not_fit_is_built_here(desk, harm):
-    into = ahead_of_time(desk)
+def test_what_is_not_trusted_or_does_not_fit_is_built_here(service, harm):
+    into = ahead_of_time(service)
     if harm == "others can write":
         into.chmod(0o777)
     elif harm == "cannot be loaded":
         put(into / "twice.so", b"no library")
-        told = json.loads((into / "twice.json").read_text())
-        told["digest"] = hashlib.sha256(b"no library").hexdigest()
-        (into / "twice.json").write_text(json.dumps(told))
+        document = json.loads((into / "twice.json").read_text())
+        document["digest"] = hashlib.sha256(b"no library").hexdigest()
+        (into / "twice.json").write_text(json.dumps(document))
     elif harm == "damaged":
         put(into / "twice.so", b"\x7fELF")
     elif harm == "other sources":
-        desk.source.write_text(SOURCE + "// more\n")
+        service.source.write_text(SOURCE + "// more\n")
     else:
-        told = json.loads((into / "twice.json").read_text())
-        told["inputs"]["machine"] = "riscv64"
-        (into / "twice.json").write_text(json.dumps(told))
-    assert desk.load().how == "built"
+        document = json.loads((into / "twice.json").read_text())
+        document["inputs"]["machine"] = "riscv64"
+        (into / "twice.json").write_text(json.dumps(document))
+    assert service.load().how == "built"
 
 
-def test_nothing_that_can_be_built_is_an_error(desk):
-    desk.environ.update(PATH=str(desk.folder / "none"), CXX="")
+def test_nothing_that_can_be_built_is_an_error(service):
+    service.environ.update(PATH=str(service.folder / "none"), CXX="")
     with pytest.raises(CannotBuild, match="no extension can be built here: twice: there is no C"):
-        prebuild.build_extensions([desk.extension()], str(desk.folder / "ready"), host=LiveHost(environ=desk.environ))
+        prebuild.build_extensions(
+            [service.extension()], str(service.folder / "ready"), host=LiveHost(environ=service.environ)
+        )
 
 
 @pytest.mark.parametrize(("value", "asked"), [("1", True), ("0", False), ("", False)])
@@ -320,11 +322,11 @@ def test_build_ext(value, asked):
         prebuild.is_build_requested({"BUILD_EXT": "x"})
 
 
-def test_drafts_of_the_dead_are_swept(desk):
-    desk.home.mkdir(0o700)
-    old, fresh = desk.home / "gpuready-old", desk.home / "gpuready-fresh"
+def test_drafts_of_the_dead_are_swept(service):
+    service.home.mkdir(0o700)
+    old, fresh = service.home / "gpuready-old", service.home / "gpuready-fresh"
     for one in (old, fresh):
         one.mkdir()
     os.utime(old, (1, 1))
-    desk.load()
+    service.load()
     assert not old.exists() and fresh.exists() and build_cache.DRAFT_MAX_AGE > build_cache.LOCK_TIMEOUT

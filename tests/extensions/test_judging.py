@@ -194,19 +194,19 @@ def test_the_host_compiler(gcc, cuda, level):
 
 
 @pytest.mark.parametrize(
-    ("told", "cores", "memory", "count"),
+    ("reported", "cores", "memory", "count"),
     [(None, 16, 128 << 30, 16), (None, 64, 8 << 30, 4), (None, 8, 1 << 30, 1), (None, 0, 0, 2), ("3", 64, 1 << 40, 3)],
 )
-def test_jobs(told, cores, memory, count):
-    found, why = assessment.choose_job_count(told, cores, memory)
+def test_jobs(reported, cores, memory, count):
+    found, why = assessment.choose_job_count(reported, cores, memory)
     assert found == count and why
 
 
-@pytest.mark.parametrize("told", ["0", "-1", "many", "1.5"])
-def test_a_bad_number_of_jobs(told):
+@pytest.mark.parametrize("reported", ["0", "-1", "many", "1.5"])
+def test_a_bad_number_of_jobs(reported):
     with pytest.raises(ValueError, match="MAX_JOBS"):
-        assessment.choose_job_count(told, 1, 1)
-    assert not assessment.assess_build("cpu", HERE.replace(variables={"MAX_JOBS": told})).is_possible
+        assessment.choose_job_count(reported, 1, 1)
+    assert not assessment.assess_build("cpu", HERE.replace(variables={"MAX_JOBS": reported})).is_possible
 
 
 def test_all_of_it():
@@ -249,8 +249,8 @@ def machine(tmp_path, *homes):
         nvcc.parent.mkdir(parents=True)
         nvcc.write_text("#!/bin/sh\n")
         nvcc.chmod(0o755)
-        told = {"cuda": {"version": home.rpartition("-")[2]}}
-        (nvcc.parent.parent / "version.json").write_text(json.dumps(told))
+        settings = {"cuda": {"version": home.rpartition("-")[2]}}
+        (nvcc.parent.parent / "version.json").write_text(json.dumps(settings))
     return tmp_path
 
 

@@ -121,13 +121,13 @@ def test_in_a_real_torch(ready, tmp_path, how):
     )
     ran = subprocess.run([target_environment.python(), script, str(SRC)], env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["how"] == how and told["kept"] is True and told["conversions"] > 100_000
-    assert max(told[name] for name in ("float64", "torch", "adam", "resumed")) < 5e-6
-    halves = {name: units for name, units in told.items() if name.startswith("torch.")}
+    document = json.loads(ran.stdout.splitlines()[-1])
+    assert document["how"] == how and document["kept"] is True and document["conversions"] > 100_000
+    assert max(document[name] for name in ("float64", "torch", "adam", "resumed")) < 5e-6
+    halves = {name: units for name, units in document.items() if name.startswith("torch.")}
     assert len(halves) == 3 and max(halves.values()) <= 1.01, halves
-    assert "not torch.float64" in told["refused"][0] and "one is on meta" in told["refused"][1]
-    assert "no GPU is visible, and FORCE_CUDA is not set" in told["cuda"]
+    assert "not torch.float64" in document["refused"][0] and "one is on meta" in document["refused"][1]
+    assert "no GPU is visible, and FORCE_CUDA is not set" in document["cuda"]
 
 
 # -- for GPUs that are not here -----------------------------------------------------------------------
@@ -138,8 +138,8 @@ def crossed(tmp_path_factory):
     """The CUDA kernel for the oldest and the newest GPU, on a machine without any."""
     environ = {"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "TORCH_CUDA_ARCH_LIST": ";".join(GPUS) + "+PTX"}
     into = str(tmp_path_factory.mktemp("crossed"))
-    door = LiveHost(environ={**environ, "FORCE_CUDA": "1"})
-    made, left = prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], into, host=door)
+    access = LiveHost(environ={**environ, "FORCE_CUDA": "1"})
+    made, left = prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], into, host=access)
     assert not left
     return made[0]
 
@@ -153,18 +153,18 @@ def test_the_embedded_targets_are_read_back(crossed):
 
 
 def test_force_cuda_zero_builds_nothing(tmp_path):
-    door = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "0"})
-    if not loader.build_environment.read_build_environment(door, "cuda").capabilities:
+    access = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "0"})
+    if not loader.build_environment.read_build_environment(access, "cuda").capabilities:
         with pytest.raises(adamw_kernels.CannotBuild, match="no GPU is visible, and FORCE_CUDA is not set"):
-            prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], str(tmp_path), host=door)
+            prebuild.build_extensions([adamw_kernels.ADAMW_CUDA], str(tmp_path), host=access)
 
 
 def test_targets_of_one_architecture_and_of_a_family(tmp_path):
     source = tmp_path / "one.cu"
     source.write_text('__global__ void k(float *x) { *x = 1; }\nextern "C" void go(float *x) { k<<<1, 1>>>(x); }\n')
-    door = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
+    access = LiveHost(environ={"PATH": os.environ["PATH"], "CUDA_HOME": toolkit.home(), "FORCE_CUDA": "1"})
     one = adamw_kernels.Extension("one", (str(source),))
-    made, _ = prebuild.build_extensions([one], str(tmp_path / "made"), "9.0a;10.0f+PTX", host=door)
+    made, _ = prebuild.build_extensions([one], str(tmp_path / "made"), "9.0a;10.0f+PTX", host=access)
     assert made[0].targets == ("sm_90a", "sm_100f", "compute_100f")
 
 

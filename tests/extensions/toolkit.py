@@ -48,5 +48,5 @@ def _on_path() -> list[str]:
 def _is_13(nvcc: str) -> bool:
     if not os.access(nvcc, os.X_OK):
         return False
-    told = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
-    return "release 13.0" in told.stdout
+    result = subprocess.run([nvcc, "--version"], capture_output=True, text=True)
+    return "release 13.0" in result.stdout

@@ -42,41 +42,41 @@ its test where it runs none; *of* is the deadline, which may be missed by half a
 
 
 def main(argv: list[str]) -> int:
-    told = _flags(argv)
+    result = _flags(argv)
     own_shared_memory()
-    cases = rows.cases(told["--only"])
-    watch, left = Watch(load(told["--kept"])), Leftovers()
+    cases = rows.cases(result["--only"])
+    watch, left = Watch(load(result["--kept"])), Leftovers()
     os.environ.update(left.variables)
     tempfile.tempdir = left.folder  # Python has looked at TMPDIR already
-    words = ["-m", "faults or not faults", "-p", "no:cacheprovider", "-rs", "-q", *told["more"]]
-    names = rows.tests(cases) + ([] if told["--only"] else _marked())
+    words = ["-m", "faults or not faults", "-p", "no:cacheprovider", "-rs", "-q", *result["more"]]
+    names = rows.tests(cases) + ([] if result["--only"] else _marked())
     code = int(pytest.main([*words, *dict.fromkeys(names)], plugins=[watch]))
     ranks.close()
     found = left.after()
-    if told["--kept"]:
-        Path(told["--kept"]).write_text(json.dumps(watch.tests))
+    if result["--kept"]:
+        Path(result["--kept"]).write_text(json.dumps(watch.tests))
     table = rows.table(cases, watch.tests) + rows.besides(watch.tests)
     table += "\n" + rows.sums(cases, watch.tests, found)
     print(table)
-    if told["--report"]:
+    if result["--report"]:
         who = ", as root" if os.geteuid() == 0 else ""
-        head = HEAD.format(date=date.today(), hardware=hardware(), path=told["--report"], who=who)
-        Path(told["--report"]).write_text(head + table)
+        head = HEAD.format(date=date.today(), hardware=hardware(), path=result["--report"], who=who)
+        Path(result["--report"]).write_text(head + table)
     return code or (1 if rows.bad_probability(cases, watch.tests, found) else 0)
 
 
 def _flags(argv: list[str]) -> dict[str, Any]:
-    told: dict[str, Any] = {"--only": "", "--kept": "", "--report": "", "more": []}
+    settings: dict[str, Any] = {"--only": "", "--kept": "", "--report": "", "more": []}
     words = list(argv)
     while words:
         word = words.pop(0)
         if word == "--":
-            told["more"], words = words, []
-        elif word in told and words:
-            told[word] = words.pop(0)
+            settings["more"], words = words, []
+        elif word in settings and words:
+            settings[word] = words.pop(0)
         else:
             raise SystemExit(f"{word}: not understood; see the head of tests/faults/__main__.py")
-    return told
+    return settings
 
 
 def _marked() -> list[str]:

@@ -94,12 +94,12 @@ class Hosts:
 
     def serve(self, at: int, server: str = "/usr/sbin/sshd", before: str = "", **options: str) -> None:
         """Start the sshd of one host; ``before`` is a line of shell that is done in its own mounts first."""
-        given = {
+        settings = {
             "ListenAddress": self.names[at], "HostKey": f"{self.folder}/host", "PidFile": "none", "StrictModes": "no",
             "AuthorizedKeysFile": f"{self.folder}/authorized", "UsePAM": "no", "PasswordAuthentication": "no",
             "PrintMotd": "no", "AcceptEnv": "OMP_NUM_THREADS", "MaxStartups": "100", **options,
         }  # fmt: skip
-        words = [word for key, value in given.items() for word in ("-o", f"{key}={value}")]
+        words = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
         shell = f'{before or ":"}; exec "$@"'
         argv = [
             "ip",
@@ -129,11 +129,11 @@ class Hosts:
     def _up(self) -> None:
         for name in self.names:
             until = time.monotonic() + 15
-            while self.desk(["ssh", "-o", "BatchMode=yes", name, "true"]).returncode:
+            while self.service(["ssh", "-o", "BatchMode=yes", name, "true"]).returncode:
                 assert time.monotonic() < until, f"the sshd of {name} does not come up"
                 time.sleep(0.1)
 
-    def desk(self, argv: list[str], timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
+    def service(self, argv: list[str], timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a program at the desk."""
         whole = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **env}
         words = ["ip", "netns", "exec", self.space("desk"), *argv]
@@ -223,14 +223,14 @@ def kept(name: str, **figures: object) -> None:
     if not path:
         return
     file = Path(path)
-    told = json.loads(file.read_text()) if file.exists() else {}
+    document = json.loads(file.read_text()) if file.exists() else {}
     here = os.uname()
-    told["about"] = {
+    document["about"] = {
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, without GPU",
         "command": "FLEET_RESULTS=benchmarks/results/fleet-engines.json python -m pytest -m faults tests/faults/test_fleet_ssh.py "
         "tests/faults/test_fleet_engines.py",
         "load": "the machine was shared: other work ran at the same time",
     }
-    told[name] = figures
-    file.write_text(json.dumps(told, indent=1, sort_keys=True) + "\n")
+    document[name] = figures
+    file.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

@@ -78,8 +78,8 @@ def _watched(case: Case, seen: Tests) -> list[tuple[str, dict[str, Any]]]:
 def what(case: Case, seen: Tests) -> str:
     """What a user would have seen: told by a test, else by a command, else what the tests say that holds."""
     watched = _watched(case, seen)
-    told = [row[2] for _, one in watched for row in one["told"] if case["id"] in str(row[0])]
-    found = [*_recorded(case)[:1], *(told[:1] or _said(case, watched) or _held(watched)[:1])]
+    result = [row[2] for _, one in watched for row in one["told"] if case["id"] in str(row[0])]
+    found = [*_recorded(case)[:1], *(result[:1] or _said(case, watched) or _kept(watched)[:1])]
     return "; ".join(found) or reason(case)
 
 
@@ -88,7 +88,7 @@ def _recorded(case: Case) -> list[str]:
     return [f"in {file.rpartition('/')[2]}: {words}" for file, words in records]
 
 
-def _held(watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
+def _kept(watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
     """The names of tests that ran no command of their own; each says what holds."""
     well = [name for name, one in watched if not one["failed"] and not _skipped(one) and not one["commands"]]
     return [f"holds: {name.rpartition('::test_')[2].replace('_', ' ')}" for name in well]
@@ -104,7 +104,7 @@ def _said(case: Case, watched: list[tuple[str, dict[str, Any]]]) -> list[str]:
     if not commands:
         return []
     read = _read([text for _, one in watched for text in one.get("read", ())])
-    return [_exit(commands[-1]) + (read or commands[-1]["says"]), *([] if read else _held(watched)[:1])]
+    return [_exit(commands[-1]) + (read or commands[-1]["says"]), *([] if read else _kept(watched)[:1])]
 
 
 def _chosen(case: Case, commands: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -136,12 +136,12 @@ def _skipped(one: dict[str, Any]) -> bool:
 def seconds(case: Case, seen: Tests) -> float:
     """Those told by a test, else of the slowest command, else of the slowest test."""
     watched = [one for _, one in _watched(case, seen)]
-    told = [float(row[3]) for one in watched for row in one["told"] if case["id"] in str(row[0])]
+    result = [float(row[3]) for one in watched for row in one["told"] if case["id"] in str(row[0])]
     commands = [row for one in watched for row in one["commands"]]
     named = [row for row in commands if case["id"].lower() in row.get("variant", "")] or commands
     taken = [row["seconds"] for row in [row for row in named if not row.get("well")] or named]
     each = [one["duration"] / max(1, one["runs"]) for one in watched]
-    return max(told or taken or each or [0.0])
+    return max(result or taken or each or [0.0])
 
 
 def within(case: Case) -> float | None:
@@ -173,8 +173,8 @@ def outcome(case: Case, seen: Tests) -> str:
 def besides(seen: Tests) -> str:
     """What was told by tests that no case names: the same faults under the real engines, and the budget of a check."""
     named_tests = set(tests(cases()))
-    told = [row for name, one in seen.items() if name not in named_tests for row in one["told"]]
-    rows = [_line((str(case), wanted, found, f"{float(taken):.2f}")) for case, wanted, found, taken in told]
+    result = [row for name, one in seen.items() if name not in named_tests for row in one["told"]]
+    rows = [_line((str(case), wanted, found, f"{float(taken):.2f}")) for case, wanted, found, taken in result]
     if not rows:
         return ""
     return "\n".join(["", _line(("besides", "expected", "seen", "seconds")), "|---" * 4 + "|", *rows]) + "\n"

@@ -51,9 +51,9 @@ class Watch:
             begin(process, args, *more, **options)
 
         def ended(process: Any, *more: Any, **options: Any) -> Any:
-            told = talk(process, *more, **options)
-            watch.note(process, told)
-            return told
+            result = talk(process, *more, **options)
+            watch.note(process, result)
+            return result
 
         subprocess.Popen.__init__ = started  # type: ignore[method-assign]
         subprocess.Popen.communicate = ended  # type: ignore[method-assign]
@@ -107,9 +107,9 @@ class Watch:
     def keep(self, rows: list[dict[str, Any]]) -> None:
         self.of_test()["commands"] += [row | {"variant": self.variant} for row in rows]
 
-    def note(self, process: Any, told: Any) -> None:
+    def note(self, process: Any, reported: Any) -> None:
         words = [str(word) for word in process.words] if isinstance(process.words, (list, tuple)) else []
-        out, err = (_text(one) for one in (told or (b"", b"")))
+        out, err = (_text(one) for one in (reported or (b"", b"")))
         if any("rollcall.attend(" in word for word in words):
             self.keep(of_guest(out))
             return
@@ -183,8 +183,8 @@ def _of_json(data: dict[str, Any]) -> str:
     verdict = str(data.get("verdict") or "")
     if found:
         return short(f"{verdict}: {found[0]['code']} {found[0]['says']}")
-    blind = data.get("undecided") or []
-    gap = next((fact.get("gap") for row in blind for fact in row.get("missing") or () if fact.get("gap")), "")
+    unreadable = data.get("undecided") or []
+    gap = next((fact.get("gap") for row in unreadable for fact in row.get("missing") or () if fact.get("gap")), "")
     return short(f"{verdict}: {gap}" if gap else str(data.get("says") or data.get("error") or verdict))
 
 

@@ -45,8 +45,8 @@ def site_of(venv: Path) -> Path:
     return site
 
 
-@pytest.mark.parametrize(("case", "door"), [*((case, "interpreter") for case in HOSTILE), ("d26_hangs", "launcher")])
-def test_d25_to_d29_torch_is_read_and_never_imported(machine, venv, tmp_path, case, door):
+@pytest.mark.parametrize(("case", "host"), [*((case, "interpreter") for case in HOSTILE), ("d26_hangs", "launcher")])
+def test_d25_to_d29_torch_is_read_and_never_imported(machine, venv, tmp_path, case, host):
     """No module, site hook or .pth line of the patient runs, so what it would do on import does not matter."""
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').close()\n{HOSTILE[case]}\n"
@@ -55,7 +55,7 @@ def test_d25_to_d29_torch_is_read_and_never_imported(machine, venv, tmp_path, ca
         (site / path).write_text(code)
     (site / "hook.pth").write_text(f"import os; exec({code!r})\n")
     python = venv
-    if door == "launcher":  # a script must be run to know what it launches
+    if host == "launcher":  # a script must be run to know what it launches
         python = tmp_path / "launch"
         python.write_text(f'#!/bin/sh\nexec "{venv}/bin/python" "$@"\n')
         python.chmod(0o755)

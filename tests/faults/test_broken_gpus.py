@@ -77,7 +77,7 @@ def test_c22_the_daemon_of_mps_is_gone_and_its_pipe_is_not(machine, words):
 
 # -- GPUs that others hold ----------------------------------------------------------------------------------
 
-HELD = "<process_info><pid>{}</pid><type>C</type><process_name>python old.py</process_name><used_memory>{} MiB</used_memory></process_info>"
+KEPT = "<process_info><pid>{}</pid><type>C</type><process_name>python old.py</process_name><used_memory>{} MiB</used_memory></process_info>"
 FULL = {"used": "140000 MiB", "free": "3156 MiB"}
 
 
@@ -87,7 +87,7 @@ def asked(machine, *argv, **gpu):
 
 
 def test_c06_a_gpu_in_exclusive_mode_is_held(machine):
-    found = asked(machine, compute_mode="Exclusive_Process", processes=HELD.format(4711, 900))
+    found = asked(machine, compute_mode="Exclusive_Process", processes=KEPT.format(4711, 900))
     says = found.finding("GPU006")["says"]
     assert "another process uses" in says and "exclusive compute mode" in says
     assert "4711" in found.words("GPU006") and "-c DEFAULT" in found.words("GPU006")
@@ -100,7 +100,7 @@ def test_c07_a_gpu_in_prohibited_mode_is_told_by_a_check(machine):
 
 def test_c08_memory_that_another_process_holds(machine):
     machine.file("/proc/4711/cmdline", "python\0old.py\0")
-    found = asked(machine, "--model", "7b", "--wants", "bf16", processes=HELD.format(4711, 140000), **FULL)
+    found = asked(machine, "--model", "7b", "--wants", "bf16", processes=KEPT.format(4711, 140000), **FULL)
     words = found.words("MEM002")
     assert "4711" in words and "python old.py" in words
 
@@ -117,7 +117,7 @@ def test_c11_the_holder_is_a_process_that_was_stopped(machine):
         os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
         for name in ("stat", "status", "cmdline"):
             machine.file(f"/proc/{holder.pid}/{name}", Path(f"/proc/{holder.pid}/{name}").read_bytes())
-        found = asked(machine, "--model", "7b", "--wants", "bf16", processes=HELD.format(holder.pid, 140000), **FULL)
+        found = asked(machine, "--model", "7b", "--wants", "bf16", processes=KEPT.format(holder.pid, 140000), **FULL)
     finally:
         holder.kill()
         holder.wait()

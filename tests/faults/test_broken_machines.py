@@ -126,9 +126,9 @@ def test_d09_what_a_terminal_would_act_on(machine):
 
 
 def test_d10_another_language(machine):
-    told = machine.folder / "english.xml"
-    told.write_text(smi_xml(smi_gpu(0)))
-    machine.program("nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {told}\necho Aufruf nicht verstanden')
+    result = machine.folder / "english.xml"
+    result.write_text(smi_xml(smi_gpu(0)))
+    machine.program("nvidia-smi", f'[ "$LC_ALL$LANGUAGE" = C ] && exec cat {result}\necho Aufruf nicht verstanden')
     machine.program("gcc", '[ "$LC_ALL$LANGUAGE" = C ] && echo 12.3.0 || echo Fehler')
     found = machine.check(env={"LC_ALL": "de_DE.UTF-8", "LANG": "ja_JP.UTF-8", "LANGUAGE": "de"})
     assert found.code == 0 and found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
@@ -152,10 +152,10 @@ def test_d12_commas_and_quotes_in_a_name(machine):
 # -- NVML and the driver ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("witness", ["NVML", "nvidia-smi"])
-def test_d13_the_halves_of_the_driver_differ(witness, machine, request):
+@pytest.mark.parametrize("worker", ["NVML", "nvidia-smi"])
+def test_d13_the_halves_of_the_driver_differ(worker, machine, request):
     machine.libcuda("590.44.01")
-    if witness == "NVML":
+    if worker == "NVML":
         request.getfixturevalue("nvml").variables["FAKE_INIT"] = "18"
     else:
         said = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 590.44\n"

@@ -139,9 +139,9 @@ def test_d47_wsl(machine):
     machine.file("/proc/version", "Linux version 5.15.167.4-microsoft-standard-WSL2")
     machine.file("/usr/lib/wsl/lib/libcuda.so.1.1", ELF)
     machine.link("/usr/lib/wsl/lib/libcuda.so.1", "libcuda.so.1.1")
-    told = machine.folder / "wsl.xml"
-    told.write_text(smi_xml(smi_gpu(0, product_name="NVIDIA GeForce RTX 4090"), driver="581.42"))
-    machine.program("nvidia-smi", f"cat {told}", folder="/usr/lib/wsl/lib")
+    result = machine.folder / "wsl.xml"
+    result.write_text(smi_xml(smi_gpu(0, product_name="NVIDIA GeForce RTX 4090"), driver="581.42"))
+    machine.program("nvidia-smi", f"cat {result}", folder="/usr/lib/wsl/lib")
     found = machine.check()
     assert found.code == 0 and not {"GPU001", "DRV004", "DRV002"} & set(found.codes)
     assert found.value("driver.wsl") is True and found.value("driver.version") == "581.42"

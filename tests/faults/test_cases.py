@@ -80,9 +80,9 @@ def test_a_row_shows_what_was_seen_and_what_was_not():
     assert rows.outcome(case, skipped) == "skipped: no root"
     assert rows.bad([case], said, {"files": []}) and rows.bad([case], well, {"files": ["/tmp/x"]})
     assert not rows.bad([case], well, {"files": []})
-    told = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
-    assert rows.row(case, told)[4:6] == ("named", "0.50 of 1")
-    assert "| A01, B02 |  | named | 0.50 |" in rows.besides(told) and rows.besides(well) == ""
+    result = well | {"t.py::test_a": blank | {"told": [["A01, B02", "", "named", 0.5]]}}
+    assert rows.row(case, result)[4:6] == ("named", "0.50 of 1")
+    assert "| A01, B02 |  | named | 0.50 |" in rows.besides(result) and rows.besides(well) == ""
 
 
 def test_what_a_run_leaves_is_told():

@@ -17,24 +17,24 @@ from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.workflow import fleet_node
 from tests import target_environment
 from tests.faults.fleets import kept
-from tests.fleet.test_command import Desk
+from tests.fleet.test_command import FakeService
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def service(tmp_path: Path) -> FakeService:
+    return FakeService(tmp_path)
 
 
-def asked(desk: Desk, *words: str) -> tuple[dict, float]:
+def asked(service: FakeService, *words: str) -> tuple[dict, float]:
     began = time.monotonic()
-    found = desk.json(*words, "--python", target_environment.python(), OMP_NUM_THREADS="1", LONE_SHELL="sh")
+    found = service.json(*words, "--python", target_environment.python(), OMP_NUM_THREADS="1", LONE_SHELL="sh")
     return found, time.monotonic() - began
 
 
-def test_prove_on_nodes_with_and_without_a_shared_disk(desk, seen):
-    found, seconds = asked(desk, "prove", "matmul-bf16", "--hosts", "good1,lone1")
+def test_prove_on_nodes_with_and_without_a_shared_disk(service, seen):
+    found, seconds = asked(service, "prove", "matmul-bf16", "--hosts", "good1,lone1")
     assert found["states"] == {"answered": "good1,lone1"}, found["reasons"]
     assert found["did"] == "prove" and set(found["verdicts"]) <= {"ready", "not-ready"}, found["verdicts"]
     unknown = {code for code in found["codes"] if not code.startswith(("GPU", "PKG", "CAP"))}
@@ -43,8 +43,8 @@ def test_prove_on_nodes_with_and_without_a_shared_disk(desk, seen):
     seen("fleet prove", "2 nodes prove matmul-bf16", str(found["verdicts"]), seconds)
 
 
-def test_bench_on_nodes_has_the_figures_of_each(desk, seen):
-    found, seconds = asked(desk, "bench", "--only", "cpu-memory,shared-memory", "--hosts", "good[1-2],lone1")
+def test_bench_on_nodes_has_the_figures_of_each(service, seen):
+    found, seconds = asked(service, "bench", "--only", "cpu-memory,shared-memory", "--hosts", "good[1-2],lone1")
     assert found["states"] == {"answered": "good[1-2],lone1"}, found["reasons"]
     assert set(found["figures"]) == {"cpu-memory", "shared-memory"}
     for table in found["figures"].values():
@@ -69,8 +69,8 @@ def test_g02_ten_thousand_records_cost_each_what_a_thousand_do(seen):
     seen("G02", "10,000 records, linear", f"{rows[1]['peak_mib']} MiB", rows[1]["seconds"])
 
 
-def test_bisect_over_ssh_reduces_in_pairs_and_looks_at_the_numbers(desk, seen):
-    found, seconds = asked(desk, "bisect", "--hosts", "127.0.0.1,localhost", "--timeout", "60")
+def test_bisect_over_ssh_reduces_in_pairs_and_looks_at_the_numbers(service, seen):
+    found, seconds = asked(service, "bisect", "--hosts", "127.0.0.1,localhost", "--timeout", "60")
     assert found["rounds"] and all(p["outcome"] == "passed" and p["rate"] > 0 for p in found["pairs"])
     assert not found["suspects"] and found["verdict"] in ("clear", "not-ready")
     seen("fleet bisect", "a pair reduces", f"{found['rounds']} rounds", seconds)

@@ -27,7 +27,7 @@ def fleet(hosts: Hosts, *words: str) -> tuple[dict, float]:
     """The answer of gpuready fleet at the desk, and its seconds."""
     began = time.monotonic()
     env = {"PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(hosts.folder / "cache"), "SLURM_JOB_ID": ""}
-    done = hosts.desk(gpuready("fleet", *words, "--json"), **env)
+    done = hosts.service(gpuready("fleet", *words, "--json"), **env)
     assert "Traceback" not in done.stderr and done.stdout, done.stderr
     return json.loads(done.stdout), time.monotonic() - began
 

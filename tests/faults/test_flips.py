@@ -57,7 +57,7 @@ def worded(sign: object) -> list[str]:
     return [f"{line}\n", trace, f"ERROR {line}\n", kernel]
 
 
-def told(text: str) -> set[str]:
+def reported(text: str) -> set[str]:
     """The codes that a log leads to: its cause, and what else it may be."""
     found = diagnose_logs([[(HEALTHY + text).encode()]], look=False)
     return {
@@ -69,14 +69,14 @@ def told(text: str) -> set[str]:
 
 @cache
 def silent() -> set[str]:
-    return told("")
+    return reported("")
 
 
 @pytest.mark.parametrize("code", sorted(LOG_RULES))
 def test_a_line_in_a_log_flips_the_rule(code):
     assert code not in silent()
     lines = [line for sign in causes.list_patterns(code) for line in worded(sign)]
-    assert any(code in told(line) for line in lines[:80])
+    assert any(code in reported(line) for line in lines[:80])
 
 
 # -- all of them -------------------------------------------------------------------------------------------

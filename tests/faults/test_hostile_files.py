@@ -64,8 +64,8 @@ def test_e02_forms_that_are_known_are_hidden():
     assert forms <= {seed.kind for seed in every}
     assert [found for s in every if s.kind in forms for found in leaked(redact_text(s.line), [s])] == []
     for seed in every:
-        told = base64.b64encode(f"user:{seed.value}".encode()).decode()
-        assert told[:24] not in redact_text(f"Authorization: Basic {told}"), seed.kind
+        result = base64.b64encode(f"user:{seed.value}".encode()).decode()
+        assert result[:24] not in redact_text(f"Authorization: Basic {result}"), seed.kind
 
 
 def test_e02_the_limits_are_written_down():

@@ -73,9 +73,9 @@ def test_e20_a_flipped_byte_and_another_wheel_of_the_same_name(bench):
 def test_e21_a_source_is_not_built_without_consent(bench):
     canary = bench.folder / "was-built"
     made = source(bench.wheels, "sly", canary)
-    told = bench.folder / "sly.lock"
-    told.write_text(f"sly==1.0 --hash=sha256:{hashlib.sha256(made.read_bytes()).hexdigest()}\n")
-    failed(bench, "sly", install(bench, "sly", told), "sly", "runs its code", "--find-links")
+    result = bench.folder / "sly.lock"
+    result.write_text(f"sly==1.0 --hash=sha256:{hashlib.sha256(made.read_bytes()).hexdigest()}\n")
+    failed(bench, "sly", install(bench, "sly", result), "sly", "runs its code", "--find-links")
     assert not canary.exists()
 
 

@@ -107,9 +107,9 @@ def test_e32_a_rank_is_told_by_its_pipe_and_not_by_its_words(tmp_path):
         PATH=f"{os.path.dirname(sys.executable)}:/usr/bin:/bin",
     )
     assert ran.code == 9, ran.out + ran.err
-    told = json.loads(ran.out)
-    assert told["first"]["rank"] == 1 if "first" in told else '"rank": 1' in ran.out
-    assert told.get("verdict") != "ready"
+    document = json.loads(ran.out)
+    assert document["first"]["rank"] == 1 if "first" in document else '"rank": 1' in ran.out
+    assert document.get("verdict") != "ready"
 
 
 def test_e34_nothing_is_asked_of_the_network_by_what_only_looks(tmp_path):

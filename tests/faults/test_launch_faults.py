@@ -24,7 +24,7 @@ def slack() -> float:
     return max(4.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
-def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]:
+def reported(found, *words: str, within: float = LATE, codes: str = "") -> list[str]:
     """Every rank was refused with these words, in time, without a traceback."""
     texts = []
     for one in found:
@@ -40,7 +40,7 @@ def told(found, *words: str, within: float = LATE, codes: str = "") -> list[str]
 @pytest.mark.parametrize("value", ["0", "99999", "abc", "", " 29500 "])
 def test_a10_a11_a_port_that_is_none(ranks, value):
     found = ranks.run(world(2)[0] | {"MASTER_PORT": value})
-    told(found, "MASTER_PORT is", "NET007", within=OWN)
+    reported(found, "MASTER_PORT is", "NET007", within=OWN)
 
 
 def test_a12_an_address_with_spaces_around_it_works_with_a_note(ranks):
@@ -49,7 +49,7 @@ def test_a12_an_address_with_spaces_around_it_works_with_a_note(ranks):
 
 
 def test_a12_a_newline_within_an_address(ranks):
-    told(ranks.run(world(2)[1] | {"MASTER_ADDR": "127.0.0.1\nx"}), "MASTER_ADDR is '127.0.0.1\\nx'", within=OWN)
+    reported(ranks.run(world(2)[1] | {"MASTER_ADDR": "127.0.0.1\nx"}), "MASTER_ADDR is '127.0.0.1\\nx'", within=OWN)
 
 
 def test_a13_a14_ipv6_in_brackets(ranks):
@@ -57,12 +57,12 @@ def test_a13_a14_ipv6_in_brackets(ranks):
 
 
 def test_a17_a_link_local_address_needs_its_interface(ranks):
-    told(ranks.run(world(2)[1] | {"MASTER_ADDR": "fe80::1"}), "add the interface", within=OWN)
+    reported(ranks.run(world(2)[1] | {"MASTER_ADDR": "fe80::1"}), "add the interface", within=OWN)
 
 
 def test_a18_a_rank_is_missing(ranks):
     found = ranks.run(*world(3)[:2], GPUREADY_START_WINDOW="5")
-    told(found, "2 of 3 ranks came within 5 s", "missing: rank 2", within=5 + LATE, codes="NET016")
+    reported(found, "2 of 3 ranks came within 5 s", "missing: rank 2", within=5 + LATE, codes="NET016")
 
 
 def test_a21_a25_a_rank_that_ends_or_hangs_before_it_calls(ranks):
@@ -70,19 +70,19 @@ def test_a21_a25_a_rank_that_ends_or_hangs_before_it_calls(ranks):
     each = world(3, GPUREADY_START_WINDOW="5")
     found = ranks.run(each[0], each[1] | {"_code": "raise SystemExit(7)"}, each[2])
     assert found[1].code == 7
-    told([found[0], found[2]], "missing: rank 1", within=5 + LATE)
+    reported([found[0], found[2]], "missing: rank 1", within=5 + LATE)
 
 
 def test_a28_world_sizes_differ(ranks):
     each = world(2)
     each[1] |= {"WORLD_SIZE": 3, "LOCAL_WORLD_SIZE": 3}
-    told(ranks.run(*each), "rank 1 (here, pid", "believes that there are 3 ranks", codes="NET006")
+    reported(ranks.run(*each), "rank 1 (here, pid", "believes that there are 3 ranks", codes="NET006")
 
 
 def test_a29_a_rank_outside_the_world_stops_all(ranks, seen):
     each = world(2)
     found = ranks.run(each[0], each[1] | {"RANK": 5, "_delay": 0.5})
-    text = told(found, "RANK is 5 and WORLD_SIZE 2")[0]
+    text = reported(found, "RANK is 5 and WORLD_SIZE 2")[0]
     seen("A29", "on all ranks", text.strip(), max(found[0].seconds - 0.5, found[1].seconds))
 
 
@@ -90,13 +90,13 @@ def test_a30_a31_two_processes_are_one_rank(ranks):
     each = world(3)
     for twin in (0, 1):
         found = ranks.run(each[0], each[1], each[twin])
-        text = told(found, f"two processes claim to be rank {twin}", codes="NET006")[0]
+        text = reported(found, f"two processes claim to be rank {twin}", codes="NET006")[0]
         assert {str(found[twin].pid), str(found[2].pid)} == set(re.findall(r"here:(\d+)", text))
 
 
 def test_a32_all_mistakes_at_once(ranks):
     wrong = {"RANK": "0x1", "WORLD_SIZE": "1.0", "LOCAL_RANK": "", "MASTER_PORT": "abc", "MASTER_ADDR": "a b"}
-    told(
+    reported(
         ranks.run(wrong),
         "RANK is '0x1'",
         "WORLD_SIZE is '1.0'",
@@ -115,7 +115,7 @@ def test_a33_launchers_that_contradict_each_other(ranks):
         "OMPI_COMM_WORLD_RANK": 0,
         "OMPI_COMM_WORLD_SIZE": 3,
     }
-    told(
+    reported(
         ranks.run(world(2)[0] | more),
         "source",
         "torchrun",
@@ -135,7 +135,7 @@ def test_a34_a_node_list_of_another_length(ranks):
         "SLURM_LOCALID": 0,
         "SLURM_NODELIST": "n[01-03,7]",
     }
-    told(ranks.run(slurm), "names 4 hosts (n01, n02, n03, n7) and the job has 3", within=OWN, codes="RUN004")
+    reported(ranks.run(slurm), "names 4 hosts (n01, n02, n03, n7) and the job has 3", within=OWN, codes="RUN004")
 
 
 def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
@@ -144,11 +144,11 @@ def test_a06_a36_the_port_is_held_by_a_rank_that_was_left_over(ranks, seen):
     left = f"import datetime, time, torch.distributed as d\ns = d.TCPStore('127.0.0.1', {port}, None, True, datetime.timedelta(seconds=9), False)\ntime.sleep(9)"
     each = world(2, port, GPUREADY_START_WINDOW="4")
     found = ranks.run({"_code": left}, each[0] | {"_delay": 1.5}, each[1])
-    text = told(
+    text = reported(
         [found[1]], f"cannot listen on port {port}", f"pid {found[0].pid} of", f"kill {found[0].pid}", codes="NET018"
     )[0]
     seen("A06, A36", "the holder and a free port", text.strip(), found[1].seconds)
-    told([found[2]], "something else than rank 0 answers", f"pid {found[0].pid} of", within=4 + LATE)
+    reported([found[2]], "something else than rank 0 answers", f"pid {found[0].pid} of", within=4 + LATE)
 
 
 WAIT = """
@@ -176,7 +176,7 @@ def test_a09_the_store_of_another_job_that_has_begun(ranks, seen, tmp_path):
     second = world(2, port, GPUREADY_RUN_ID="second")[1]
     found = ranks.run(*first, second | when_begun(tmp_path), MARKS=str(tmp_path))
     assert [one.code for one in found[:2]] == [0, 0]
-    text = told(
+    text = reported(
         [found[2]], f"belongs to another start: run first of 2 ranks, whose rank 0 is pid {found[0].pid}", within=10
     )[0]
     seen("A09", "whose store it is", text.strip(), found[2].seconds)
@@ -210,7 +210,7 @@ def test_a35_a_run_of_the_same_name_in_a_store_that_lives_on(ranks):
         one["_code"] = "import atexit\natexit.register(lambda: s.add('told', 1))\n" + one["_code"]
     found = ranks.run({"_code": store + steps}, *first, *again)
     assert [one.code for one in found[:3]] == [0, 0, 0], found
-    told(
+    reported(
         found[3:],
         "the run job7 is not the first of this name in its store",
         "of another start",
@@ -227,17 +227,17 @@ def test_a30_a_twin_that_comes_late_to_the_store_of_torchrun(ranks, tmp_path):
     store = WAIT + STORE.format(port=port) + "wait_for('over'); time.sleep(1)"
     found = ranks.run({"_code": store}, *each, each[1] | when_begun(tmp_path), MARKS=str(tmp_path))
     assert [one.code for one in found[:3]] == [0, 0, 0], found
-    told([found[3]], "is too many: rank 1 of this job is rank 1 (here", f"pid {found[2].pid}", codes="NET006")
+    reported([found[3]], "is too many: rank 1 of this job is rank 1 (here", f"pid {found[2].pid}", codes="NET006")
 
 
 def test_a37_an_interface_that_is_not_there(ranks):
     each = world(2, GLOO_SOCKET_IFNAME="eth77")
-    told(ranks.run(*each), "GLOO_SOCKET_IFNAME=eth77", "lo", codes="NET001")
+    reported(ranks.run(*each), "GLOO_SOCKET_IFNAME=eth77", "lo", codes="NET001")
 
 
 def test_a47_too_few_files(ranks):
     each = world(200, GPUREADY_START_WINDOW="2")
-    told(
+    reported(
         ranks.run(each[0] | {"_limits": {"RLIMIT_NOFILE": 64}}),
         "may open 64 files",
         "200 ranks need 328",
@@ -248,7 +248,7 @@ def test_a47_too_few_files(ranks):
 def test_a48_another_torch(ranks):
     each = world(2)
     each[1] |= {"_code": "import torch; torch.__version__ = '2.12.1'\n" + LAUNCH.format(arguments="")}
-    told(
+    reported(
         ranks.run(*each),
         "the version of torch differs between ranks",
         "2.12.1 on rank 1",
@@ -262,7 +262,7 @@ def test_a48_another_torch(ranks):
 def test_a49_another_variable(ranks):
     each = world(2)
     each[1] |= {"NCCL_PROTO": "Simple"}
-    told(ranks.run(*each), "the variable NCCL_PROTO differs between ranks: (not set) on rank 0, Simple on rank 1")
+    reported(ranks.run(*each), "the variable NCCL_PROTO differs between ranks: (not set) on rank 0, Simple on rank 1")
 
 
 def test_a50_another_script(ranks, tmp_path):
@@ -271,19 +271,19 @@ def test_a50_another_script(ranks, tmp_path):
         script = tmp_path / f"train-{one['RANK']}.py"
         script.write_text(f"# {one['RANK']}\n")
         one["_script"] = str(script)
-    told(ranks.run(*each), "the script differs between ranks", "start the same code everywhere")
+    reported(ranks.run(*each), "the script differs between ranks", "start the same code everywhere")
 
 
 def test_another_seed_is_no_silent_launch(ranks):
     each = world(2)
     each[1] |= {"_code": LAUNCH.format(arguments="seed=7")}
-    told(ranks.run(*each), "the seed differs between ranks: 1024 on rank 0, 7 on rank 1")
+    reported(ranks.run(*each), "the seed differs between ranks: 1024 on rank 0, 7 on rank 1")
 
 
 def test_a_device_that_one_rank_does_not_have_stops_all(ranks):
     each = world(2)
     each[1] |= {"_code": LAUNCH.format(arguments="device='cuda'")}
-    told(ranks.run(*each), "rank 1 (here, pid", "cannot start: ", "torch has no cuda here", codes="GPU001")
+    reported(ranks.run(*each), "rank 1 (here, pid", "cannot start: ", "torch has no cuda here", codes="GPU001")
 
 
 BENT = """
@@ -310,17 +310,17 @@ def test_b05_b06_b07_a_rank_that_changes_data_is_named(ranks, case):
     each = world(3)
     each[1] |= {"_code": "import torch\n" + BENT.format(change=change) + LAUNCH.format(arguments="")}
     found = ranks.run(*each)
-    told(found, "the first sum over 3 ranks is wrong: rank 1 (here, pid", said, codes="RUN022")
+    reported(found, "the first sum over 3 ranks is wrong: rank 1 (here, pid", said, codes="RUN022")
     assert str(found[1].pid) in found[0].err
 
 
 def test_b03_a_rank_that_never_comes_to_the_first_collective(ranks):
-    asleep = (
+    inactive = (
         "import time\nfrom gpuready.runtime import group\ngroup.JobGroup.verify_group = lambda *_: time.sleep(8)\n"
         + LAUNCH.format(arguments="")
     )
     short = "from gpuready.runtime import group_proof\ngroup_proof.PROOF_S = 3\n" + LAUNCH.format(arguments="")
     each = world(3, GPUREADY_START_WINDOW="5", _code=short)
-    each[1] |= {"_code": asleep}
+    each[1] |= {"_code": inactive}
     found = ranks.run(*each)
-    told([found[0], found[2]], "rank 1 did not come to the first collective", within=5 + LATE, codes="NET014")
+    reported([found[0], found[2]], "rank 1 did not come to the first collective", within=5 + LATE, codes="NET014")

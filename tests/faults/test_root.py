@@ -258,8 +258,8 @@ def test_d61_users(strangers, seen, uid):
     found = strangers.check(rooted=False, before=before, env={"HOME": "/nonexistent"})
     shown = strangers.run("check", "transformers", "-v", rooted=False, before=before)
     warned = "ran as root; permissions of other users not checked" in shown.out
-    told = found.found["verdict"] + (", root warned" if warned else "")
-    seen("D61", f"uid {uid}: complete" + ("" if uid else ", root warned"), told, found.seconds)
+    result = found.found["verdict"] + (", root warned" if warned else "")
+    seen("D61", f"uid {uid}: complete" + ("" if uid else ", root warned"), result, found.seconds)
     assert warned == (uid == 0) == found.value("user.root")
     assert found.value("os.kernel") and found.value("limit.nofile") and shown.code == found.code
 

@@ -49,10 +49,10 @@ def test_real_srun_every_node_is_looked_at_before_its_ranks_begin(tmp_path_facto
     """One node of three allows few open files; and no node has the GPU that a contract needs."""
     engines.program("srun")
     torch_stage.script("print('began', flush=True)\n")
-    given = ("--engine", "slurm", "--nnodes", "3", "--nproc", "1", "--json")
+    requested = ("--engine", "slurm", "--nnodes", "3", "--nproc", "1", "--json")
     with engines.Slurm(tmp_path_factory.mktemp("slurm"), 3, {"n02": 200}) as slurm:
-        narrow = torch_stage.run(*given, "--", "train.py", **slurm.environ)
-        bare = torch_stage.run("colossalai", *given, "--", "train.py", **slurm.environ)
+        narrow = torch_stage.run(*requested, "--", "train.py", **slurm.environ)
+        bare = torch_stage.run("colossalai", *requested, "--", "train.py", **slurm.environ)
     (note,) = [note for note in narrow.found["attempts"][0]["notes"] if note["kind"] == "unfit"]
     assert narrow.code == 1 and note["says"].startswith("node n02: 200 open files are allowed"), note
     assert note["code"] == "SYS006" and "ulimit -n" in note["fix"] and "began" not in narrow.out
@@ -75,9 +75,9 @@ def test_a19_real_srun_nodes_that_never_come(slurm, torch_stage, seen):
     late = "import os, time\nif os.environ.get('SLURM_PROCID') == '3': time.sleep(60)\n"
     (torch_stage.folder / "sitecustomize.py").write_text(late)
     torch_stage.script("print(1)\n")
-    given = ("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--window", "5", "--no-preflight")
+    requested = ("--engine", "slurm", "--nnodes", "4", "--nproc", "1", "--window", "5", "--no-preflight")
     began = time.monotonic()
-    process = torch_stage.start(*given, "--", "train.py", PYTHONPATH=f"{SRC}:{torch_stage.folder}", **slurm.environ)
+    process = torch_stage.start(*requested, "--", "train.py", PYTHONPATH=f"{SRC}:{torch_stage.folder}", **slurm.environ)
     done = torch_stage.ended(process, 40)
     assert done.code == 1 and "missing after 5 s: rank 3" in done.words and "3 of 4 came" in done.words
     seen("A18, A19", "rank 3 named after the window of 5 s", "named", time.monotonic() - began)
@@ -116,8 +116,8 @@ def test_real_ray(tmp_path, tmp_path_factory, seen):
     )
     with TemporaryDirectory(prefix="tr", dir="/tmp") as short:  # Ray's sockets have short names
         own = {"RAY_AUTH_MODE": "disabled", "TMPDIR": short, "RAY_TMPDIR": short, "HOME": str(tmp_path)}
-        given = ("--engine", "ray", "--nproc", "2", "--json")
-        done = stage.run(*given, "--", "train.py", timeout=120, **own)
+        requested = ("--engine", "ray", "--nproc", "2", "--json")
+        done = stage.run(*requested, "--", "train.py", timeout=120, **own)
     assert done.code == 9 and done.found["attempts"][0]["first"] == [1]
     seen("ray, A21", "rank 1 first with exit 9", "named", done.seconds)
 
@@ -129,7 +129,7 @@ def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
     if not address:
         pytest.skip("NO ADDRESS: this host has none but the loopback")
     torch_stage.script(REDUCE)
-    given = (
+    requested = (
         "--nnodes",
         "2",
         "--nproc",
@@ -141,7 +141,7 @@ def test_a19_a_whole_node_is_missing_under_torchrun(torch_stage, seen):
         "--window",
         "5",
     )
-    done = torch_stage.run(*given, "--", "train.py")
+    done = torch_stage.run(*requested, "--", "train.py")
     assert done.code == 1 and "node 1 is missing at" in done.words and "--node-rank R" in done.words
     assert done.seconds < 5 + 5
     seen("A19", "node 1 named after the window of 5 s", "named", done.seconds)

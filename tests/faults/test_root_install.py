@@ -17,7 +17,7 @@ from tests.apply.wheels import Bench, lock, wheel
 from tests.faults import mounts
 
 pytestmark = pytest.mark.faults
-BLIND = "import gpuready.apply.disk_space as s\ns.explain_shortage = lambda *a: ''\n"
+UNREADABLE = "import gpuready.apply.disk_space as s\ns.explain_shortage = lambda *a: ''\n"
 """As if the estimate had been far too low, so that the disk fills up in the middle."""
 
 
@@ -53,8 +53,8 @@ def test_f04_a_disk_that_fills_up_at_every_mebibyte(bench, tmp_path, seen):
     for size in range(3, 12):
         with mounts.disk(tmp_path, size << 20, "-O", "^has_journal", "-N", "2000") as disk:
             home = disk / "env"
-            assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
-            ran = bench.run(*bench.argv("8.0", "--json", home=home), before=BLIND)
+            assert bench.run(*bench.argv("1.0", home=home), before=UNREADABLE).code == 0
+            ran = bench.run(*bench.argv("8.0", "--json", home=home), before=UNREADABLE)
             ended.append(ran.code)
             stands = bench.version(home)
             if ran.code == 0:
@@ -84,8 +84,8 @@ def test_f04_the_estimate_refuses_before_anything_is_done(bench, tmp_path, seen)
 def test_f05_no_inodes_left(bench, tmp_path, seen):
     with mounts.disk(tmp_path, 32 << 20, "-O", "^has_journal", "-N", "160") as disk:
         home = disk / "env"
-        assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
-        ran = bench.run(*bench.argv("2.0", "--json", home=home), before=BLIND)
+        assert bench.run(*bench.argv("1.0", home=home), before=UNREADABLE).code == 0
+        ran = bench.run(*bench.argv("2.0", "--json", home=home), before=UNREADABLE)
         assert bench.version(home) == "1.0" and len(os.listdir(home / "generations")) == 1
     says = json.loads(ran.out)["says"]
     seen("F05", "ENOSPC by its name, the old one kept", says[:80], 0.0)
@@ -95,9 +95,9 @@ def test_f05_no_inodes_left(bench, tmp_path, seen):
 def test_f06_a_disk_that_turns_read_only(bench, tmp_path, seen):
     with mounts.disk(tmp_path, 32 << 20) as disk:
         home = disk / "env"
-        assert bench.run(*bench.argv("1.0", home=home), before=BLIND).code == 0
+        assert bench.run(*bench.argv("1.0", home=home), before=UNREADABLE).code == 0
         mounts.sh("mount", "-o", "remount,ro", disk)
-        ran = bench.run(*bench.argv("2.0", "--json", home=home), before=BLIND)
+        ran = bench.run(*bench.argv("2.0", "--json", home=home), before=UNREADABLE)
         assert bench.version(home) == "1.0"
         mounts.sh("mount", "-o", "remount,rw", disk)
     seen("F06", "EROFS by its name, or refused before", (ran.out + ran.err)[-80:].strip(), 0.0)

@@ -248,6 +248,8 @@ def test_n07_launch_in_pods_whose_names_appear_late(cluster, seen, tmp_path):
     began = time.monotonic()
     with table.open("a") as file:
         file.write(f"{ONE} sft-node-0-0.sft\n")
-    told = [one.communicate(timeout=90) for one in running]
-    assert [f"rank {at} of 2 by kubernetes sum 2.0" in out for at, (out, _) in enumerate(told)] == [True, True], told
+    result = [one.communicate(timeout=90) for one in running]
+    assert [f"rank {at} of 2 by kubernetes sum 2.0" in out for at, (out, _) in enumerate(result)] == [True, True], (
+        result
+    )
     seen("N07", "waited for, then both reduce", "both reduce", time.monotonic() - began)

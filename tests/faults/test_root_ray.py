@@ -29,8 +29,8 @@ def ray(tmp_path_factory):
 def start(ray: Ray, folder: Path, *flags: str):
     stage = Stage(folder, ray.python)
     stage.script(SLEEPS)
-    given = ("--engine", "ray", "--nproc", "1", "--no-preflight", *flags)
-    return stage, stage.start(*given, "--", "train.py", RAY_ADDRESS=ray.address, MINE="of the user", **ray.environ)
+    requested = ("--engine", "ray", "--nproc", "1", "--no-preflight", *flags)
+    return stage, stage.start(*requested, "--", "train.py", RAY_ADDRESS=ray.address, MINE="of the user", **ray.environ)
 
 
 def test_h05_no_room_says_what_was_asked_for_and_what_is_free(ray, tmp_path, seen):

@@ -155,8 +155,8 @@ def test_b04_shapes_that_differ(torch_stage, seen):
     taken = since(torch_stage)
     said = "rank 0 is in ALLREDUCE of shape [8], rank 1 in ALLREDUCE of shape [4]"
     other = "rank 1 is in ALLREDUCE of shape [4], rank 0 in ALLREDUCE of shape [8]"
-    told = exact.words.replace("RUN001 ", "")  # its code stands at the right of the first line
-    assert exact.code == 1 and (said in told or other in told), exact.words
+    result = exact.words.replace("RUN001 ", "")  # its code stands at the right of the first line
+    assert exact.code == 1 and (said in result or other in result), exact.words
     seen("B04", "both shapes and ranks", said, taken)
 
 
@@ -250,8 +250,8 @@ def test_b11_a_log_of_two_gibibytes(tmp_path, seen):
     began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", MEASURED, *words], env=env, capture_output=True, text=True)
     taken = time.monotonic() - began
-    out, _, told = done.stdout.rstrip().rpartition("\n")
-    code, kib = map(int, told.split())
+    out, _, reported = done.stdout.rstrip().rpartition("\n")
+    code, kib = map(int, reported.split())
     rate, peak = log.stat().st_size / taken / 1e6, kib / 1024
     assert code == 1 and "rank 17" in out and "MEM001" in out
     assert peak <= 256 and (rate >= 50 or os.getloadavg()[0] > os.cpu_count()), (rate, peak)

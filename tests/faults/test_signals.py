@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.bench import Ended, strays
 
-TOLD = "gpuready: it was told to end (SIGTERM): the answer has what was learned until then\n"
+REPORTED = "gpuready: it was told to end (SIGTERM): the answer has what was learned until then\n"
 
 
 def hanging(machine, *argv, **options):
@@ -60,7 +60,7 @@ def test_d63_it_is_interrupted_in_the_middle(machine):
 def test_d63_it_is_terminated_in_the_middle_and_tells_what_it_knows(machine):
     machine.variables["CUDA_VISIBLE_DEVICES"] = ""
     found = ended_in_the_middle(machine, signal.SIGTERM, argv=["--json"])
-    assert (found.code, found.err) == (143, TOLD)
+    assert (found.code, found.err) == (143, REPORTED)
     assert found.found["verdict"] in ("not-ready", "undecided")
     assert found.value("os.kernel") and found.value("torch.version") == "2.13.0+cu126"
     assert "interrupted" in found.gap("gpu.count") and "GPU001" in found.undecided
@@ -78,13 +78,13 @@ def test_d63_a_second_signal_ends_it_at_once(machine, second):
     found = ended_in_the_middle(machine, signal.SIGTERM, second)
     assert found.code in ((143,) if second == signal.SIGTERM else (130, 143))
     first = "gpuready: interrupted: nothing was changed\n" if found.code == 130 else ""
-    assert found.err in ("", TOLD, first) and (found.out == "" or found.out.startswith("can't tell: "))
+    assert found.err in ("", REPORTED, first) and (found.out == "" or found.out.startswith("can't tell: "))
 
 
 def test_d63_the_terminal_is_closed(machine):
     """What it had started goes with it, and a file that takes the answer has what was learned."""
     found = ended_in_the_middle(machine, signal.SIGHUP)
-    assert (found.code, found.err) == (129, TOLD.replace("SIGTERM", "SIGHUP"))
+    assert (found.code, found.err) == (129, REPORTED.replace("SIGTERM", "SIGHUP"))
     assert "interrupted" in found.out and "\nready" not in found.out
 
 

@@ -146,8 +146,8 @@ class Runner:
                 process.send_signal(signal.SIGINT)
                 time.sleep(wait)
         ran = stage.ended(process, 30)
-        told = json.loads(ran.out) if ran.out.strip() else {}
-        notes = told["attempts"][-1]["notes"] if told.get("attempts") else []
+        document = json.loads(ran.out) if ran.out.strip() else {}
+        notes = document["attempts"][-1]["notes"] if document.get("attempts") else []
         return Ran(ran.code, "", text, at or 999.0), {"notes": notes}
 
     def _judge(self, case: Case, ran: Ran, more: dict[str, Any]) -> Seen:
@@ -299,30 +299,30 @@ def _files(act: str, stage: Stage) -> str:
 
 
 def main(argv: list[str]) -> int:
-    told: dict[str, Any] = {"--only": "", "--src": str(SRC), "--out": "", "--torchrun": False, "--jobs": "3"}
+    settings: dict[str, Any] = {"--only": "", "--src": str(SRC), "--out": "", "--torchrun": False, "--jobs": "3"}
     words = list(argv)
     while words:
         word = words.pop(0)
-        told[word] = True if word == "--torchrun" else words.pop(0)
-    runner, chosen = Runner(told["--src"]), cases(told["--only"])
-    with ThreadPoolExecutor(int(told["--jobs"])) as pool:
-        results = list(pool.map(lambda case: _told(case, runner), chosen))
+        settings[word] = True if word == "--torchrun" else words.pop(0)
+    runner, chosen = Runner(settings["--src"]), cases(settings["--only"])
+    with ThreadPoolExecutor(int(settings["--jobs"])) as pool:
+        results = list(pool.map(lambda case: _reported(case, runner), chosen))
         deaths = [
             case for case in chosen if case["kind"] == "death" and case.get("prelude") != "two nodes" and case["first"]
         ]
         rivals = (
             dict(zip([c["id"] for c in deaths], pool.map(runner.torchrun, deaths), strict=True))
-            if told["--torchrun"]
+            if settings["--torchrun"]
             else {}
         )
     text = table(chosen, results, rivals)
     print(text)
-    if told["--out"]:
-        Path(told["--out"]).write_text(text)
+    if settings["--out"]:
+        Path(settings["--out"]).write_text(text)
     return int(any(seen.wrong for seen in results))
 
 
-def _told(case: Case, runner: Runner) -> Seen:
+def _reported(case: Case, runner: Runner) -> Seen:
     seen = runner.run(case)
     print(case["id"], "ok" if not seen.wrong else f"WRONG {seen.wrong}", f"{seen.seconds:.1f} s", flush=True)
     return seen

@@ -219,16 +219,16 @@ def test_an_adapter_on_layers_that_are_not_there_is_one_sentence():
 
 def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgotten():
     inner = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
-    told = model_config.read_model_settings(
+    result = model_config.read_model_settings(
         {"model_type": "gemma3", "text_config": inner, "vision_config": {"hidden_size": 1152}}, "c"
     )
-    assert (told.model["num_attention_heads"], told.model["vocab_size"], told.model["num_hidden_layers"]) == (
+    assert (result.model["num_attention_heads"], result.model["vocab_size"], result.model["num_hidden_layers"]) == (
         8,
         262208,
         34,
     )
-    assert "vision_config" in told.unmodelled[0]
-    fit = predict_memory(FitJob(told.model, seq=64), H200, False)
+    assert "vision_config" in result.unmodelled[0]
+    fit = predict_memory(FitJob(result.model, seq=64), H200, False)
     assert fit.parts["parameters"] == pytest.approx(2 * 3.88e9, rel=0.01)
     llava = model_config.read_model_settings(
         {"text_config": {"model_type": "llama", "vocab_size": 32064}, "vision_config": {"x": 1}}, "c"
@@ -248,10 +248,10 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
     ],
 )
 def test_a_checkpoint_that_is_stored_quantised(how, fields, less):
-    told = model_config.read_model_settings(
+    result = model_config.read_model_settings(
         known_models.find_model_config("llama-3.2-1b") | {"quantization_config": how}, "c"
     )
-    assert fields.items() <= told.fields.items() and bool(told.lessened) == less
+    assert fields.items() <= result.fields.items() and bool(result.lessened) == less
 
 
 def test_a_quantised_checkpoint_is_not_trained_in_full(tmp_path):

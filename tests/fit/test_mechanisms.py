@@ -176,8 +176,8 @@ def test_norms_that_the_model_makes_first_come_first(model, norms):
 @pytest.mark.parametrize(("family", "biased"), [("llama", True), ("mistral", False), ("phi3", False)])
 def test_attention_bias_counts_where_the_model_reads_it(family, biased):
     model = LLAMA | {"model_type": family, "pad_token_id": 0}
-    plain, told = (levels(FitJob(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True))
-    assert (told > plain) is biased
+    plain, reported = (levels(FitJob(model=model | {"attention_bias": b}, seq=64), "build")[1] for b in (False, True))
+    assert (reported > plain) is biased
 
 
 def product_backwards(unpacked: bool, width: int = 4) -> list[int]:
@@ -187,8 +187,8 @@ def product_backwards(unpacked: bool, width: int = 4) -> list[int]:
     ops.frees_saved_early = unpacked
     weight, x = ops.new_parameter((1000,), width), ops.new_parameter((50, 1000), 4)
     out = ops.mul(weight, ops.scalar_op(x))
-    start, given = len(tape.events), [ops.new_empty((50, 1000), 4)]
-    ops.backward(out, given)
+    start, requested = len(tape.events), [ops.new_empty((50, 1000), 4)]
+    ops.backward(out, requested)
     sizes = [event for event in tape.events if event >= 0]
     return [event if event >= 0 else -sizes[~event] for event in tape.events[start + 1 :]]
 

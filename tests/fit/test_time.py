@@ -82,7 +82,7 @@ def test_generation_has_a_first_and_later_tokens():
 
 
 @pytest.mark.parametrize(
-    ("capability", "changes", "told"),
+    ("capability", "changes", "reported"),
     [
         ("9.0", {}, True),
         ("10.0", {}, True),
@@ -94,10 +94,10 @@ def test_generation_has_a_first_and_later_tokens():
         ("9.0", {"task": "train"}, False),
     ],
 )
-def test_first_answers_build_a_plan_for_each_length_where_cudnn_is_preferred(capability, changes, told):
+def test_first_answers_build_a_plan_for_each_length_where_cudnn_is_preferred(capability, changes, reported):
     job = FitJob(model=LLAMA, **{"task": "generate", "precision": "bf16", **changes})
     notes = note_new_lengths(job, capability)
-    assert any("TORCH_CUDNN_SDPA_DEPRIORITIZED=1" in note for note in notes) is told
+    assert any("TORCH_CUDNN_SDPA_DEPRIORITIZED=1" in note for note in notes) is reported
 
 
 def test_the_answer_for_generation_has_the_note():
@@ -263,7 +263,7 @@ def test_prices_order_the_gpus(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("settings", "words"),
     [
         ({"price": ["h100"]}, "--price takes NAME=USD"),
         ({"price": ["pocket=1"]}, "no GPU of the catalogue is called pocket"),
@@ -274,15 +274,16 @@ def test_prices_order_the_gpus(tmp_path):
         ({"time": False, "samples": 3}, "does not go with --no-time"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(tmp_path, given, words):
+def test_what_is_wrong_is_said_in_one_sentence(tmp_path, settings, words):
     (tmp_path / "text").write_text("no")
     (tmp_path / "other.json").write_text("[1]")
     (tmp_path / "empty.json").write_text('{"kind": "bench", "measures": [{"name": "disk", "value": 1}]}')
-    given = {
-        key: value.replace("{tmp}", str(tmp_path)) if isinstance(value, str) else value for key, value in given.items()
+    settings = {
+        key: value.replace("{tmp}", str(tmp_path)) if isinstance(value, str) else value
+        for key, value in settings.items()
     }
     with pytest.raises(Exception, match=words):
-        fit("llama-3.2-1b", on="h200", **given)
+        fit("llama-3.2-1b", on="h200", **settings)
 
 
 def test_a_job_file_states_the_length_of_the_run(tmp_path):

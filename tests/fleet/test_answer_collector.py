@@ -24,7 +24,7 @@ def body(name: str, verdict: str = "clear", **more) -> str:
     return facets.format_node_answer(name, FACTS, verdict, run="run", at=1000.0, **more)
 
 
-def told(**changes) -> str:
+def reported(**changes) -> str:
     return json.dumps(json.loads(body("n0")) | changes)
 
 
@@ -58,7 +58,7 @@ ANSWERS = [
     NodeAnswer("n3", ANSWERED, body("n3", "clear")),
     NodeAnswer("n3", ANSWERED, body("n3", "not-ready", codes=("GPU013",), attempt=2)),
     NodeAnswer("n4", ANSWERED, body("n1")),  # another's name
-    NodeAnswer("n5", ANSWERED, told(node="n5", run="yesterday")),  # replayed from another run
+    NodeAnswer("n5", ANSWERED, reported(node="n5", run="yesterday")),  # replayed from another run
     NodeAnswer("n0", ANSWERED, facets.format_node_details("n0", FACTS, ["driver"], run="run")),
     NodeAnswer("n0", ANSWERED, body("n0", figures={"gemm": 700.0}, attempt=2)),
     NodeAnswer("n9", ANSWERED, body("n9")),  # nobody asked it
@@ -103,22 +103,22 @@ def test_order_and_repetition_change_nothing(extra, dice):
         '{"schema":1,"node":"n0","x":' + "[" * 100_000 + "]" * 100_000 + "}",
         '{"schema":1,"node":"n0","x":' + '{"a":' * 5_000 + "1" + "}" * 5_000 + "}",
         "x" * (1 << 22),
-        told(node=["n0"]),
-        told(node="n" * 300),
-        told(print="zz"),
-        told(print={"driver": [1]}),
-        told(verdict="splendid"),
-        told(codes="GPU001"),
-        told(codes=["\x1b[2J"]),
-        told(codes=["A"] * 1000),
-        told(figures={"gemm": "fast"}),
-        told(figures={"gemm": [1.0] * 5000}),
-        told(figures=[1]),
-        told(details={"driver": 3}),
-        told(pair=[]),
-        told(ids="x" * 100_000),
-        told(schema="one"),
-        told(mem=-7),
+        reported(node=["n0"]),
+        reported(node="n" * 300),
+        reported(print="zz"),
+        reported(print={"driver": [1]}),
+        reported(verdict="splendid"),
+        reported(codes="GPU001"),
+        reported(codes=["\x1b[2J"]),
+        reported(codes=["A"] * 1000),
+        reported(figures={"gemm": "fast"}),
+        reported(figures={"gemm": [1.0] * 5000}),
+        reported(figures=[1]),
+        reported(details={"driver": 3}),
+        reported(pair=[]),
+        reported(ids="x" * 100_000),
+        reported(schema="one"),
+        reported(mem=-7),
     ],
     ids=lambda text: text[:40],
 )
@@ -155,11 +155,11 @@ def test_a_refusal_in_words_is_no_garbage():
 
 def test_older_nodes_tell_less_and_newer_ones_more_than_we_read():
     whole = json.loads(body("n0"))["print"]
-    older = parse_node_report(told(schema=0, print={"driver": whole[:8]}))
+    older = parse_node_report(reported(schema=0, print={"driver": whole[:8]}))
     assert older.fingerprint_of("driver") == whole[:8] and older.fingerprint_of("python") == ""
-    newer = parse_node_report(told(schema=2, print=whole + "0" * 16, surprise={"deep": [1]}))
+    newer = parse_node_report(reported(schema=2, print=whole + "0" * 16, surprise={"deep": [1]}))
     assert newer.prints == whole
-    assert gathered([NodeAnswer("n0", ANSWERED, told(schema=2))]).newer_nodes == {"n0"}
+    assert gathered([NodeAnswer("n0", ANSWERED, reported(schema=2))]).newer_nodes == {"n0"}
 
 
 # -- names -------------------------------------------------------------------------------------------------
@@ -168,11 +168,11 @@ def test_older_nodes_tell_less_and_newer_ones_more_than_we_read():
 def test_aliases_are_no_conflict_and_one_name_for_two_is():
     nodes = [FleetNode("10.0.0.1"), FleetNode("10.0.0.2"), FleetNode("gpu7")]
     fine = [
-        NodeAnswer("10.0.0.1", ANSWERED, told(node="alpha", ids="")),
-        NodeAnswer("gpu7", ANSWERED, told(node="gpu7.example", ids="")),
+        NodeAnswer("10.0.0.1", ANSWERED, reported(node="alpha", ids="")),
+        NodeAnswer("gpu7", ANSWERED, reported(node="gpu7.example", ids="")),
     ]
     assert gathered(fine, nodes).find_collisions() == []
-    twice = [*fine, NodeAnswer("10.0.0.2", ANSWERED, told(node="alpha", ids=""))]
+    twice = [*fine, NodeAnswer("10.0.0.2", ANSWERED, reported(node="alpha", ids=""))]
     assert gathered(twice, nodes).find_collisions() == [("the name alpha", ("10.0.0.1", "10.0.0.2"))]
 
 

@@ -113,8 +113,8 @@ def test_the_figure_of_a_gpu_stays_at_its_place_where_another_failed():
         BenchMeasure("matmul-fp8", "unsupported", "gpu 0"),
         BenchMeasure("kernel-launch", "measured", "gpu 0", 4e-6),
     )
-    told = fleet_node.bench_figures(found)  # type: ignore[arg-type]
-    assert told == {"matmul-bf16": [7.0e14, 0.0, 7.123e14], "kernel-launch_latency": [4e-6]}
+    result = fleet_node.bench_figures(found)  # type: ignore[arg-type]
+    assert result == {"matmul-bf16": [7.0e14, 0.0, 7.123e14], "kernel-launch_latency": [4e-6]}
 
 
 # -- pairs ---------------------------------------------------------------------------------------------------

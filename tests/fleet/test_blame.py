@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.fleet.faked import SSH
-from tests.fleet.test_command import Desk
+from tests.fleet.test_command import FakeService
 
 from gpuready.fleet import outliers, pair_search
 from gpuready.fleet.pair_search import PairSearch
@@ -24,8 +24,8 @@ from gpuready.workflow.fleet_report import figure_unit
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def service(tmp_path):
+    return FakeService(tmp_path)
 
 
 # -- nodes that do not answer now ------------------------------------------------------------------------------
@@ -40,20 +40,20 @@ if count < int(os.environ.get("HANG_UPS", "1")):
 """
 
 
-def test_hosts_whose_server_hangs_up_are_asked_again_and_are_healthy(desk):
+def test_hosts_whose_server_hangs_up_are_asked_again_and_are_healthy(service):
     """sshd's MaxStartups drops connections at random: 61 healthy hosts were excluded so."""
-    desk.bin.put("ssh", SSH.replace('os.execvp("sh"', HANGS_UP + 'os.execvp("sh"'))
-    found = desk.json("drift", "--hosts", "good[1-3]", "--python", sys.executable, "--retries", "1")
+    service.bin.put("ssh", SSH.replace('os.execvp("sh"', HANGS_UP + 'os.execvp("sh"'))
+    found = service.json("drift", "--hosts", "good[1-3]", "--python", sys.executable, "--retries", "1")
     assert found["states"] == {"answered": "good[1-3]"} and found["exclude"] == ""
 
 
-def test_a_host_that_hangs_up_every_time_is_unknown_and_not_excluded(desk):
-    desk.bin.put(
+def test_a_host_that_hangs_up_every_time_is_unknown_and_not_excluded(service):
+    service.bin.put(
         "ssh",
         SSH.replace('os.execvp("sh"', 'if host == "good3":' + HANGS_UP.replace("\n", "\n    ") + '\nos.execvp("sh"'),
     )
     words = ("drift", "--hosts", "good[1-3]", "--python", sys.executable, "--retries", "0")
-    found = desk.json(*words)
+    found = service.json(*words)
     assert found["states"] == {"answered": "good[1-2]", "busy": "good3"}
     assert (found["verdict"], found["exit"], found["exclude"], found["blames"]) == ("undecided", 3, "", {})
     (finding,) = (one for one in found["findings"] if one["code"] == "FLT001")
@@ -86,12 +86,12 @@ def test_what_ssh_says(err, kind):
 )
 def test_a_host_that_used_its_deadline_is_not_asked_again(ended, begun, again):
     """--timeout holds with --retries: only what failed at once is asked again."""
-    told = []
+    result = []
     tracker = SimpleNamespace(
-        needing_gpuready=set(), has_begun=lambda name: begun, report_answer=lambda *words, **more: told.append(more)
+        needing_gpuready=set(), has_begun=lambda name: begun, report_answer=lambda *words, **more: result.append(more)
     )
     SshTransport([], "t")._handle_ssh_end(ended, tracker, None, {})
-    assert [one["for_now"] for one in told] == [again]
+    assert [one["for_now"] for one in result] == [again]
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_a_node_that_slurm_does_not_give_now_is_busy(err):
     assert classify_srun_failure(ProgramEnd("0", None, "", 30.0, "deadline"), True)[0] == "slow"
 
 
-def test_the_folder_to_resume_from_is_told_before_any_node_is_asked(desk):
-    desk.bin.put("ssh", "#!/bin/sh\nexec sleep 60\n")
-    process = desk.start("drift", "--hosts", "a,b", "--timeout", "30")
+def test_the_folder_to_resume_from_is_told_before_any_node_is_asked(service):
+    service.bin.put("ssh", "#!/bin/sh\nexec sleep 60\n")
+    process = service.start("drift", "--hosts", "a,b", "--timeout", "30")
     try:
         line = process.stderr.readline()
     finally:
         process.kill()
         process.communicate()
     folder = line.split("answers are kept in ")[1].partition(";")[0]
-    assert f"--resume {folder}" in line and folder.startswith(str(desk.cache))
+    assert f"--resume {folder}" in line and folder.startswith(str(service.cache))
 
 
 def test_every_group_of_missing_nodes_is_listed_with_its_reason():

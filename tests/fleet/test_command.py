@@ -21,7 +21,7 @@ from gpuready.workflow import knowledge
 SRC = str(Path(__file__).parents[2] / "src")
 
 
-class Desk:
+class FakeService:
     """Where the command is given."""
 
     def __init__(self, folder: Path):
@@ -57,16 +57,16 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path):
-    return Desk(tmp_path)
+def service(tmp_path):
+    return FakeService(tmp_path)
 
 
-def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
+def test_drift_names_the_odd_node_and_the_silent_ones(service, tmp_path):
     """One node has another variable: it is told apart, with the value that the others have."""
     odd = SSH.replace(
         'os.execvp("sh"', 'os.environ["NCCL_DEBUG"] = "INFO" if host == "good3" else "WARN"\nos.execvp("sh"'
     )
-    desk.bin.put("ssh", odd)
+    service.bin.put("ssh", odd)
     page = tmp_path / "fleet.html"
     words = (
         "drift",
@@ -81,17 +81,17 @@ def test_drift_names_the_odd_node_and_the_silent_ones(desk, tmp_path):
         "-o",
         str(page),
     )
-    found = desk.json(*words)
+    found = service.json(*words)
     keys = {(d["key"], g["value"], g["nodes"]) for d in found["drift"] for g in d["groups"]}
     assert ("env.NCCL_DEBUG", "INFO", "good3") in keys, found["drift"]
     assert found["states"] == {"answered": "good[1-5]", "dead": "off"}
     assert found["nodes"] == 6 and any("hosts were named" in note for note in found["notes"])
     html = page.read_text()
     assert html.count("<code>good3</code>") == 3, "in its set of nodes, in its row of the nodes and under Drift"
-    assert len(desk.bin.asked_lines()) == 6 + 2, "details of one node of each group, and of no other"
+    assert len(service.bin.asked_lines()) == 6 + 2, "details of one node of each group, and of no other"
 
 
-def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
+def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
     # As ssh does, it ends when whoever asked has gone.
     slow = SSH.replace(
         'os.execvp("sh"',
@@ -100,10 +100,10 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         "    os._exit(255) if os.getppid() != asker else time.sleep(0.1)\n"
         'os.execvp("sh"',
     )
-    desk.bin.put("ssh", slow)
+    service.bin.put("ssh", slow)
     words = ("check", "--hosts", "good[1-5]", "--python", sys.executable, "transformers")
-    process = desk.start(*words)
-    runs = desk.cache / "gpuready" / "fleet"
+    process = service.start(*words)
+    runs = service.cache / "gpuready" / "fleet"
     until = time.monotonic() + 60
     while time.monotonic() < until:
         kept = [line for path in runs.glob("*/answers.jsonl") for line in path.read_text().splitlines()]
@@ -113,15 +113,15 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert len(kept) == 3, "three of five had answered"
-    desk.bin.log.unlink()
-    Path(f"{desk.bin.log}.go").touch()
+    service.bin.log.unlink()
+    Path(f"{service.bin.log}.go").touch()
     folder = next(runs.iterdir())
-    found = desk.json(*words, "--resume", str(folder))
+    found = service.json(*words, "--resume", str(folder))
     assert found["states"] == {"answered": "good[1-5]"}
     asked = {
         word
         for word in ("good1", "good2", "good3", "good4", "good5")
-        if any(f"'{word}'" in line for line in desk.bin.asked_lines())
+        if any(f"'{word}'" in line for line in service.bin.asked_lines())
     }
     assert asked == {"good4", "good5"} and any("3 nodes had answered before" in note for note in found["notes"])
 
@@ -142,34 +142,36 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(desk):
         (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_sentence(desk, words, sentence):
-    code, out, err = desk.run(*words, SLURM_JOB_ID="")
+def test_what_cannot_be_done_is_said_in_one_sentence(service, words, sentence):
+    code, out, err = service.run(*words, SLURM_JOB_ID="")
     assert code == 2 and sentence in err and not out and len(err.strip().splitlines()) == 1, err
 
 
 @pytest.mark.parametrize(("hosts", "count"), [("off1,off2", 0), ("good1,off1", 1)])
-def test_bisect_among_silent_nodes_is_answered_with_their_reasons(desk, hosts, count):
-    code, out, _ = desk.run("bisect", "--hosts", hosts, "--python", sys.executable, "--retries", "0", SLURM_JOB_ID="")
+def test_bisect_among_silent_nodes_is_answered_with_their_reasons(service, hosts, count):
+    code, out, _ = service.run(
+        "bisect", "--hosts", hosts, "--python", sys.executable, "--retries", "0", SLURM_JOB_ID=""
+    )
     assert code == 1 and "FLT001" in out and "no answer to a connection" in out
     assert f"no pair was run: bisect needs two nodes that answer, and has {count}" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("hosts", ["a", "o", "host", "off1", "a,o,off1"])
-def test_the_name_of_a_node_does_not_garble_its_reason(desk, hosts):
-    desk.bin.put("ssh", 'import sys\nsys.stderr.write("ssh: Could not resolve hostname x\\n")\nsys.exit(255)\n')
-    code, out, _ = desk.run("check", "--hosts", hosts, "--retries", "0", "trl", SLURM_JOB_ID="")
+def test_the_name_of_a_node_does_not_garble_its_reason(service, hosts):
+    service.bin.put("ssh", 'import sys\nsys.stderr.write("ssh: Could not resolve hostname x\\n")\nsys.exit(255)\n')
+    code, out, _ = service.run("check", "--hosts", hosts, "--retries", "0", "trl", SLURM_JOB_ID="")
     assert code == 1 and "its name leads to no address" in out
 
 
-def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(desk, tmp_path):
+def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(service, tmp_path):
     file = tmp_path / "hosts"
     file.write_text("# the cluster\nn01 slots=8\nn02\n")
-    code, out, err = desk.run("check", "--hosts", str(file), SLURM_JOB_ID="")
+    code, out, err = service.run("check", "--hosts", str(file), SLURM_JOB_ID="")
     assert code == 2 and not out and f"{file} is a file with hosts: give it with --hostfile" in err
     assert not is_hostfile("2026-11-17 12:00:01 step 1 loss 3.2\n"), "a log that has the name of its node"
 
 
-def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(desk, tmp_path):
+def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(service, tmp_path):
     """A contract that asks for Python 3.99: every node says so, and a damaged file reaches none."""
     packed = knowledge.pack_knowledge()
     data = copy.deepcopy(packed["parts"]["contracts/trl_1_16"]["data"])
@@ -178,21 +180,21 @@ def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(desk, tm
     file = tmp_path / "newer.json"
     file.write_text(json.dumps(packed))
     words = ("check", "trl==1.16", "--hosts", "good[1-2]", "--python", sys.executable)
-    own, newer = desk.json(*words), desk.json(*words, "--knowledge", str(file))
+    own, newer = service.json(*words), service.json(*words, "--knowledge", str(file))
     assert "PKG004" not in json.dumps(own) and "PKG004" in json.dumps(newer) and newer["nodes"] == 2
     file.write_text(file.read_text().replace(">=3.99", ">=3.98"))
-    code, out, err = desk.run(*words, "--knowledge", str(file))
+    code, out, err = service.run(*words, "--knowledge", str(file))
     assert code == 2 and not out and "newer.json" in err
 
 
-def test_without_any_engine_the_way_out_is_named(desk):
-    code, _, err = desk.run("check", PATH="/nonexistent", SLURM_JOB_ID="", RAY_ADDRESS="")
+def test_without_any_engine_the_way_out_is_named(service):
+    code, _, err = service.run("check", PATH="/nonexistent", SLURM_JOB_ID="", RAY_ADDRESS="")
     assert code == 2 and "--hosts n[01-16] or --hostfile FILE" in err
 
 
-def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
+def test_the_prolog_says_one_line_and_its_exit_code_drains(service):
     """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder."""
-    code, out, err = desk.run("check", "--prolog", "transformers")
+    code, out, err = service.run("check", "--prolog", "transformers")
     assert code in (0, 1) and out.startswith("gpuready: ") and out.count("\n") == 1 and len(out) <= 251 and not err
     if code:
         assert out.split()[1][:3].isupper()
@@ -200,21 +202,21 @@ def test_the_prolog_says_one_line_and_its_exit_code_drains(desk):
     argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog", "transformers"]
     done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert done.returncode == code and done.stdout.startswith("gpuready: ") and not done.stderr, done.stderr
-    assert not desk.bin.asked_lines(), "nobody else is asked"
+    assert not service.bin.asked_lines(), "nobody else is asked"
 
 
-def told(*findings, undecided=()) -> Report:
+def reported(*findings, undecided=()) -> Report:
     contract = Contract("torch", "2.9")
     return Report(contract, Facts(()), findings, undecided)
 
 
 def test_the_prolog_drains_for_what_is_wrong_and_not_for_what_cannot_be_seen():
     wrong = [Finding(code, "error", f"{code} is wrong\x1b[2J" + "!" * 300) for code in ("GPU013", "SYS011")]
-    text, code = render.drain_reason([told(*wrong)])
+    text, code = render.drain_reason([reported(*wrong)])
     assert code == 1 and text.startswith("gpuready: GPU013 ") and "\x1b" not in text and len(text) <= 251
-    short, _ = render.drain_reason([told(*(one.replace(says="is wrong") for one in wrong))])
+    short, _ = render.drain_reason([reported(*(one.replace(says="is wrong") for one in wrong))])
     assert short == "gpuready: GPU013 is wrong (also SYS011)\n"
     unseen = UndecidedRule("GPU001", "error", "nvidia-smi did not answer")
-    text, code = render.drain_reason([told(undecided=(unseen,))])
+    text, code = render.drain_reason([reported(undecided=(unseen,))])
     assert code == 0 and "can't tell: GPU001" in text
-    assert render.drain_reason([told()]) == ("gpuready: healthy\n", 0)
+    assert render.drain_reason([reported()]) == ("gpuready: healthy\n", 0)

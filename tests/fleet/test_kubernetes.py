@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from tests.fleet.test_command import Desk
+from tests.fleet.test_command import FakeService
 
 from gpuready.fleet import kubernetes_objects as objects
 from gpuready.model.fleet import FleetNode, FleetReport
@@ -98,26 +98,26 @@ def node(name: str, gpus: int = 8, ready: str = "True", labels: dict | None = No
 
 @pytest.fixture
 def cluster(tmp_path):
-    desk = Desk(tmp_path)
-    desk.bin.put("kubectl", KUBECTL)
-    desk.kube = tmp_path / "kube"
-    desk.kube.mkdir()
-    desk.env["KUBE"] = str(desk.kube)
-    put_nodes(desk, node("cpu-1", 0), *(node(f"gpu-{at}", 0, labels={"x": "y"}) for at in range(1, 4)))
-    return desk
+    service = FakeService(tmp_path)
+    service.bin.put("kubectl", KUBECTL)
+    service.kube = tmp_path / "kube"
+    service.kube.mkdir()
+    service.env["KUBE"] = str(service.kube)
+    put_nodes(service, node("cpu-1", 0), *(node(f"gpu-{at}", 0, labels={"x": "y"}) for at in range(1, 4)))
+    return service
 
 
-def put_nodes(desk, *rows: dict) -> None:
-    (desk.kube / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": rows}))
+def put_nodes(service, *rows: dict) -> None:
+    (service.kube / "nodes.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": rows}))
 
 
-def ask(desk, *words: str, **env: str) -> dict:
+def ask(service, *words: str, **env: str) -> dict:
     reach = ("--engine", "kubernetes", "--python", sys.executable, "--retries", "0", "--timeout", "60")
-    return desk.json("drift", *reach, *words, **env)
+    return service.json("drift", *reach, *words, **env)
 
 
-def asked(desk) -> list[list[str]]:
-    return [json.loads(line) for line in (desk.kube / "log").read_text().splitlines()]
+def asked(service) -> list[list[str]]:
+    return [json.loads(line) for line in (service.kube / "log").read_text().splitlines()]
 
 
 # -- through the command ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.fleet.faked import SSH
-from tests.fleet.test_command import Desk
+from tests.fleet.test_command import FakeService
 
 from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote, RunOutcome
 from gpuready.workflow import run_record
@@ -58,10 +58,10 @@ def test_a_folder_without_records_is_one_sentence(tmp_path, name):
 
 
 def test_fleet_tells_them_as_notes(tmp_path):
-    desk = Desk(tmp_path)
-    desk.bin.put("ssh", SSH)
+    service = FakeService(tmp_path)
+    service.bin.put("ssh", SSH)
     for name in ("a", "b"):
         record(tmp_path / "gpuready-logs", name, "good2")
     words = ("drift", "--hosts", "good[1-3]", "--python", sys.executable, "--runs", str(tmp_path / "gpuready-logs"))
-    found = desk.json(*words)
+    found = service.json(*words)
     assert "good2 failed first in 2 of 2 earlier runs" in found["notes"] and found["exclude"] == ""

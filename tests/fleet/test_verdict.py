@@ -218,12 +218,12 @@ def test_a_reference_decides_instead_of_the_majority():
 
 def test_what_nobody_could_see_is_not_different():
     transport = SimulatedTransport(names(20), machine())
-    blind = transport.facts_of_node("n00003")
+    unreadable = transport.facts_of_node("n00003")
     gather = AnswerCollector([FleetNode(name) for name in names(20)], "run")
     for name in names(20):
         known = transport.facts_of_node(name)
         if name == "n00003":
-            known = blind.with_facts(blind.fact("gpu.ecc").replace(value=None, gap="no permission"))
+            known = unreadable.with_facts(unreadable.fact("gpu.ecc").replace(value=None, gap="no permission"))
         gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_answer(name, known, run="run")))
         gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_details(name, known, ["gpus"], run="run")))
     assert judge_gathered(gather, transport).drift == ()
@@ -234,9 +234,9 @@ def test_the_report_travels_as_json():
 
     every = names(50)
     report = judge_all(SimulatedTransport(every, machine(), {every[3]: ODD["driver"]}, dead=every[:2]))
-    told = json.loads(json.dumps(report.fields()))
-    assert FleetReport.from_json(told).to_json() == report.to_json()
-    assert told["verdict"] == "not-ready" and told["states"]["dead"] == "n[00001-00002]"
+    document = json.loads(json.dumps(report.fields()))
+    assert FleetReport.from_json(document).to_json() == report.to_json()
+    assert document["verdict"] == "not-ready" and document["states"]["dead"] == "n[00001-00002]"
 
 
 def test_nothing_answers_and_that_is_not_clear():

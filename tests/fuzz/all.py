@@ -112,9 +112,9 @@ def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 def uncaught(folder: Path, name: str) -> list[str]:
     """The kinds of exceptions, and the inputs on which libFuzzer itself gave up."""
-    told = sorted((folder / "crashes").glob(f"{name}-*"))
-    said = [path.read_text().partition("\n")[0] for path in told if path.suffix == ".txt"]
-    return said + [path.name for path in told if path.name.startswith((f"{name}-timeout", f"{name}-oom"))]
+    outcome = sorted((folder / "crashes").glob(f"{name}-*"))
+    said = [path.read_text().partition("\n")[0] for path in outcome if path.suffix == ".txt"]
+    return said + [path.name for path in outcome if path.name.startswith((f"{name}-timeout", f"{name}-oom"))]
 
 
 def idle(folder: Path, name: str, row: dict[str, Any]) -> list[str]:
@@ -163,17 +163,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--folder", default="build/fuzz")
     parser.add_argument("--minimise", action="store_true")
-    told = parser.parse_args()
-    folder, names = Path(told.folder).resolve(), told.names or list(PARSERS)
+    args = parser.parse_args()
+    folder, names = Path(args.folder).resolve(), args.names or list(PARSERS)
     for part in ("crashes", "slow"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    if told.minimise:
-        minimised(names, folder, int(told.seconds))
+    if args.minimise:
+        minimised(names, folder, int(args.seconds))
         return 0
     result = folder / "fuzz.json"
     before = json.loads(result.read_text())["rows"] if result.exists() else {}
     rows = before | {
-        name: added(before.get(name, {}), row) for name, row in fuzzed(names, folder, told.seconds).items()
+        name: added(before.get(name, {}), row) for name, row in fuzzed(names, folder, args.seconds).items()
     }
     rows = {name: row | {"uncaught": uncaught(folder, name) or idle(folder, name, row)} for name, row in rows.items()}
     whole = {

@@ -157,70 +157,70 @@ def pumps(source: str, flags: int) -> list[tuple[str, str]]:
 
 
 def _walk(tree: Any, before: str, found: dict[tuple[str, str], None]) -> None:
-    for kind, told in tree:
+    for kind, reported in tree:
         if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT) or str(kind) == "POSSESSIVE_REPEAT":
-            least, most, inner = told
+            least, most, inner = reported
             if most >= SOME or most is kinds.MAXREPEAT:
                 for again in _choices(inner):
                     found[(before, again)] = None
             _walk(inner, before, found)
             before += _sample(inner) * min(least, 20)
         else:
-            for part in _inside(kind, told):
+            for part in _inside(kind, reported):
                 _walk(part, before, found)
-            before += _sample([(kind, told)])
+            before += _sample([(kind, reported)])
 
 
-def _inside(kind: Any, told: Any) -> list[Any]:
+def _inside(kind: Any, reported: Any) -> list[Any]:
     if kind is kinds.SUBPATTERN:
-        return [told[3]]
+        return [reported[3]]
     if kind is kinds.BRANCH:
-        return list(told[1])
+        return list(reported[1])
     if kind in (kinds.ASSERT, kinds.ASSERT_NOT):
-        return [told[1]]
-    return [told] if str(kind) == "ATOMIC_GROUP" else []
+        return [reported[1]]
+    return [reported] if str(kind) == "ATOMIC_GROUP" else []
 
 
 def _choices(tree: Any) -> list[str]:
     """A few texts that the inside of a repeat takes: one for each way of a branch and each part of a class."""
     first = _sample(tree)
     found = [first, first * 2]
-    for kind, told in tree:
+    for kind, reported in tree:
         if kind is kinds.IN:
-            found += [_sample([(kind, [one])]) for one in told[:6]]
-        for part in _inside(kind, told):
+            found += [_sample([(kind, [one])]) for one in reported[:6]]
+        for part in _inside(kind, reported):
             found.append(_sample(part))
     return [one for one in dict.fromkeys(found) if one]
 
 
 def _sample(tree: Any) -> str:
     """One text that an expression takes, more or less."""
-    return "".join(_one(kind, told) for kind, told in tree)
+    return "".join(_one(kind, reported) for kind, reported in tree)
 
 
 CLASSES = {"DIGIT": "7", "NOT_DIGIT": "x", "SPACE": " ", "NOT_SPACE": "x", "WORD": "a", "NOT_WORD": "-"}
 
 
-def _one(kind: Any, told: Any) -> str:
+def _one(kind: Any, reported: Any) -> str:
     if kind is kinds.LITERAL:
-        return chr(told)
+        return chr(reported)
     if kind in (kinds.NOT_LITERAL, kinds.ANY):
-        return "a" if told != ord("a") else "b"
+        return "a" if reported != ord("a") else "b"
     if kind is kinds.IN:
-        return _member(told)
+        return _member(reported)
     if kind is kinds.BRANCH:
-        return _sample(told[1][0])
+        return _sample(reported[1][0])
     if kind is kinds.SUBPATTERN:
-        return _sample(told[3])
+        return _sample(reported[3])
     if kind in (kinds.MAX_REPEAT, kinds.MIN_REPEAT) or str(kind) == "POSSESSIVE_REPEAT":
-        return _sample(told[2]) * min(max(told[0], 1), 20)
+        return _sample(reported[2]) * min(max(reported[0], 1), 20)
     return ""
 
 
-def _member(told: Any) -> str:
-    if told and told[0][0] is kinds.NEGATE:
-        return next((c for c in "a 7-x/.~\n" if not any(_has(one, c) for one in told[1:])), "\x01")
-    kind, value = told[0]
+def _member(reported: Any) -> str:
+    if reported and reported[0][0] is kinds.NEGATE:
+        return next((c for c in "a 7-x/.~\n" if not any(_has(one, c) for one in reported[1:])), "\x01")
+    kind, value = reported[0]
     if kind is kinds.RANGE:
         return chr(value[0])
     if kind is kinds.CATEGORY:

@@ -12,10 +12,10 @@ def host(data: bytes) -> None:
     from gpuready import probe
     from gpuready.system import AccessError
 
-    door = Doctored(int.from_bytes(data[:2], "big"), text(data[2:]))
-    for name, look, _, _ in probe.list_probes(door, None, ["transformers"], ["NCCL_DEBUG"]):
+    access = Doctored(int.from_bytes(data[:2], "big"), text(data[2:]))
+    for name, look, _, _ in probe.list_probes(access, None, ["transformers"], ["NCCL_DEBUG"]):
         try:
-            found = look(door)
+            found = look(access)
             plain(*([found] if isinstance(found, list) else found))
         except AccessError:
             continue
@@ -47,8 +47,8 @@ def stated(data: bytes) -> None:
     from gpuready.model import sizes
     from gpuready.probe import stated_machine as reader
 
-    told = text(data)
-    name, _, rest = told.partition("\n")
+    result = text(data)
+    name, _, rest = result.partition("\n")
     what_if = dict(zip(reader._FLAG_STATERS, rest.split("\n"), strict=False))
     tried(lambda _: plain(list(reader.stated_machine_facts(name, {}))), "")
     for flag, value in what_if.items():
@@ -87,9 +87,9 @@ def compose(data: bytes) -> None:
     """A compose file, with the Dockerfile that it builds from."""
     from gpuready.containers import compose as reader
 
-    told = text(data)
-    reader.is_compose_file("x", told)
-    plain(reader.read_compose_service(lambda path: told, "compose.yml", told)[0])
+    result = text(data)
+    reader.is_compose_file("x", result)
+    plain(reader.read_compose_service(lambda path: result, "compose.yml", result)[0])
 
 
 def stream(data: bytes) -> None:

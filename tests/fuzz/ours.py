@@ -26,7 +26,7 @@ def kept(data: bytes) -> None:
     from gpuready.prove import bench
     from gpuready.workflow import prove
 
-    told = text(data)
+    result = text(data)
     for name in (
         journal.JOURNAL_FILE,
         generation.MANIFEST_FILE,
@@ -38,8 +38,8 @@ def kept(data: bytes) -> None:
     folder = path.rpartition("/")[0]
     one = generation.EnvironmentGeneration(1, "x", folder)
     one.read_manifest(), one.install_order
-    lease._parse_holder(told[:4096])
-    resolution_cache._decode_answer(told)
+    lease._parse_holder(result[:4096])
+    resolution_cache._decode_answer(result)
     for answer, at in heard.AnswerJournal(folder).read_entries():
         json.dumps([answer.to_json(), at])
     build_cache.read_manifest(folder)
@@ -55,7 +55,7 @@ def run_folder(data: bytes) -> None:
     fleet._read_run_file(fleet.FleetTask(do="check", frameworks=("transformers",), resume=path))
 
 
-def _told(rows: object) -> None:
+def _reported(rows: object) -> None:
     """What a leader told of its trial connections; that it is a list is all that the host knows."""
     from gpuready.rollcall import trial_connections
 
@@ -72,7 +72,7 @@ def wire(data: bytes) -> None:
     from gpuready.rollcall import wire as reader
 
     for token in ("", "t"):
-        for read in (hello.parse_hello, server_message.parse_server_message, _told):
+        for read in (hello.parse_hello, server_message.parse_server_message, _reported):
             try:
                 read(reader.decode_message(data, token, "salt"))
             except (PermissionError, *REFUSALS):
@@ -120,13 +120,13 @@ def arguments(data: bytes) -> None:
     from gpuready.mcp import argument_schema, tools
     from gpuready.system.path_allowlist import PathAllowlist
 
-    given = decoded(data)
+    requested = decoded(data)
     for tool in tools.build_tool_table(True).values():
-        tried(lambda _, tool=tool: argument_schema.validate_arguments(tool.takes, given, tool.name), "")  # type: ignore[misc]
+        tried(lambda _, tool=tool: argument_schema.validate_arguments(tool.takes, requested, tool.name), "")  # type: ignore[misc]
     inside = FOLDER / "gpuready-fuzz-yard"
     inside.mkdir(exist_ok=True)
     fence = PathAllowlist([str(inside)])
-    for word in [w for w in given.values() if isinstance(w, str)] if isinstance(given, dict) else []:
+    for word in [w for w in requested.values() if isinstance(w, str)] if isinstance(requested, dict) else []:
         tried(fence.check_file, word), tried(fence.check_log, word), tried(fence.check_folder, word)
         assert not fence.allows_path(word) or _within(word, str(inside)), word
 

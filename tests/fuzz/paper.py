@@ -23,12 +23,12 @@ RECORDED = Path(__file__).parents[1] / "machines" / "h200.json"
 class Paper(HostAccess):
     """A machine on which every file has the same text, every program says it, and nothing else is there."""
 
-    def __init__(self, text: str, **given: Any):
-        self.text, self.given = text, given
+    def __init__(self, text: str, **requested: Any):
+        self.text, self.answers = text, requested
 
     def answer_query(self, verb: str, *args: Any) -> Any:
-        if verb in self.given:
-            return self.given[verb]
+        if verb in self.answers:
+            return self.answers[verb]
         if verb == "read":
             return self.text
         if verb == "run":
@@ -93,10 +93,10 @@ def plain(*facts: Any) -> None:
         json.dumps([fact.to_json() for fact in several], allow_nan=False)
 
 
-def tried(reader: Callable[[str], object], told: str) -> None:
+def tried(reader: Callable[[str], object], reported: str) -> None:
     """A refusal is an answer."""
     try:
-        reader(told)
+        reader(reported)
     except REFUSALS:
         return
 

@@ -44,10 +44,10 @@ def nvml(data: bytes) -> None:
 
     decode_text(data)
     try:
-        told = json.loads(_text(data))
+        document = json.loads(_text(data))
     except (ValueError, RecursionError):
         return
-    gpus = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    gpus = [one for one in document if isinstance(one, dict)] if isinstance(document, list) else []
     parts: list[dict[str, Any]] = [{"driver": "580.1", "cuda": "13.0", "library": "x", "count": 3}]
     answer = combine_parts(parts + [{"gpu": {"index": i, **one}} for i, one in enumerate(gpus[:3])], "hung")
     _json(gpu.probe_gpus(Paper("", nvml=answer), _seen()))
@@ -115,8 +115,8 @@ def log(data: bytes) -> None:
     from gpuready.logs.log_summary import LogSource, read_logs
     from gpuready.workflow import diagnose
 
-    story = read_logs([LogSource("x.log", [data[:1000], data[1000:]])], diagnose.load_pattern_table(), derive_lines)
-    diagnose.diagnose_summary(story, look=False).to_json()
+    summary = read_logs([LogSource("x.log", [data[:1000], data[1000:]])], diagnose.load_pattern_table(), derive_lines)
+    diagnose.diagnose_summary(summary, look=False).to_json()
 
 
 def nodes(data: bytes) -> None:
@@ -134,8 +134,8 @@ def nodes(data: bytes) -> None:
         slurm.nodes_blamed_by_srun,
     ):
         _tried(reader, text)
-    _tried(lambda told: ssh_hosts.parse_hostfile(told, "hosts"), text)
-    _tried(lambda told: node_names.fold_node_names(told.split()), text)
+    _tried(lambda shown: ssh_hosts.parse_hostfile(shown, "hosts"), text)
+    _tried(lambda shown: node_names.fold_node_names(shown.split()), text)
 
 
 def model(data: bytes) -> None:
@@ -158,7 +158,7 @@ def training(data: bytes) -> None:
 
     text = _text(data)
     for name in ("x.yml", "x.json", "x.py"):
-        _tried(lambda told, name=name: _settings(told, name), text)  # type: ignore[misc]
+        _tried(lambda shown, name=name: _settings(shown, name), text)  # type: ignore[misc]
     _json(job_facts.job_file_facts(Paper(text), job_files.load_job_file("x.yml", lambda _: text, "--config")))
 
 
@@ -185,9 +185,9 @@ def proof(data: bytes) -> None:
     from gpuready.catalog import proofs
     from gpuready.prove import result
 
-    told = result.read_rank_result(_file(data, ".json"), _Ended())  # type: ignore[arg-type]
+    outcome = result.read_rank_result(_file(data, ".json"), _Ended())  # type: ignore[arg-type]
     row = next(iter(proofs.list_proofs()))
-    json.dumps(result.combine_ranks(row, "cpu", [told], 10.0).to_json(), allow_nan=False)
+    json.dumps(result.combine_ranks(row, "cpu", [outcome], 10.0).to_json(), allow_nan=False)
 
 
 def fleet(data: bytes) -> None:
@@ -239,10 +239,10 @@ def reported(data: bytes) -> None:
     from gpuready.model import report_document as reader
 
     try:
-        told = json.loads(_text(data))
+        document = json.loads(_text(data))
     except RecursionError:
         return
-    reader.parse_report_document(told)
+    reader.parse_report_document(document)
 
 
 def settings(data: bytes) -> None:
@@ -257,10 +257,10 @@ def redaction(data: bytes) -> None:
     """Redaction of any text: what a pass hides may bring the next secret to light, but there is an end."""
     from gpuready.system import redact_text
 
-    told = _text(data)
+    outcome = _text(data)
     for _ in range(64):
-        before, told = told, redact_text(told)
-        if told == before:
+        before, outcome = outcome, redact_text(outcome)
+        if outcome == before:
             return
     raise AssertionError("it never settles")
 

@@ -43,8 +43,8 @@ def main(name: str, flags: list[str]) -> None:
 
 def _timed(slow: Path, feed: Callable[[bytes], None]) -> Callable[[bytes], None]:
     """The reader; the input that took it longest is kept, with the seconds of CPU."""
-    told = slow.with_suffix(".txt")
-    most = [float(told.read_text()) if told.exists() else 0.01]
+    result = slow.with_suffix(".txt")
+    most = [float(result.read_text()) if result.exists() else 0.01]
 
     def one(data: bytes) -> None:
         begun = time.process_time()
@@ -53,7 +53,7 @@ def _timed(slow: Path, feed: Callable[[bytes], None]) -> Callable[[bytes], None]
         if seconds > 1.2 * most[0]:
             most[0] = seconds
             slow.write_bytes(data)
-            told.write_text(f"{seconds:.3f}")
+            result.write_text(f"{seconds:.3f}")
 
     return one
 

@@ -82,9 +82,9 @@ def _grows(pattern: re.Pattern[str], before: str, again: str, end: str, anywhere
 
 @pytest.fixture(scope="module")
 def found():
-    told, unknown = expressions.every()
+    reported, unknown = expressions.every()
     assert {one.partition(":")[0] for one in unknown} <= BUILT, unknown
-    return list(dict.fromkeys([*told, *expressions.heard(_work)]))
+    return list(dict.fromkeys([*reported, *expressions.heard(_work)]))
 
 
 def test_the_search_finds_what_is_slow():

@@ -90,8 +90,8 @@ def test_a_value_of_another_kind_is_answered_or_refused(name):
             continue
         where = list(places(whole))
         for _ in range(SLOW.get(name, 60)):
-            told = json.dumps(put(whole, chance.choice(where), chance.choice(KINDS)))
-            feed(name, (b" " if seed.startswith(b" ") else b"") + told.encode())
+            result = json.dumps(put(whole, chance.choice(where), chance.choice(KINDS)))
+            feed(name, (b" " if seed.startswith(b" ") else b"") + result.encode())
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -144,8 +144,8 @@ def _recorded(key: str, value: object) -> bytes:
     """A real machine in which one fact has a value that its kind allows, and no probe tells."""
     whole = json.loads(RECORDED.read_bytes())
     facts = [fact for fact in whole["facts"] if fact["key"] != key]
-    told = {"key": key, "value": value, "source": "x", "how": "read", "gap": ""}
-    return json.dumps({**whole, "tape": {}, "facts": [*facts, told]}).encode()
+    fields = {"key": key, "value": value, "source": "x", "how": "read", "gap": ""}
+    return json.dumps({**whole, "tape": {}, "facts": [*facts, fields]}).encode()
 
 
 FOUND = {

@@ -13,8 +13,8 @@ log.info("preparing the run")
 
 
 def bare(name: str, cause: str, decisive: str, source: str, **more: object) -> Provoke:
-    told = {"command": "python3 train.py", "room": "here", "deadline": 60, **more}
-    return Provoke(name, cause, (decisive,), BASE + source, **told)  # type: ignore[arg-type]
+    settings = {"command": "python3 train.py", "room": "here", "deadline": 60, **more}
+    return Provoke(name, cause, (decisive,), BASE + source, **settings)  # type: ignore[arg-type]
 
 
 EVERYWHERE = (

@@ -61,8 +61,8 @@ def engine(settings: str) -> str:
 
 def with_ray(name: str, cause: str, decisive: str, source: str, options: str = "", **more: object) -> Provoke:
     script = RAY % options + source
-    told = {"env": SHORT_DIR, "deadline": 150, **more}
-    return Provoke(name, cause, (decisive,), script, **told)  # type: ignore[arg-type]
+    fields = {"env": SHORT_DIR, "deadline": 150, **more}
+    return Provoke(name, cause, (decisive,), script, **fields)  # type: ignore[arg-type]
 
 
 FRAMEWORKS = (

@@ -83,10 +83,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", nargs="?", default=os.environ.get("OUT", "."))
     parser.add_argument("--only", nargs="*", default=[])
-    told = parser.parse_args()
-    wanted = [case for case in CASES if not told.only or case.id in told.only]
+    args = parser.parse_args()
+    wanted = [case for case in CASES if not args.only or case.id in args.only]
     with tempfile.TemporaryDirectory(prefix="induce-", ignore_cleanup_errors=True) as home:
-        recorder = Recorder(Path(told.out), Path(home))
+        recorder = Recorder(Path(args.out), Path(home))
         with ThreadPoolExecutor(TOGETHER) as pool:
             list(pool.map(recorder.record, [case for case in wanted if not case.alone]))
         for case in wanted:

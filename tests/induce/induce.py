@@ -29,14 +29,14 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=["*"])
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--relabel", action="store_true", help="provoke nothing; write the cases' labels anew")
-    told = parser.parse_args()
-    if told.relabel:
+    args = parser.parse_args()
+    if args.relabel:
         return relabel()
     missed: dict[str, str] = {}
     count = 0
     for theme, cases in THEMES.items():
-        wanted = [case for case in cases if any(fnmatch.fnmatch(case.id, only) for only in told.only)]
-        with ThreadPoolExecutor(told.jobs) as pool:
+        wanted = [case for case in cases if any(fnmatch.fnmatch(case.id, only) for only in args.only)]
+        with ThreadPoolExecutor(args.jobs) as pool:
             rows = [row for row in pool.map(lambda case: attempt(case, missed), wanted) if row]
         count += len(rows)
         write(theme, rows, [case.id for case in cases])

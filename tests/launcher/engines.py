@@ -167,10 +167,10 @@ class Slurm:
         )
 
     def _idle(self) -> bool:
-        told = subprocess.run(
+        result = subprocess.run(
             ["sinfo", "-h", "-N", "-o", "%N %T"], capture_output=True, text=True, env={**os.environ, **self.environ}
         )
-        return sum("idle" in line for line in told.stdout.splitlines()) == len(self.names)
+        return sum("idle" in line for line in result.stdout.splitlines()) == len(self.names)
 
     def __exit__(self, *error: object) -> None:
         for process in reversed(self.started):

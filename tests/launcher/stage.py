@@ -62,9 +62,9 @@ class Stage:
             **environment,
         }
         env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-        given = [] if "--python" in argv else ["--python", self.python]
+        requested = [] if "--python" in argv else ["--python", self.python]
         return subprocess.Popen(
-            [sys.executable, "-c", MAIN, "run", *given, "--log-dir", "logs", *argv],
+            [sys.executable, "-c", MAIN, "run", *requested, "--log-dir", "logs", *argv],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, env=env,
             preexec_fn=self.before,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import gpuready
 
 SRC = Path(gpuready.__file__).parent
-TOLD = {
+REPORTED = {
     "launcher/stale_stores.py": "the age of a file",
     "rollcall/hello.py": "compared between hosts, and only noted",
     "rollcall/server.py": "compared between hosts, and only noted",
@@ -23,4 +23,4 @@ def test_no_deadline_goes_by_the_time_of_day():
         for path in files
         if re.search(r"\btime\.time\(|datetime\.now\(", path.read_text())
     }
-    assert users == set(TOLD)
+    assert users == set(REPORTED)

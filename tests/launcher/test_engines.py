@@ -78,7 +78,7 @@ def test_what_the_user_has_set_stays():
 
 
 @pytest.mark.parametrize(
-    ("engine", "environ", "told"),
+    ("engine", "environ", "reported"),
     [
         ("slurm", {"SLURM_PROCID": "5", "SLURM_LOCALID": "1", "SLURM_NTASKS": "8", "SLURM_NODEID": "1", "SLURM_NNODES": "2", "SLURM_STEP_TASKS_PER_NODE": "4(x2)"},
          {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2"}),
@@ -89,8 +89,8 @@ def test_what_the_user_has_set_stays():
         ("torchrun", {"RANK": "3"}, {}),
     ],
 )  # fmt: skip
-def test_a_launcher_tells_who_a_rank_is(engine, environ, told):
-    assert read_own_rank(engine, environ) == told
+def test_a_launcher_tells_who_a_rank_is(engine, environ, reported):
+    assert read_own_rank(engine, environ) == reported
 
 
 @pytest.mark.parametrize(
@@ -173,5 +173,5 @@ def test_the_master():
     assert parse_master("gpu-1:29500", 2, "torchrun") == ("gpu-1", 29500, True)
     with pytest.raises(Refused):
         parse_master("::1:29500", 2, "torchrun")
-    host, port, given = parse_master(None, 1, "local")
-    assert host == "127.0.0.1" and port > 0 and not given
+    host, port, requested = parse_master(None, 1, "local")
+    assert host == "127.0.0.1" and port > 0 and not requested

@@ -246,3 +246,15 @@ def test_one_fix_of_several_problems_is_told_once():
     text = render_run_refusal([*rows, PreflightItem("script", "error", "gone", "the nearest name there is b.py")])
     assert text.count("gpuready fix demo") == 1 and text.index("problem 3") < text.index("gpuready fix demo")
     assert "the nearest name" in text and "4 problems" in text
+
+
+@pytest.mark.parametrize("name", ["cfg.yml", "my job.yaml", "ds.json"])
+def test_a_configuration_is_no_script(name, tmp_path, monkeypatch):
+    """Making it executable would help nobody."""
+    from gpuready.launcher.script import classify_command, why_not_runnable
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("base_model: m\n")
+    kind, words, _ = classify_command([name], None)
+    says, fix = why_not_runnable(kind, words, "x86_64", lambda word: word)
+    assert "configuration file" in says and "chmod" not in fix and "gpuready run -- " in fix

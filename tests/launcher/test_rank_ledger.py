@@ -169,7 +169,7 @@ def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
 
 
 def beat(made: RankLedger, at: float, **ranks: tuple[object, ...]) -> None:
-    made.record_message({"t": "beat", "d": [[int(r[1:]), *told] for r, told in ranks.items()]}, at)
+    made.record_message({"t": "beat", "d": [[int(r[1:]), *reported] for r, reported in ranks.items()]}, at)
 
 
 def row(

@@ -25,7 +25,7 @@ def test_the_variables_are_those_of_torchrun(stage):
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0
     ranks = [json.loads(stage.log(rank)) for rank in (0, 1)]
-    for rank, told in enumerate(ranks):
+    for rank, reported in enumerate(ranks):
         wanted = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
@@ -33,10 +33,10 @@ def test_the_variables_are_those_of_torchrun(stage):
             "LOCAL_WORLD_SIZE": "2",
             "GROUP_RANK": "0",
         }
-        assert wanted.items() <= told.items()
-        assert told["TORCHELASTIC_RESTART_COUNT"] == "0" and told["OMP_NUM_THREADS"] == "1"
-        assert "GPUREADY_ATTEND" not in told, "the token of the run is nothing for a script"
-        assert told["GPUREADY_TOKEN"] == "[redacted]", "the secret of the roll-call"
+        assert wanted.items() <= reported.items()
+        assert reported["TORCHELASTIC_RESTART_COUNT"] == "0" and reported["OMP_NUM_THREADS"] == "1"
+        assert "GPUREADY_ATTEND" not in reported, "the token of the run is nothing for a script"
+        assert reported["GPUREADY_TOKEN"] == "[redacted]", "the secret of the roll-call"
     assert ranks[0]["SUM"] == ranks[1]["SUM"] and ranks[0]["SUM"][0] == 32
     assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"] and ranks[0]["MASTER_ADDR"] == "127.0.0.1"
 
@@ -106,12 +106,12 @@ def test_dry_run_shows_every_variable_and_starts_nothing(stage):
     stage.script("open('ran', 'w')\n")
     done = stage.run("--nproc", "2", "--dry-run", "--", "train.py", "--x")
     assert done.code == 0 and not (stage.folder / "ran").exists() and not (stage.folder / "logs").exists()
-    told = " ".join(done.out.split())  # where lines break depends on the folder that the tests lie in
+    result = " ".join(done.out.split())  # where lines break depends on the folder that the tests lie in
     assert all(
-        name in told for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
+        name in result for name in ("MASTER_PORT", "RANK=1", "LOCAL_RANK=1", "as torchrun sets it", "train.py --x")
     )
-    told = stage.run("--nproc", "2", "--dry-run", "--json", "--", "train.py").found
-    assert told["seats"][1]["RANK"] == "1" and all(row["why"] for row in told["variables"])
+    result = stage.run("--nproc", "2", "--dry-run", "--json", "--", "train.py").found
+    assert result["seats"][1]["RANK"] == "1" and all(row["why"] for row in result["variables"])
 
 
 def test_programs_and_modules_run_too(stage):

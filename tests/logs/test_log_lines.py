@@ -47,10 +47,10 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "told", "words"), SAID, ids=[text[:40] for text, _, _ in SAID])
-def test_prefixes(text, told, words):
+@pytest.mark.parametrize(("text", "reported", "words"), SAID, ids=[text[:40] for text, _, _ in SAID])
+def test_prefixes(text, reported, words):
     line = parse_line(text)
-    assert {key: getattr(line, key) for key in told} == told
+    assert {key: getattr(line, key) for key in reported} == reported
     assert line.text == words
 
 

@@ -61,10 +61,10 @@ def test_a_log_that_names_this_machine_is_looked_at_here(monkeypatch):
 
 
 def test_nothing_is_said_of_an_unknown_framework():
-    class Story:
+    class FakeSummary:
         failures = ()
 
-    assert detect_framework(Story()) == ""
+    assert detect_framework(FakeSummary()) == ""
 
 
 def test_a_log_does_not_choose_a_program_of_another_user(tmp_path, monkeypatch):

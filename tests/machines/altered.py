@@ -75,7 +75,7 @@ class Changes:
         self.answers[query_key(verb, *args)] = answer
         return self
 
-    def blind(self, why: str, verb: str, *args: Any) -> Changes:
+    def unreadable(self, why: str, verb: str, *args: Any) -> Changes:
         return self.say({"blind": why}, verb, *args)
 
 

@@ -41,10 +41,10 @@ def lost() -> Changes:
     cards = several("h100", 8)
     dead = {"index": 3, "gap": "GPU is lost (NVML 15)"}
     base = gpus(*cards, driver="580.95.05", switches=4)
-    told = {**base.answers['["nvml"]'], "gpus": [*cards[:3], dead, *cards[4:]]}
+    settings = {**base.answers['["nvml"]'], "gpus": [*cards[:3], dead, *cards[4:]]}
     line = "3,900,100,-;NVRM: Xid (PCI:0000:13:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
     return Changes(
-        system("ubuntu22", memory=2048), base, fabric_manager(True), cu130(), xid(line), Changes().say(told, "nvml")
+        system("ubuntu22", memory=2048), base, fabric_manager(True), cu130(), xid(line), Changes().say(settings, "nvml")
     )
 
 

@@ -105,10 +105,10 @@ def document(name: str, reports: dict[str, Report]) -> str:
     every = [
         {"for": "all" if len(who) == len(reports) else " ".join(who), **json.loads(row)} for row, who in says.items()
     ]
-    told = REAL.get(name) or (park.MACHINES[name].__doc__ or "").strip()
+    result = REAL.get(name) or (park.MACHINES[name].__doc__ or "").strip()
     driver = next(iter(reports.values())).facts.value_if_known("driver.version")
     made = {
-        "machine": told,
+        "machine": result,
         "driver": driver,
         "verdicts": {framework: one.verdict for framework, one in reports.items()},
         "says": every,
@@ -150,9 +150,9 @@ def made(name: str, frameworks: Sequence[str] = FRAMEWORKS) -> tuple[str, str]:
     return document(name, reports), screen(reports["transformers"])
 
 
-def by_framework(told: str, frameworks: Sequence[str], every: Sequence[str] = FRAMEWORKS) -> dict[str, Any]:
+def by_framework(reported: str, frameworks: Sequence[str], every: Sequence[str] = FRAMEWORKS) -> dict[str, Any]:
     """What a document of all frameworks says of some of them, whatever the order of its rows."""
-    whole = json.loads(told)
+    whole = json.loads(reported)
     said: dict[str, list[str]] = {framework: [] for framework in frameworks}
     for row in whole.pop("says"):
         who = row.pop("for")

@@ -93,7 +93,7 @@ def test_a_change_without_a_new_number_is_seen():
 def test_an_old_report_is_read_with_all_its_parts():
     """``report-N.json`` is a report as schema N wrote it, with every part: what other commands wrote is read back from it."""
     old = json.loads((HERE / f"report-{SCHEMA}.json").read_text())
-    held_to(old, "report", FROZEN)
+    check_against(old, "report", FROZEN)
     found = parse_report_document(old)
     (judged,), (plan,) = found.reports, found.plans
     assert (found.verdict, judged.verdict, found.fleet.verdict) == ("not-ready",) * 3
@@ -180,7 +180,7 @@ ANSWERS = {
 }  # fmt: skip
 
 
-def held_to(document: object, name: str, *schemas: dict) -> None:
+def check_against(document: object, name: str, *schemas: dict) -> None:
     """A document that is newer than the frozen schema is in the published one alone."""
     for schema in schemas or [one for one in (FROZEN, PUBLISHED) if name in one["$defs"]]:
         checker = jsonschema.Draft202012Validator({"$defs": schema["$defs"], "$ref": f"#/$defs/{name}"})
@@ -194,7 +194,7 @@ def held_to(document: object, name: str, *schemas: dict) -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_answer_fits_its_schema(name, tmp_path):
     for text in ANSWERS[name](tmp_path):
-        held_to(json.loads(text), name)
+        check_against(json.loads(text), name)
 
 
 def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
@@ -202,7 +202,7 @@ def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
     argv = [sys.executable, "-m", "gpuready", "run", "--dry-run", "--json", "--nproc", "2", "--", script]
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True)
-    held_to(json.loads(ran.stdout), "start")
+    check_against(json.loads(ran.stdout), "start")
 
 
 def test_no_answer_is_without_a_schema():
@@ -217,8 +217,8 @@ def test_no_answer_is_without_a_schema():
 
 @pytest.mark.parametrize("name", ["h100", "halves", "bare", "apple", "h200-real"])
 def test_reports_of_all_kinds_of_machines_fit_the_schema(name):
-    held_to(json.loads(json_results.render_check_json([goldens.report(name, "transformers")], True)), "check")
-    held_to(json.loads(goldens.recorded(name)), "recording")
+    check_against(json.loads(json_results.render_check_json([goldens.report(name, "transformers")], True)), "check")
+    check_against(json.loads(goldens.recorded(name)), "recording")
 
 
 WRONG = ({"verdict": "fine"}, {"findings": [{"code": 7}]}, {"facts": {}}, {"schema": SCHEMA + 1})
@@ -227,6 +227,6 @@ WRONG = ({"verdict": "fine"}, {"findings": [{"code": 7}]}, {"facts": {}}, {"sche
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda row: next(iter(row)))
 def test_a_document_that_is_wrong_does_not_fit(wrong):
     document = json.loads(render.format_json_document(render.report_json_fields(goldens.report("bare-real", "vllm"))))
-    held_to(document, "check")
+    check_against(document, "check")
     with pytest.raises(AssertionError):
-        held_to(document | wrong, "check")
+        check_against(document | wrong, "check")

@@ -31,14 +31,16 @@ def test_the_report_is_the_golden_one(name, request):
     update = request.config.getoption("--update-golden")
     asked = goldens.FRAMEWORKS if FUZZ or update else ("transformers", OTHERS[name])
     document, screen = goldens.paths(name)
-    told, shown = goldens.made(name, asked)
+    reported, shown = goldens.made(name, asked)
     if update:
         document.parent.mkdir(exist_ok=True)
-        document.write_text(told)
+        document.write_text(reported)
         screen.write_text(shown)
     golden = document.read_text()
-    assert part(told, asked, asked) == part(golden, asked), f"{document.name} differs; --update-golden writes it anew"
-    assert told == golden or asked != goldens.FRAMEWORKS, f"{document.name} differs in its order"
+    assert part(reported, asked, asked) == part(golden, asked), (
+        f"{document.name} differs; --update-golden writes it anew"
+    )
+    assert reported == golden or asked != goldens.FRAMEWORKS, f"{document.name} differs in its order"
     assert shown == screen.read_text(), f"{screen.name} differs; --update-golden writes it anew"
 
 

@@ -66,8 +66,8 @@ def agent(portal, place, bench, person):
     started = StdioServerParameters(command=sys.executable, args=["-c", START, *words], env=bench.env, cwd=str(place))
     with portal.wrap_async_context_manager(Client(started, elicitation_callback=person)) as client:
 
-        def call(name, /, **given):
-            found = portal.call(client.call_tool, name, given)
+        def call(name, /, **requested):
+            found = portal.call(client.call_tool, name, requested)
             return found.is_error, open_fence([one.text for one in found.content])
 
         call.client, call.portal = client, portal

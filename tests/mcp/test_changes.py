@@ -115,14 +115,14 @@ def test_an_id_is_good_once_here_and_for_a_while():
     ],
 )
 def test_a_person_is_asked_by_old_and_new_clients(portal, mode, says, agreed, done):
-    desk = server.ToolServer(AllowedPaths(["."]), allow_changes=True)
-    plan, _ = desk.install_tools.ledger.issue_plan_id(DryOrder("env"))
+    service = server.ToolServer(AllowedPaths(["."]), allow_changes=True)
+    plan, _ = service.install_tools.ledger.issue_plan_id(DryOrder("env"))
     person = Asked()
     person.says = says
 
     async def call():
         async with Client(
-            server.build_mcp_server(desk), mode=mode, elicitation_callback=person if says is not None else None
+            server.build_mcp_server(service), mode=mode, elicitation_callback=person if says is not None else None
         ) as client:
             return await client.call_tool("install_apply", {"plan_id": plan, "agreed": agreed})
 

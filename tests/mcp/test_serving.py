@@ -44,12 +44,12 @@ BODY = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": 
 
 def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
     """One request; the status. Heads are given by their names with _ for -; None leaves one out."""
-    given = {"Host": f"127.0.0.1:{port}", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    given |= {"Accept": "application/json, text/event-stream"}
-    given |= {name.replace("_", "-"): value for name, value in heads.items()}
+    settings = {"Host": f"127.0.0.1:{port}", "Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    settings |= {"Accept": "application/json, text/event-stream"}
+    settings |= {name.replace("_", "-"): value for name, value in heads.items()}
     link = socket_of or http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     link.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-    for name, value in given.items():
+    for name, value in settings.items():
         if value is not None:
             link.putheader(name, value)
     link.putheader("Content-Length", str(len(BODY)))
@@ -59,7 +59,7 @@ def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
 
 
 @pytest.mark.parametrize(
-    ("given", "status"),
+    ("requested", "status"),
     [
         ({"Host": "evil.example"}, 403),
         ({"Host": "evil.example:80"}, 403),
@@ -85,10 +85,10 @@ def asked(port, method="POST", path="/mcp", socket_of=None, **heads):
         ({"path": "/mcp/../etc/passwd"}, 404),
     ],
 )
-def test_what_a_browser_or_a_stranger_sends_is_refused(served, given, status):
-    nameless = given.get("Host", "") is None
+def test_what_a_browser_or_a_stranger_sends_is_refused(served, requested, status):
+    nameless = requested.get("Host", "") is None
     try:
-        found, text = asked(served, **given)
+        found, text = asked(served, **requested)
     except ConnectionResetError:
         assert nameless  # the HTTP parser was first, and closes before it has read the body
         return

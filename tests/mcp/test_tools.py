@@ -41,7 +41,7 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "kept"),
+    ("name", "requested", "kept"),
     [
         ("check", {"frameworks": ["axolotl"], "on": "h200.json"}, "findings"),
         ("check", {"frameworks": ["vllm", "trl"], "on": "h100"}, "reports"),
@@ -51,9 +51,9 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
         ("fit", {"model": ["qwen2.5-0.5b"], "on": "h100", "gpus": True}, "gpus"),
     ],
 )
-def test_an_answer_is_short_and_says_what_it_left_out(agent, name, given, kept):
-    wrong, (text,) = agent(name, **given)
-    short, whole = json.loads(text), json.loads(agent(name, **given, detail="full")[1][0])
+def test_an_answer_is_short_and_says_what_it_left_out(agent, name, requested, kept):
+    wrong, (text,) = agent(name, **requested)
+    short, whole = json.loads(text), json.loads(agent(name, **requested, detail="full")[1][0])
     assert not wrong and len(text) <= answer_summary.MAX_SUMMARY and short[kept] and "detail=full" in short["more"]
     assert short.get("verdict") == whole.get("verdict") and short.get("exit") == whole.get("exit")
     gone = {field for field in whole if field not in short}
@@ -105,12 +105,12 @@ def test_look_up_verify_and_diagnose(agent):
 
 def test_a_proof_is_run_in_the_environment_of_the_server(agent):
     wrong, texts = agent("prove", words=["bf16"])
-    told = json.loads(texts[0])
-    assert not wrong and told["evidence"]["proofs"] and told["verdict"] in ("not-ready", "undecided", "ready")
+    document = json.loads(texts[0])
+    assert not wrong and document["evidence"]["proofs"] and document["verdict"] in ("not-ready", "undecided", "ready")
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "requested", "says"),
     [
         ("nosuch", {}, "there is no tool"),
         ("check", {"frameworks": 5}, "must be a list"),
@@ -125,8 +125,8 @@ def test_a_proof_is_run_in_the_environment_of_the_server(agent):
         ("search", {"query": "x", "most": 1000}, "from 1 to"),
     ],
 )
-def test_bad_arguments_are_one_sentence(agent, name, given, says):
-    wrong, (text,) = agent(name, **given)
+def test_bad_arguments_are_one_sentence(agent, name, requested, says):
+    wrong, (text,) = agent(name, **requested)
     assert wrong and says in text and "\n" not in text and "Traceback" not in text
 
 
@@ -136,7 +136,7 @@ OUT = "leads outside the folders that may be read"
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "requested", "says"),
     [
         ("check", {"on": "../../etc/passwd"}, OUT),
         ("check", {"on": "/etc/passwd"}, OUT),
@@ -164,23 +164,23 @@ OUT = "leads outside the folders that may be read"
         ("install_plan", {"environment": "env", "lock": "/etc/passwd"}, OUT),
     ],
 )
-def test_only_files_of_the_project_are_read(agent, name, given, says):
-    wrong, (text,) = agent(name, **given)
+def test_only_files_of_the_project_are_read(agent, name, requested, says):
+    wrong, (text,) = agent(name, **requested)
     assert wrong and says in text, text
 
 
 def test_a_link_that_stays_inside_and_a_folder_with_a_link_out(agent):
     assert not agent("check", frameworks=["transformers"], on="same.json")[0]
-    told = json.loads(agent("diagnose", logs=["logs"])[1][0])
-    assert told["code"] != "MEM001"  # the log that the link leads to is not read
+    document = json.loads(agent("diagnose", logs=["logs"])[1][0])
+    assert document["code"] != "MEM001"  # the log that the link leads to is not read
 
 
 def test_a_log_that_speaks_to_the_agent_is_quoted_data(agent, place):
     wrong, (text,) = agent("diagnose", logs=["run.log"], detail="full")
-    told = json.loads(text)
-    assert not wrong and told["code"] == "MEM001" and tools.QUOTED_DATA_NOTICE in server.INSTRUCTIONS
-    quoted = json.dumps(told["evidence"])
-    assert EVIL in quoted and EVIL not in told["says"] and EVIL not in json.dumps(told["fix"])
+    document = json.loads(text)
+    assert not wrong and document["code"] == "MEM001" and tools.QUOTED_DATA_NOTICE in server.INSTRUCTIONS
+    quoted = json.dumps(document["evidence"])
+    assert EVIL in quoted and EVIL not in document["says"] and EVIL not in json.dumps(document["fix"])
     assert text == command("diagnose", "run.log", "--json", cwd=place).out
 
 

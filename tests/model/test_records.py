@@ -161,9 +161,9 @@ def test_a_listing_decides_what_is_absent():
     seen = Facts([Fact("python.packages", 12, "/venv")])
     assert seen.value("package.torch") is None
     assert seen.fact("package.torch").source == "/venv"
-    blind = Facts([Fact("python.packages", None, "/venv", gap="permission denied")])
+    unreadable = Facts([Fact("python.packages", None, "/venv", gap="permission denied")])
     with pytest.raises(UnknownFactError, match="permission denied"):
-        blind.value("package.torch")
+        unreadable.value("package.torch")
 
 
 def test_facts_can_be_added_and_stated():

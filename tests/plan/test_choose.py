@@ -174,8 +174,8 @@ def test_an_older_macos_takes_an_older_torch(system, newest, note):
     found = one("transformers", "m4", os=system)
     newest = newest or one("transformers", "m4").torch.partition("+")[0]
     assert found.torch.partition("+")[0] == newest
-    told = [text for text in found.notes if "macOS" in text]
-    assert len(told) == bool(note) and note in " ".join(told)
+    result = [text for text in found.notes if "macOS" in text]
+    assert len(result) == bool(note) and note in " ".join(result)
     assert found.options.get("macos", "") == system.removeprefix("macos")
     assert "+" not in found.torch  # PyPI's wheels for macOS have no suffix
 

@@ -31,7 +31,7 @@ variables = [
 
 
 @pytest.fixture
-def patient(tmp_path):
+def target(tmp_path):
     """An environment with a demo, a kit of the wrong version and another that is missing."""
     shop = tmp_path / "wheels"
     shop.mkdir()
@@ -47,35 +47,35 @@ def patient(tmp_path):
     return tmp_path
 
 
-def test_the_script_turns_the_findings_off(patient):
-    here = ("--python", str(patient / "env"), "--contract", str(patient / "demo.toml"))
+def test_the_script_turns_the_findings_off(target):
+    here = ("--python", str(target / "env"), "--contract", str(target / "demo.toml"))
     shell = {"KITE_STRING": "wide"}
-    before = gpuready("check", *here, "-q", cwd=patient, **shell)
+    before = gpuready("check", *here, "-q", cwd=target, **shell)
     assert before.code == 1
-    shown = gpuready("plan", "demo", "--fix", *here, cwd=patient, **shell)
+    shown = gpuready("plan", "demo", "--fix", *here, cwd=target, **shell)
     assert shown.code == 0, shown.err
     assert "helper-kit==1.4.2" in shown.out and "other-kit>=2" in shown.out
     assert "set KITE_STRING=long" in shown.out and "fixes PKG002, PKG003" in shown.out
-    made = gpuready("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=patient, **shell)
+    made = gpuready("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=target, **shell)
     assert made.code == 0 and "wrote fix.sh" in made.err
-    again = gpuready("check", *here, "-q", cwd=patient, **shell)
+    again = gpuready("check", *here, "-q", cwd=target, **shell)
     assert again.code == 1, "a plan changes nothing"
-    env = {"PATH": f"{Path(uv()).parent}:{os.environ['PATH']}", "UV_FIND_LINKS": str(patient / "wheels"),
-           "UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CACHE": "1", "HOME": str(patient)}  # fmt: skip
-    ran = subprocess.run(["bash", "fix.sh"], cwd=patient, env=env, capture_output=True, text=True)
+    env = {"PATH": f"{Path(uv()).parent}:{os.environ['PATH']}", "UV_FIND_LINKS": str(target / "wheels"),
+           "UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CACHE": "1", "HOME": str(target)}  # fmt: skip
+    ran = subprocess.run(["bash", "fix.sh"], cwd=target, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert "export KITE_STRING=long" in ran.stdout
-    after = gpuready("check", *here, "-q", cwd=patient, KITE_STRING="long")
+    after = gpuready("check", *here, "-q", cwd=target, KITE_STRING="long")
     assert after.code == 0, after.out
 
 
-def test_bad_input(patient):
+def test_bad_input(target):
     for words, says in (
         (("plan", "demo", "--fix", "--on", "h100x8"), "demo"),
-        (("plan", "transformers", "--fix", "--python", str(patient / "nowhere")), "nowhere"),
+        (("plan", "transformers", "--fix", "--python", str(target / "nowhere")), "nowhere"),
         (("plan", "transformers", "--fix", "--on", "h100x8"), "only stated"),
         (("plan", "transformers", "--fix", "--on", "nothing.json"), "nothing.json"),
     ):
-        ran = gpuready(*words, cwd=patient)
+        ran = gpuready(*words, cwd=target)
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out
         assert len(ran.err.strip().splitlines()) <= 2, ran.err

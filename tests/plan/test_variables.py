@@ -71,8 +71,8 @@ def test_a_script_of_the_user_gets_what_the_command_would_set(kind, words, own):
     from gpuready.workflow.launch_job import runs_framework_command
 
     assert runs_framework_command(kind, words, "axolotl") is own
-    told = recommend_variables(on(torch="2.13.0"), of("axolotl==0.21"), in_process=not own)
-    assert ("PYTORCH_ALLOC_CONF" in values(told)) is not own
+    result = recommend_variables(on(torch="2.13.0"), of("axolotl==0.21"), in_process=not own)
+    assert ("PYTORCH_ALLOC_CONF" in values(result)) is not own
 
 
 def test_no_written_value_stands_for_one_that_the_code_computes():

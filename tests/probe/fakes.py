@@ -19,9 +19,9 @@ DENIED = AccessError("permission denied")
 class Fake(HostAccess):
     """Answers from what it was given; everything else is not there. A Blind as a value is raised."""
 
-    def __init__(self, files: dict[str, Any] | None = None, **given: Any):
+    def __init__(self, files: dict[str, Any] | None = None, **requested: Any):
         self.files = {**(BARE if files is None else files)}
-        self.given = given
+        self.answers = requested
         self.asked: list[tuple[Any, ...]] = []
 
     def answer_query(self, verb: str, *args: Any) -> Any:
@@ -40,21 +40,21 @@ class Fake(HostAccess):
         return len([1 for asked in self.asked if asked[0] == verb])
 
     def _plain(self, *_: Any) -> Any:
-        return self.given.get(self.asked[-1][0])
+        return self.answers.get(self.asked[-1][0])
 
     # -- variables
 
     def _env(self, name: str) -> Any:
-        return self.given.get("env", {}).get(name)
+        return self.answers.get("env", {}).get(name)
 
     def _environ(self) -> Any:
-        return self.given.get("env", {})
+        return self.answers.get("env", {})
 
     # -- files
 
     def _led(self, path: str) -> str:
         """The path with the test's links followed."""
-        links = self.given.get("links", {})
+        links = self.answers.get("links", {})
         for _ in range(20):
             parts = posixpath.normpath(path).split("/")
             for end in range(2, len(parts) + 1):
@@ -75,80 +75,80 @@ class Fake(HostAccess):
         folder = self._led(path).rstrip("/") + "/"
         if isinstance(self.files.get(folder), AccessError):
             return self.files[folder]
-        links = [p for p in self.given.get("links", {}) if p.startswith(folder)]
+        links = [p for p in self.answers.get("links", {}) if p.startswith(folder)]
         inside = {p[len(folder) :].split("/")[0] for p in [*self.files, *links] if p.startswith(folder)}
         return sorted(inside - {""}) or ([] if folder in self.files else None)
 
     def _stat(self, path: str) -> Any:
         real = self._led(path)
-        mode = self.given.get("modes", {}).get(real, 0o755)
-        status = {"mode": mode, "uid": self.given.get("uids", {}).get(real, 0), "size": 1, "mtime": 0.0}
+        mode = self.answers.get("modes", {}).get(real, 0o755)
+        status = {"mode": mode, "uid": self.answers.get("uids", {}).get(real, 0), "size": 1, "mtime": 0.0}
         if real in self.files:
             found = self.files[real]
             kind = "char" if real.startswith("/dev/") else "file"
             return found if isinstance(found, AccessError) else {"kind": kind, **status}
         if self._list(real) is not None:
             return {"kind": "dir", **status}
-        return {"kind": "link", **status} if path in self.given.get("links", {}) else None
+        return {"kind": "link", **status} if path in self.answers.get("links", {}) else None
 
     def _real(self, path: str) -> str:
         return self._led(path)
 
     def _disk(self, path: str) -> Any:
-        return self.given.get("disks", {}).get(path)
+        return self.answers.get("disks", {}).get(path)
 
     # -- programs and libraries
 
     def _which(self, name: str) -> Any:
-        return self.given.get("path", {}).get(name)
+        return self.answers.get("path", {}).get(name)
 
     def _run(self, argv: list[str], deadline: float, limit: int, env: Any) -> Any:
-        found = self.given.get("runs", {}).get(" ".join(argv), RunResult(tuple(argv), None, end="not found"))
+        found = self.answers.get("runs", {}).get(" ".join(argv), RunResult(tuple(argv), None, end="not found"))
         if isinstance(found, str):
             found = RunResult(tuple(argv), 0, found)
         return found.replace(out=found.out[:limit]).to_json()
 
     def _library(self, name: str) -> Any:
-        return self.given.get("libraries", {}).get(name)
+        return self.answers.get("libraries", {}).get(name)
 
     def _libraries(self, prefix: str) -> Any:
-        found = self.given.get("libraries", {})
+        found = self.answers.get("libraries", {})
         return {n: p for n, p in found.items() if n.startswith(prefix)}
 
     def _elf(self, path: str) -> Any:
-        return self.given.get("headers", {}).get(self._led(path))
+        return self.answers.get("headers", {}).get(self._led(path))
 
     def _lines(self, path: str, pieces: list[str]) -> Any:
-        found = self.given.get("logs", {}).get(path)
+        found = self.answers.get("logs", {}).get(path)
         return found if not isinstance(found, list) else [x for x in found if any(p in x for p in pieces)]
 
     def _elf_text(self, path: str, section: str, pieces: list[str]) -> Any:
-        found = self.given.get("elf", {}).get((path, section), [])
+        found = self.answers.get("elf", {}).get((path, section), [])
         return found if isinstance(found, AccessError) else [t for t in found if any(p in t for p in pieces)]
 
     def _nvml(self, *_: Any) -> Any:
-        return self.given.get("nvml", {"error": None, "says": "libnvidia-ml.so.1 not found"})
+        return self.answers.get("nvml", {"error": None, "says": "libnvidia-ml.so.1 not found"})
 
     # -- the machine
 
     def _uname(self) -> Any:
-        return self.given.get("uname", {**LINUX, "node": "gpu-07"})
+        return self.answers.get("uname", {**LINUX, "node": "gpu-07"})
 
     def _hostname(self) -> str:
-        return str(self.given.get("hostname", "gpu-07"))
+        return str(self.answers.get("hostname", "gpu-07"))
 
     def _cpus(self) -> Any:
-        return self.given.get("cpus", {"online": 96, "usable": 96})
+        return self.answers.get("cpus", {"online": 96, "usable": 96})
 
     def _limits(self) -> Any:
-        return self.given.get("limits", {"nofile": 1024, "memlock": -1, "nproc": 100, "stack": 8 << 20})
+        return self.answers.get("limits", {"nofile": 1024, "memlock": -1, "nproc": 100, "stack": 8 << 20})
 
     def _cwd(self) -> Any:
-        return self.given.get("cwd", "/home/ada")
+        return self.answers.get("cwd", "/home/ada")
 
     def _interpreter(self) -> Any:
         own = {"executable": "/opt/own/bin/python", "prefix": "/opt/own", "version": "3.12.1"}
-        return self.given.get("interpreter", own)
+        return self.answers.get("interpreter", own)
 
 
 def by_key(facts: list[Fact]) -> dict[str, Fact]:

@@ -40,17 +40,17 @@ def route(*rows):
     return "\n".join(lines) + "\n"
 
 
-def machine(*parts, addresses=("127.0.0.1", "10.0.0.5"), ways=None, six="", **given):
+def machine(*parts, addresses=("127.0.0.1", "10.0.0.5"), ways=None, six="", **requested):
     proc = {"/proc/net/fib_trie": trie(*addresses), "/proc/net/if_inet6": six}
     proc["/proc/net/route"] = ways or route(("eth0", "10.0.0.0", "255.255.255.0"))
     files = {**CLASS, **LO, **proc}
     for part in parts:
         files |= part
-    return Fake(files, **given)
+    return Fake(files, **requested)
 
 
-def looked(door):
-    return by_key(network.probe_network(door))
+def looked(host):
+    return by_key(network.probe_network(host))
 
 
 def row(up=True, addresses=("10.0.0.5",), index=2, kind="ethernet"):

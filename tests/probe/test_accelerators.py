@@ -18,17 +18,17 @@ GAUDI = {f"{PCI}/0000:19:00.0/vendor": "0x1da3\n", f"{PCI}/0000:19:00.0/class": 
 NONE = {"vendor": None, "count": 0, "name": None, "driver": None, "runtime": None}
 
 
-def looked(files, **given):
+def looked(files, **requested):
     """The facts by the last part of their keys, through the door that decides whether to look at all."""
-    door = Fake(files, **given)
-    facts = optional_probes._accelerator_facts(door, detect_devices(door))
+    host = Fake(files, **requested)
+    facts = optional_probes._accelerator_facts(host, detect_devices(host))
     assert tuple(f.key for f in facts) == accelerators.KEYS
     by_key(facts)
     return {f.key.partition(".")[2]: f for f in facts}
 
 
-def values(files, **given):
-    return {name: fact.value for name, fact in looked(files, **given).items()}
+def values(files, **requested):
+    return {name: fact.value for name, fact in looked(files, **requested).items()}
 
 
 def test_a_machine_without_any():

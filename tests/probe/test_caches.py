@@ -11,9 +11,9 @@ ROOT = "/home/u/.cache/torch_extensions"
 OURS = {"HOME": "/home/u", "USER": "u"}
 
 
-def looked(files=None, **given):
-    given = {"env": OURS, "user": {"uid": 1000, "name": "u"}, **given}
-    found = caches.probe_caches(Fake({"/dev/null": ""} | (files or {}), **given))
+def looked(files=None, **settings):
+    settings = {"env": OURS, "user": {"uid": 1000, "name": "u"}, **settings}
+    found = caches.probe_caches(Fake({"/dev/null": ""} | (files or {}), **settings))
     assert tuple(fact.key for fact in found) == caches.KEYS
     return by_key(found)
 
@@ -68,10 +68,10 @@ def test_a_cache_that_cannot_be_seen():
 
 def test_the_search_is_bounded():
     files = {f"{ROOT}/py{n}/op{m}/lock": "" for n in range(40) for m in range(40)}
-    door = Fake(files, env=OURS, user={"uid": 1000})
-    found = by_key(caches.probe_caches(door))["cache.locks"]
+    host = Fake(files, env=OURS, user={"uid": 1000})
+    found = by_key(caches.probe_caches(host))["cache.locks"]
     assert 100 < len(found.value) <= 200
-    assert door.count("stat") < 300
+    assert host.count("stat") < 300
 
 
 # -- compiled graphs

@@ -36,9 +36,9 @@ def headers(rpath=True, needs=NEEDS):
     }
 
 
-def door(own="", more=None, heads=None, preload="", **given):
+def host(own="", more=None, heads=None, preload="", **requested):
     env = {name: value for name, value in (("LD_LIBRARY_PATH", own), ("LD_PRELOAD", preload)) if value}
-    return Fake(WHEELS | TOOLKIT | (more or {}), env=env, headers=heads or headers(), **given)
+    return Fake(WHEELS | TOOLKIT | (more or {}), env=env, headers=heads or headers(), **requested)
 
 
 def looked(machine, facts=TORCH):
@@ -48,7 +48,7 @@ def looked(machine, facts=TORCH):
 
 
 def test_the_libraries_of_the_wheels():
-    found = looked(door())
+    found = looked(host())
     assert found["libnccl.path"].value == f"{SITE}/nvidia/nccl/lib/libnccl.so.2"
     assert found["libcudnn.path"].value == f"{SITE}/nvidia/cudnn/lib/libcudnn.so.9"
     assert found["libnccl.path"].source == "needed by libtorch_cuda.so"
@@ -57,14 +57,14 @@ def test_the_libraries_of_the_wheels():
 
 
 def test_few_headers_are_read_where_nothing_can_slip_in():
-    machine = door()
+    machine = host()
     looked(machine)
     assert machine.count("elf") <= 3
 
 
 def test_a_toolkit_on_the_path_slips_in_below_the_libraries_of_the_wheels():
     """torch has an RPATH, which goes first; cuSPARSE has a RUNPATH, which goes last."""
-    found = looked(door("/usr/local/cuda/lib64"))
+    found = looked(host("/usr/local/cuda/lib64"))
     assert found["library.shadowed"].value == {
         "libnvJitLink.so.13": {
             "taken": "/usr/local/cuda/lib64/libnvJitLink.so.13",
@@ -76,7 +76,7 @@ def test_a_toolkit_on_the_path_slips_in_below_the_libraries_of_the_wheels():
 
 
 def test_a_torch_with_a_runpath_takes_everything_from_the_path():
-    found = looked(door("/usr/local/cuda/lib64", heads=headers(rpath=False)))
+    found = looked(host("/usr/local/cuda/lib64", heads=headers(rpath=False)))
     rows = found["library.shadowed"].value
     assert set(rows) == {"libcudart.so.13", "libcublas.so.13", "libnccl.so.2", "libnvJitLink.so.13"}
     assert rows["libnccl.so.2"]["because"] == "LD_LIBRARY_PATH, for libtorch_cuda.so"
@@ -87,85 +87,85 @@ def test_a_torch_with_a_runpath_takes_everything_from_the_path():
 
 def test_a_library_without_a_path_of_its_own_goes_by_that_of_its_loader():
     heads = headers() | {f"{CU}/libcusparse.so.12": library("libnvJitLink.so.13")}
-    assert looked(door("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value == {}
+    assert looked(host("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value == {}
     heads = headers() | {f"{CU}/libcusparse.so.12": library("libnvJitLink.so.13", "$ORIGIN", rpath=True)}
-    assert looked(door("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value == {}
+    assert looked(host("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value == {}
 
 
 def test_a_name_that_is_loaded_is_not_looked_for_again():
     """Whoever loads it first decides: torch itself, with its RPATH, before cuSPARSE."""
-    machine = door("/usr/local/cuda/lib64", heads=headers(needs=f"libnvJitLink.so.13 {NEEDS}"))
+    machine = host("/usr/local/cuda/lib64", heads=headers(needs=f"libnvJitLink.so.13 {NEEDS}"))
     assert looked(machine)["library.shadowed"].value == {}
 
 
 def test_the_first_folder_of_the_path_decides():
     more = files("/opt/cuda/lib", "libnvJitLink.so.13")
-    rows = looked(door("/nowhere:/opt/cuda/lib:/usr/local/cuda/lib64", more))["library.shadowed"].value
+    rows = looked(host("/nowhere:/opt/cuda/lib:/usr/local/cuda/lib64", more))["library.shadowed"].value
     assert rows["libnvJitLink.so.13"]["taken"] == "/opt/cuda/lib/libnvJitLink.so.13"
 
 
 @pytest.mark.parametrize("own", ["relative/lib", ":", "", "/empty", CU, f"{CU}/"])
 def test_a_path_that_changes_nothing(own):
-    assert looked(door(own))["library.shadowed"].value == {}
+    assert looked(host(own))["library.shadowed"].value == {}
 
 
 def test_the_same_file_by_another_way_is_no_other_file():
     links = {"/alias": CU}
-    assert looked(door("/alias", links=links))["library.shadowed"].value == {}
+    assert looked(host("/alias", links=links))["library.shadowed"].value == {}
 
 
 def test_what_is_preloaded_goes_before_all():
-    found = looked(door(preload="/opt/nccl/libnccl.so.2 /usr/lib/libjemalloc.so"))
+    found = looked(host(preload="/opt/nccl/libnccl.so.2 /usr/lib/libjemalloc.so"))
     assert found["libnccl.path"].value == "/opt/nccl/libnccl.so.2"
     assert found["library.shadowed"].value["libnccl.so.2"]["because"] == "LD_PRELOAD"
 
 
 def test_a_library_that_torch_does_not_need_is_absent():
     """Some builds have NCCL compiled in."""
-    found = looked(door(heads=headers(needs="libcudart.so.13")))["libnccl.path"]
+    found = looked(host(heads=headers(needs="libcudart.so.13")))["libnccl.path"]
     assert (found.value, found.gap) == (None, "")
     assert found.source == f"{LIB}/libtorch_cuda.so does not need it"
 
 
 def test_a_library_of_the_system():
-    machine = door(libraries={"libnccl.so.2": "/usr/lib/libnccl.so.2"})
+    machine = host(libraries={"libnccl.so.2": "/usr/lib/libnccl.so.2"})
     machine.files = {p: t for p, t in machine.files.items() if "nccl" not in p}
     assert looked(machine)["libnccl.path"].value == "/usr/lib/libnccl.so.2"
 
 
 def test_a_library_that_is_needed_and_nowhere_is_a_gap():
-    machine = door()
+    machine = host()
     machine.files = {p: t for p, t in machine.files.items() if "nccl" not in p}
     found = looked(machine)["libnccl.path"]
     assert found.value is None and found.gap == "libnccl.so.2 is needed and was not found"
 
 
 def test_a_torch_without_its_library():
-    found = looked(door(heads={"x": {}}))
+    found = looked(host(heads={"x": {}}))
     assert found["libnccl.path"].gap == "there is no libtorch_cuda.so"
 
 
 def test_a_header_that_cannot_be_read_below_does_no_harm():
     heads = headers() | {f"{CU}/libcublas.so.13": AccessError("a damaged ELF file")}
-    rows = looked(door("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value
+    rows = looked(host("/usr/local/cuda/lib64", heads=heads))["library.shadowed"].value
     assert set(rows) == {"libnvJitLink.so.13"}
 
 
 @pytest.mark.parametrize("which", ["libtorch_global_deps.so", "libtorch_cuda.so"])
 def test_a_torch_that_cannot_be_read_is_a_gap(which):
-    found = looked(door(heads=headers() | {f"{LIB}/{which}": DENIED}))
+    found = looked(host(heads=headers() | {f"{LIB}/{which}": DENIED}))
     assert {fact.gap for fact in found.values()} == {"permission denied"}
 
 
 def test_circles_end():
     heads = headers() | {f"{CU}/libnvJitLink.so.13": library("libcusparse.so.12 libnvJitLink.so.13", "$ORIGIN")}
-    looked(door("/usr/local/cuda/lib64", heads=heads))
+    looked(host("/usr/local/cuda/lib64", heads=heads))
 
 
 def test_the_walk_is_bounded():
     names = [f"libcu{n}.so.1" for n in range(300)]
     heads = headers(needs=" ".join(names)) | {f"{CU}/{name}": library() for name in names}
-    machine = door("/usr/local/cuda/lib64", files(CU, *names), heads)
+    machine = host("/usr/local/cuda/lib64", files(CU, *names), heads)
     looked(machine)
     assert machine.count("elf") < 400
 
@@ -179,7 +179,7 @@ def test_the_walk_is_bounded():
     ],
 )
 def test_without_a_torch_that_uses_cuda_nothing_would_be_loaded(facts, gap):
-    found = looked(door(), facts)
+    found = looked(host(), facts)
     assert found["libnccl.path"].value is None
     assert found["library.shadowed"].value == (None if gap else {})
     assert {fact.gap for fact in found.values()} == {gap}
@@ -187,4 +187,4 @@ def test_without_a_torch_that_uses_cuda_nothing_would_be_loaded(facts, gap):
 
 def test_a_torch_whose_place_is_not_known():
     facts = [Fact("torch.path", None, SITE, gap="dark"), Fact("torch.cuda", "13.0", SITE)]
-    assert {fact.gap for fact in looked(door(), facts).values()} == {"dark"}
+    assert {fact.gap for fact in looked(host(), facts).values()} == {"dark"}

@@ -12,8 +12,8 @@ from tests.probe.samples import answer, bus, machine, record
 LIB = {"libcuda.so.1": "/usr/lib/x86_64-linux-gnu/libcuda.so.1"}
 
 
-def look(**given):
-    return by_key(gpu.probe_gpus(Fake(**given)))
+def look(**requested):
+    return by_key(gpu.probe_gpus(Fake(**requested)))
 
 
 def test_an_open_driver():

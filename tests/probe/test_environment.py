@@ -88,8 +88,8 @@ FILES = {
 
 
 def hubbed(env, disks=None, files=None, **given):
-    door = Fake({**FILES, **(files or {})}, env=env, disks=disks or {"/": DISK}, **given)
-    return by_key(hub.probe_hub(door))
+    host = Fake({**FILES, **(files or {})}, env=env, disks=disks or {"/": DISK}, **given)
+    return by_key(hub.probe_hub(host))
 
 
 @pytest.mark.parametrize(
@@ -149,11 +149,11 @@ def test_offline(env, offline):
     ],
 )
 def test_a_token_is_seen_and_never_read(env, files, there):
-    door = Fake({**FILES, **files}, env={"HOME": "/h"} | env, disks={"/": DISK})
-    facts = by_key(hub.probe_hub(door))
+    host = Fake({**FILES, **files}, env={"HOME": "/h"} | env, disks={"/": DISK})
+    facts = by_key(hub.probe_hub(host))
     assert facts["hub.token"].value is there
     assert "secret" not in repr(facts)
-    assert not [a for a in door.asked if a[0] == "read" and "token" in a[1]]
+    assert not [a for a in host.asked if a[0] == "read" and "token" in a[1]]
 
 
 LINKS = {"/sys/dev/block/259:2": "../../devices/nvme0n1/nvme0n1p2", "/sys/dev/block/8:17": "../../devices/sdb/sdb1"}
@@ -171,8 +171,8 @@ class Linked(Fake):
 
 @pytest.mark.parametrize(("home", "spins"), [("/home/ada", False), ("/data", True)])
 def test_disks_that_spin(home, spins):
-    door = Linked(FILES, env={"HF_HOME": home}, disks={"/": DISK, home: DISK}, links=LINKS)
-    assert by_key(hub.probe_hub(door))["disk.rotational"].value is spins
+    host = Linked(FILES, env={"HF_HOME": home}, disks={"/": DISK, home: DISK}, links=LINKS)
+    assert by_key(hub.probe_hub(host))["disk.rotational"].value is spins
 
 
 def test_a_disk_of_another_machine():

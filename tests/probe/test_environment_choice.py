@@ -52,18 +52,18 @@ TOOLS = {
 
 
 def machine(
-    *files: dict[str, str], own: str = BARE, role: str = "command", path: str = "/usr/bin", **given: object
+    *files: dict[str, str], own: str = BARE, role: str = "command", path: str = "/usr/bin", **requested: object
 ) -> Fake:
     everything = {} if own == "/usr" else {**TOOLS.get(own, venv(own))}
     for one in files:
         everything |= one
-    env = {"HOME": HOME, "PATH": path, **given.pop("env", {})}  # type: ignore[dict-item]
+    env = {"HOME": HOME, "PATH": path, **requested.pop("env", {})}  # type: ignore[dict-item]
     running = {"executable": f"{own}/bin/python", "prefix": own, "version": "3.11.7", "role": role}
-    return Fake(everything, env=env, interpreter=running, **{"cwd": PROJECT, "runs": RUNS, **given})
+    return Fake(everything, env=env, interpreter=running, **{"cwd": PROJECT, "runs": RUNS, **requested})
 
 
-def chosen(*files: dict[str, str], **given: object) -> tuple[str, str]:
-    found = choose_environment(machine(*files, **given))
+def chosen(*files: dict[str, str], **requested: object) -> tuple[str, str]:
+    found = choose_environment(machine(*files, **requested))
     return found.prefix, found.chosen_by
 
 
@@ -193,9 +193,9 @@ def test_a_folder_of_a_repository_has_the_environment_of_its_top():
 
 
 def test_nothing_of_a_project_s_environment_is_run():
-    door = machine(venv(f"{PROJECT}/.venv", config="home = /usr/bin\n"))
-    found = choose_environment(door)
-    assert (found.version, door.ran()) == ("3.11", [])
+    host = machine(venv(f"{PROJECT}/.venv", config="home = /usr/bin\n"))
+    found = choose_environment(host)
+    assert (found.version, host.ran()) == ("3.11", [])
 
 
 @pytest.mark.parametrize(("configured", "prefix"), [("/envs/app", "/envs/app"), ("my env/", f"{PROJECT}/my env")])
@@ -297,19 +297,19 @@ def pyenv(**more: str) -> dict[str, str]:
 def test_pyenv_is_read_and_not_run(files: dict[str, str], env: dict[str, str], version: str):
     root = f"{HOME}/.pyenv"
     runs = {f"{root}/versions/{v}/bin/python3 -V": f"Python {v}" for v in ("3.11.7", "3.12.1")}
-    door = machine(pyenv(**files), SYSTEM, path=f"{root}/shims:/usr/bin", env=env, runs=runs)
-    assert choose_environment(door).prefix == f"{root}/versions/{version}"
-    assert not [line for line in door.ran() if "shims" in line]
+    host = machine(pyenv(**files), SYSTEM, path=f"{root}/shims:/usr/bin", env=env, runs=runs)
+    assert choose_environment(host).prefix == f"{root}/versions/{version}"
+    assert not [line for line in host.ran() if "shims" in line]
 
 
 def test_a_launcher_that_starts_nothing_is_passed_by():
-    door = machine({"/shims/python3": "#!/bin/sh\n"}, SYSTEM, path="/shims:/usr/bin")
+    host = machine({"/shims/python3": "#!/bin/sh\n"}, SYSTEM, path="/shims:/usr/bin")
     answers = {"/usr/bin/python3": RunResult((), 0, "Python 3.11.2\n")}
-    door._run = lambda argv, *rest: answers.get(argv[0], RunResult((), 127, "", "no version is set")).to_json()
-    assert choose_environment(door).prefix == "/usr"
+    host._run = lambda argv, *rest: answers.get(argv[0], RunResult((), 127, "", "no version is set")).to_json()
+    assert choose_environment(host).prefix == "/usr"
 
 
 def test_mise_is_a_link_and_is_asked():
-    door = machine({"/usr/bin/mise": "\x7fELF"}, venv("/v"), path="/shims", links={"/shims/python3": "/usr/bin/mise"})
-    door._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/usr\n/v/bin/python\n3.11.7").to_json()
-    assert choose_environment(door).prefix == "/v"
+    host = machine({"/usr/bin/mise": "\x7fELF"}, venv("/v"), path="/shims", links={"/shims/python3": "/usr/bin/mise"})
+    host._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/usr\n/v/bin/python\n3.11.7").to_json()
+    assert choose_environment(host).prefix == "/v"

@@ -25,9 +25,9 @@ SWITCHES = card("0000:05:00.0", "0x068000") | card("0000:06:00.0", "0x068000")
 OTHER_BRIDGE = card("0000:07:00.0", "0x068000", "0x8086")
 
 
-def looked(files, **given):
-    door = Fake(files, **given)
-    return by_key(fabric.probe_fabric(door, detect_devices(door)))
+def looked(files, **requested):
+    host = Fake(files, **requested)
+    return by_key(fabric.probe_fabric(host, detect_devices(host)))
 
 
 # -- switches
@@ -97,10 +97,10 @@ def test_a_container_does_not_see_the_processes_of_the_host():
 
 
 def test_a_workstation_is_not_searched_process_by_process():
-    door = Fake(GPU | HOST | {f"/proc/{pid}/comm": "x" for pid in range(100, 200)})
-    found = by_key(fabric.probe_fabric(door, detect_devices(door)))
+    host = Fake(GPU | HOST | {f"/proc/{pid}/comm": "x" for pid in range(100, 200)})
+    found = by_key(fabric.probe_fabric(host, detect_devices(host)))
     assert found["fabric.manager"].value == "absent"
-    assert len([a for a in door.asked if a[0] == "read" and a[1].endswith("/comm")]) == 1
+    assert len([a for a in host.asked if a[0] == "read" and a[1].endswith("/comm")]) == 1
 
 
 @pytest.mark.parametrize("path", [PID, "/proc/", "/usr/bin/nv-fabricmanager"])
@@ -113,9 +113,9 @@ def test_a_process_that_ends_meanwhile_does_no_harm():
     assert looked(files)["fabric.manager"].value == "absent"
 
 
-def beside(door, *facts):
+def beside(host, *facts):
     """What is told beside some facts of the GPUs."""
-    return by_key(optional_probes.extend_gpu_facts(door, list(facts), detect_devices(door)))
+    return by_key(optional_probes.extend_gpu_facts(host, list(facts), detect_devices(host)))
 
 
 # -- where there is no GPU
@@ -161,7 +161,7 @@ def test_only_the_gpus_that_the_driver_lists_are_asked():
 
 
 @pytest.mark.parametrize(
-    ("door", "facts", "gap"),
+    ("host", "facts", "gap"),
     [
         (near(0), listed(2), "not there"),
         (near("x"), listed(1), "no number"),
@@ -170,15 +170,15 @@ def test_only_the_gpus_that_the_driver_lists_are_asked():
         (Fake({f"{PCI}/0000:0b:00.0/numa_node": DENIED}), listed(1), "permission denied"),
     ],
 )
-def test_one_that_is_not_known_makes_the_list_unknown(door, facts, gap):
-    found = by_key(fabric.probe_gpu_numa(door, facts))["gpu.numa"]
+def test_one_that_is_not_known_makes_the_list_unknown(host, facts, gap):
+    found = by_key(fabric.probe_gpu_numa(host, facts))["gpu.numa"]
     assert found.value is None and gap in found.gap
 
 
 def test_beside_the_facts_of_the_gpus():
     facts = listed(2)
-    door = near(0, 1)
-    found = optional_probes.extend_gpu_facts(door, facts, detect_devices(door))
+    host = near(0, 1)
+    found = optional_probes.extend_gpu_facts(host, facts, detect_devices(host))
     assert found[:2] == facts and found[2].value == (0, 1)
     assert beside(near(), Fact("gpu.count", 0, "x"))["gpu.numa"].value == ()
     assert beside(near(), Fact("gpu.count", None, "x", gap="dark"))["gpu.numa"].gap == "dark"
@@ -186,5 +186,5 @@ def test_beside_the_facts_of_the_gpus():
 
 
 def test_the_keys():
-    door = Fake(GPU)
-    assert tuple(f.key for f in fabric.probe_fabric(door, detect_devices(door))) == fabric.KEYS
+    host = Fake(GPU)
+    assert tuple(f.key for f in fabric.probe_fabric(host, detect_devices(host))) == fabric.KEYS

@@ -12,17 +12,17 @@ from tests.probe.samples import GIB, answer, bus, information, machine, record, 
 NOT = {"gap": "Not Supported"}
 
 
-def look(**given):
-    return by_key(gpu.probe_gpus(Fake(**given)))
+def look(**requested):
+    return by_key(gpu.probe_gpus(Fake(**requested)))
 
 
-def with_gpus(*gpus, files=None, **given):
-    return look(files=files or machine(len(gpus)), nvml=answer(*gpus), **given)
+def with_gpus(*gpus, files=None, **requested):
+    return look(files=files or machine(len(gpus)), nvml=answer(*gpus), **requested)
 
 
 def test_the_keys_are_those_that_it_gives():
-    for given in ({}, {"files": machine(1), "nvml": answer(record())}, {"files": machine(1)}):
-        assert set(look(**given)) == set(gpu.KEYS)
+    for requested in ({}, {"files": machine(1), "nvml": answer(record())}, {"files": machine(1)}):
+        assert set(look(**requested)) == set(gpu.KEYS)
     assert len(set(gpu.KEYS)) == len(gpu.KEYS)
 
 
@@ -231,9 +231,9 @@ def test_no_gpu_is_a_fact_and_not_a_gap():
 
 
 def test_no_gpu_is_told_without_asking_any_driver():
-    door = Fake(path={"nvidia-smi": "/usr/bin/nvidia-smi"})
-    gpu.probe_gpus(door)
-    assert not [a for a in door.asked if a[0] in ("nvml", "run")]
+    host = Fake(path={"nvidia-smi": "/usr/bin/nvidia-smi"})
+    gpu.probe_gpus(host)
+    assert not [a for a in host.asked if a[0] in ("nvml", "run")]
 
 
 def test_a_card_without_driver_is_unknown():
@@ -256,14 +256,14 @@ def test_nvml_that_hangs():
 def test_a_mismatch_is_told_and_the_kernels_list_still_counts():
     """D13: NVML 18. The kernel module knows the cards by name."""
     files = machine(2, "580.95.05") | information(0, "NVIDIA H100 80GB HBM3") | information(1, "NVIDIA H100 80GB HBM3")
-    door = Fake(
+    host = Fake(
         files=files,
         nvml={"error": 18, "says": "Driver/library version mismatch"},
         path={"nvidia-smi": "/usr/bin/nvidia-smi"},
         libraries={"libcuda.so.1": "/lib/libcuda.so.1"},
         links={"/lib/libcuda.so.1": "libcuda.so.570.133.20"},
     )
-    facts = by_key(gpu.probe_gpus(door))
+    facts = by_key(gpu.probe_gpus(host))
     assert facts["driver.error"].value == 18
     assert (facts["driver.version"].value, facts["driver.library"].value) == ("580.95.05", "570.133.20")
     assert facts["gpu.count"].value == 2
@@ -271,7 +271,7 @@ def test_a_mismatch_is_told_and_the_kernels_list_still_counts():
     assert facts["gpu.capability"].value == ("9.0", "9.0")
     assert facts["gpu.capability"].source.startswith("catalogue: ")
     assert facts["gpu.memory"].gap
-    assert not door.ran(), "nvidia-smi loads the same library and cannot know more"
+    assert not host.ran(), "nvidia-smi loads the same library and cannot know more"
 
 
 def test_what_the_module_lists_before_a_gpu_was_opened():

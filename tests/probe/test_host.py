@@ -22,9 +22,9 @@ WHOLE = {
 }
 
 
-def look(files=None, **given):
-    given.setdefault("disks", {"/dev/shm": {"total": 64 << 20, "free": 60 << 20, "free_inodes": 9}})
-    return by_key(machine.probe_machine(Fake({**WHOLE, **(files or {})}, libc="2.35", **given)))
+def look(files=None, **requested):
+    requested.setdefault("disks", {"/dev/shm": {"total": 64 << 20, "free": 60 << 20, "free_inodes": 9}})
+    return by_key(machine.probe_machine(Fake({**WHOLE, **(files or {})}, libc="2.35", **requested)))
 
 
 def without(*starts):

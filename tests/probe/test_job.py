@@ -67,9 +67,9 @@ def look(wants=None, model=None, config=None, files=None):
     return {key: fact.value for key, fact in by_key(facts).items()}
 
 
-def refused(**given):
+def refused(**requested):
     with pytest.raises(ValueError, match="--") as no:
-        look(**given)
+        look(**requested)
     assert "\n" not in str(no.value)
     return str(no.value)
 

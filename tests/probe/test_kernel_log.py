@@ -130,10 +130,10 @@ def test_no_log_at_all_is_a_gap():
 
 
 def test_without_a_driver_nobody_reads_a_log():
-    door = Fake({"/dev/null": ""}, logs={"/dev/kmsg": [f"3,1,1,-;{LOST}"]})
-    found = by_key(optional_probes._kernel_log_facts(door))["kernel.xids"]
+    host = Fake({"/dev/null": ""}, logs={"/dev/kmsg": [f"3,1,1,-;{LOST}"]})
+    found = by_key(optional_probes._kernel_log_facts(host))["kernel.xids"]
     assert found.value == () and "/sys/module/nvidia" in found.source
-    assert door.count("lines") == 0
+    assert host.count("lines") == 0
 
 
 @pytest.mark.parametrize("sign", ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl"])

@@ -99,13 +99,13 @@ def test_nccl_has_files_of_settings():
     files = {"/etc/nccl.conf": "# NCCL_SOCKET_IFNAME=no\nNCCL_DEBUG=INFO\nNCCL_SOCKET_IFNAME=eth3\n"}
     assert read_nccl_setting(Fake(files), "NCCL_SOCKET_IFNAME") == ("eth3", "NCCL_SOCKET_IFNAME in /etc/nccl.conf")
     files["/home/u/.nccl.conf"] = "NCCL_SOCKET_IFNAME=eth2"
-    door = Fake(files, env={"HOME": "/home/u"})
-    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth2"
+    host = Fake(files, env={"HOME": "/home/u"})
+    assert read_nccl_setting(host, "NCCL_SOCKET_IFNAME")[0] == "eth2"
     files["/x.conf"] = "NCCL_SOCKET_IFNAME=eth1"
-    door = Fake(files, env={"HOME": "/home/u", "NCCL_CONF_FILE": "/x.conf"})
-    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME")[0] == "eth1"
-    door = Fake(files, env={"HOME": "/home/u", "NCCL_SOCKET_IFNAME": ""})
-    assert read_nccl_setting(door, "NCCL_SOCKET_IFNAME") == ("", "NCCL_SOCKET_IFNAME"), "set, though empty"
+    host = Fake(files, env={"HOME": "/home/u", "NCCL_CONF_FILE": "/x.conf"})
+    assert read_nccl_setting(host, "NCCL_SOCKET_IFNAME")[0] == "eth1"
+    host = Fake(files, env={"HOME": "/home/u", "NCCL_SOCKET_IFNAME": ""})
+    assert read_nccl_setting(host, "NCCL_SOCKET_IFNAME") == ("", "NCCL_SOCKET_IFNAME"), "set, though empty"
     assert read_nccl_setting(Fake({}), "NCCL_SOCKET_IFNAME") == (None, "NCCL_SOCKET_IFNAME")
 
 

@@ -78,9 +78,9 @@ def test_the_file_of_bonding_is_no_interface():
 
 @pytest.mark.parametrize("missing", ["/proc/net/fib_trie", "/sys/class/net/"])
 def test_without_a_file_the_interfaces_are_unknown(missing):
-    door = machine(interface("eth0", 2))
-    door.files = {path: text for path, text in door.files.items() if not path.startswith(missing)}
-    found = looked(door)
+    host = machine(interface("eth0", 2))
+    host.files = {path: text for path, text in host.files.items() if not path.startswith(missing)}
+    found = looked(host)
     for key in ("net.interfaces", "net.interface"):
         assert found[key].value is None and "there is no" in found[key].gap
 
@@ -93,9 +93,9 @@ def test_what_is_denied_is_a_gap(path):
 
 
 def test_without_ipv6_there_are_only_the_others():
-    door = machine(interface("eth0", 2))
-    del door.files["/proc/net/if_inet6"]
-    assert looked(door)["net.interfaces"].value["eth0"]["addresses"] == ["10.0.0.5"]
+    host = machine(interface("eth0", 2))
+    del host.files["/proc/net/if_inet6"]
+    assert looked(host)["net.interfaces"].value["eth0"]["addresses"] == ["10.0.0.5"]
 
 
 # -- RDMA
@@ -189,5 +189,5 @@ def test_a_hosts_file_that_is_not_there_or_not_ours_to_see():
 
 
 def test_every_key_is_given():
-    for door in (Fake({}), machine(interface("eth0", 2))):
-        assert tuple(fact.key for fact in network.probe_network(door)) == network.KEYS
+    for host in (Fake({}), machine(interface("eth0", 2))):
+        assert tuple(fact.key for fact in network.probe_network(host)) == network.KEYS

@@ -18,6 +18,7 @@ from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.plan import plan_frameworks
 from gpuready.workflow.refusal import Refused
 from tests.probe.fakes import Fake
+from tests.running import gpuready
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 EXECUTING_FLAGS = {"run_python", "run_import", "trace", "fix"}
@@ -103,6 +104,17 @@ def test_programs_of_an_active_environment_come_first_on_path(trap: Trap, monkey
     assert trap.started, "with --run-python they may"
 
 
+@pytest.mark.parametrize(
+    "words", [("fix",), ("install", "transformers", "--offline", "-e", "new")], ids=lambda words: words[0]
+)
+def test_a_dry_run_starts_nothing_of_it_either(trap: Trap, words: tuple[str, ...], tmp_path: Path):
+    for name in ("nvidia-smi", "nvcc", "gcc", "g++", "ninja", "cmake", "python3", "uv"):
+        trap.lay(trap.bin / name)
+    env = {"VIRTUAL_ENV": str(trap.folder), "PATH": f"{trap.bin}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    ran = gpuready(*words, "--dry-run", cwd=tmp_path, **env)
+    assert "Traceback" not in ran.err and not trap.started, ran.out + ran.err
+
+
 @pytest.mark.parametrize("place", ["env/bin/tool", "env/lib/python3.11/site-packages/nvidia/bin/tool", "linked/tool"])
 def test_a_read_only_host_refuses_programs_of_environments(tmp_path: Path, place: str):
     marks = ("env/conda-meta/history",)
@@ -150,7 +162,7 @@ BARE = {"/opt/py/bin/python3.12": "\x7fELF"}
 
 
 @pytest.mark.parametrize(
-    ("files", "given", "version", "source"),
+    ("files", "requested", "version", "source"),
     [
         ({}, {}, "3.12", "/opt/py/bin/python3.12"),
         (
@@ -176,8 +188,8 @@ BARE = {"/opt/py/bin/python3.12": "\x7fELF"}
         ),
     ],
 )
-def test_the_version_of_an_interpreter_by_its_files(files, given, version, source):
-    host = Fake(BARE | files, **given)
+def test_the_version_of_an_interpreter_by_its_files(files, requested, version, source):
+    host = Fake(BARE | files, **requested)
     host.may_start_python = False
     found = choose_environment(host, "/opt/py/bin/python3.12")
     assert (found.version, found.version_source) == (version, source)

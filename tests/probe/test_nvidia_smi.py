@@ -28,8 +28,8 @@ SMI = "/usr/bin/nvidia-smi"
 
 
 def asked(ran, files=None, **given):
-    door = Fake(files=files or machine(1), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": ran}, **given)
-    return by_key(gpu.probe_gpus(door))
+    host = Fake(files=files or machine(1), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": ran}, **given)
+    return by_key(gpu.probe_gpus(host))
 
 
 def ran(out="", rc=0, err="", end=""):
@@ -167,11 +167,11 @@ def test_numbers_that_are_none(words):
 def test_unknown_cards_are_asked_once_more():
     query = f"{SMI} --query-gpu=index,compute_cap --format=csv,noheader"
     xml = smi_xml(*(smi_gpu(i, product_name="NVIDIA Mystery 9000") for i in range(2)))
-    door = Fake(machine(2), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": xml, query: "0, 12.1\n1, 12.1\n"})
-    fact = by_key(gpu.probe_gpus(door))["gpu.capability"]
+    host = Fake(machine(2), path={"nvidia-smi": SMI}, runs={f"{SMI} -q -x": xml, query: "0, 12.1\n1, 12.1\n"})
+    fact = by_key(gpu.probe_gpus(host))["gpu.capability"]
     assert fact.value == ("12.1", "12.1")
     assert fact.source == "nvidia-smi --query-gpu=compute_cap"
-    assert door.ran().count(query) == 1
+    assert host.ran().count(query) == 1
 
 
 def test_unknown_cards_that_stay_unknown():

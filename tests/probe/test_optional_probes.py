@@ -31,15 +31,15 @@ from tests.probe.fakes import BARE, Fake, someone
 EVERY = (*fact_keys.NETWORK, *fact_keys.GPUS, *fact_keys.TARGET, *fact_keys.WORKSPACE_AND_LOGS)
 
 
-def every(door):
+def every(host):
     listing = [Fact("python.packages", 0, "x"), Fact("torch.cuda", None, "x"), Fact("gpu.count", 0, "x")]
-    gpus = optional_probes.extend_gpu_facts(door, listing, device_detection.detect_devices(door))
-    patient = optional_probes.extend_target_facts(door, someone(), listing)
+    gpus = optional_probes.extend_gpu_facts(host, listing, device_detection.detect_devices(host))
+    target = optional_probes.extend_target_facts(host, someone(), listing)
     return [
         *gpus[3:],
-        *optional_probes.machine_network_facts(door),
-        *patient[3:],
-        *optional_probes.workspace_and_log_facts(door, someone()),
+        *optional_probes.machine_network_facts(host),
+        *target[3:],
+        *optional_probes.workspace_and_log_facts(host, someone()),
     ]
 
 
@@ -49,13 +49,13 @@ def every(door):
 def test_every_key_is_declared_and_given_once():
     assert len(set(EVERY)) == len(EVERY)
     assert not [key for key in EVERY if declared.find_declaration(key) is None]
-    given = [key for _, _, given, _ in probe.list_probes(Fake()) for key in given]
-    assert set(EVERY) <= set(given) and len(set(given)) == len(given)
+    requested = [key for _, _, requested, _ in probe.list_probes(Fake()) for key in requested]
+    assert set(EVERY) <= set(requested) and len(set(requested)) == len(requested)
 
 
-@pytest.mark.parametrize("door", [Fake(BARE), Fake({}), ReplayHost({})], ids=["bare", "empty", "dark"])
-def test_every_machine_gives_every_key(door):
-    found = every(door)
+@pytest.mark.parametrize("host", [Fake(BARE), Fake({}), ReplayHost({})], ids=["bare", "empty", "dark"])
+def test_every_machine_gives_every_key(host):
+    found = every(host)
     assert sorted(fact.key for fact in found) == sorted(EVERY)
     assert not [fact.key for fact in found if not fact.source and not fact.gap]
 
@@ -126,8 +126,8 @@ def test_this_machine():
 
 
 def test_the_same_on_a_recording():
-    def look(door):
-        return [*optional_probes.machine_network_facts(door), *optional_probes.workspace_and_log_facts(door, someone())]
+    def look(host):
+        return [*optional_probes.machine_network_facts(host), *optional_probes.workspace_and_log_facts(host, someone())]
 
     recorder = RecordingHost(LiveHost())
     live = look(recorder)
@@ -140,8 +140,8 @@ def test_the_same_on_a_recording():
 def test_the_clock_of_the_machine():
     assert abs(LiveHost().get_wall_time() - time.time()) < 60
     recorder = RecordingHost(LiveHost())
-    told = recorder.get_wall_time()
-    assert ReplayHost(recorder.recording).get_wall_time() == told
+    result = recorder.get_wall_time()
+    assert ReplayHost(recorder.recording).get_wall_time() == result
     with pytest.raises(AccessError):
         ReplayHost({}).get_wall_time()
 
@@ -149,12 +149,12 @@ def test_the_clock_of_the_machine():
 def test_lines_of_a_file(tmp_path):
     path = tmp_path / "kern.log"
     path.write_bytes(b"one NVRM\ntwo\nthree NVRM \xff\nfour")
-    door = LiveHost()
-    assert door.find_log_lines(str(path), ["NVRM"]) == ("one NVRM", "three NVRM \\xff")
-    assert door.find_log_lines(str(path), ["one", "four"]) == ("one NVRM", "four")
-    assert door.find_log_lines(str(path), [""]) == door.find_log_lines(str(path), []) == ()
-    assert door.find_log_lines(str(tmp_path / "no"), ["x"]) is None
-    assert door.find_log_lines(str(path / "no"), ["x"]) is None
+    host = LiveHost()
+    assert host.find_log_lines(str(path), ["NVRM"]) == ("one NVRM", "three NVRM \\xff")
+    assert host.find_log_lines(str(path), ["one", "four"]) == ("one NVRM", "four")
+    assert host.find_log_lines(str(path), [""]) == host.find_log_lines(str(path), []) == ()
+    assert host.find_log_lines(str(tmp_path / "no"), ["x"]) is None
+    assert host.find_log_lines(str(path / "no"), ["x"]) is None
 
 
 def test_lines_come_from_the_end_and_are_bounded(tmp_path):
@@ -190,8 +190,8 @@ def test_the_buffer_of_the_kernel():
     """Reading it neither waits nor takes anything away from others; it may be denied."""
     try:
         found = LiveHost().find_log_lines("/dev/kmsg", [";"])
-    except AccessError as blind:
-        assert str(blind)
+    except AccessError as unreadable:
+        assert str(unreadable)
         return
     assert found is None or all(line.partition(",")[0].isdecimal() for line in found)
     assert LiveHost().find_log_lines("/dev/kmsg", ["no record has these words"]) in (None, ())

@@ -49,8 +49,8 @@ def test_the_frameworks_with_contracts_are_always_read():
 
 
 def test_variables_are_kept_by_family_or_by_name():
-    door = Fake({}, env={"KITE_STRING": "long", "NCCL_DEBUG": "INFO", "EDITOR": "ed"})
-    assert by_key(environment.probe_environment(door))["env.names"].value == ("NCCL_DEBUG",)
-    asked = by_key(environment.probe_environment(door, ["KITE_STRING", "KITE_TAIL"]))
+    host = Fake({}, env={"KITE_STRING": "long", "NCCL_DEBUG": "INFO", "EDITOR": "ed"})
+    assert by_key(environment.probe_environment(host))["env.names"].value == ("NCCL_DEBUG",)
+    asked = by_key(environment.probe_environment(host, ["KITE_STRING", "KITE_TAIL"]))
     assert asked["env.names"].value == ("KITE_STRING", "NCCL_DEBUG")
     assert asked["env.KITE_STRING"].value == "long" and "env.EDITOR" not in asked

@@ -22,8 +22,8 @@ KINDS = {
 BARE = not any(os.path.exists(p) for p in ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/sys/module/nvidia"))
 
 
-def looked(door, python=None):
-    return probe.assemble_host_facts(door, run_probes(door, probe.list_probes(door, python)))
+def looked(access, python=None):
+    return probe.assemble_host_facts(access, run_probes(access, probe.list_probes(access, python)))
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +37,11 @@ def test_no_key_is_given_by_two_looks():
 
 
 def test_every_look_gives_its_keys_and_no_others():
-    door = Fake()
-    for name, look, keys, deadline in probe.list_probes(door):
-        facts = run_probes(door, [(name, look, (), deadline)])
-        given = {f.key for f in facts if not f.key.startswith(("package.", "env."))} | {"env.names"}
-        assert given - {"env.names"} == set(keys) - {"env.names"}, name
+    access = Fake()
+    for name, look, keys, deadline in probe.list_probes(access):
+        facts = run_probes(access, [(name, look, (), deadline)])
+        settings = {f.key for f in facts if not f.key.startswith(("package.", "env."))} | {"env.names"}
+        assert settings - {"env.names"} == set(keys) - {"env.names"}, name
         assert deadline > 0
 
 
@@ -130,9 +130,9 @@ def test_a_python_that_is_none_is_refused():
         probe.probe(Fake(), "/nowhere/python")
 
 
-def _timed(door):
+def _timed(access):
     begun = time.perf_counter()
-    looked(door)
+    looked(access)
     return time.perf_counter() - begun
 
 

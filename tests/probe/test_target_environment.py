@@ -37,8 +37,8 @@ SYSTEM = {
 RUNS = {"/usr/bin/python3 -V": "Python 3.11.2\n"}
 
 
-def chosen(files, python=None, **given):
-    return choose_environment(Fake(files, **given), python)
+def chosen(files, python=None, **requested):
+    return choose_environment(Fake(files, **requested), python)
 
 
 # -- choosing -----------------------------------------------------------------------------------------
@@ -171,19 +171,19 @@ def test_what_is_no_python_is_refused_in_one_sentence(python, words):
         "/two/bin/python -V": RunResult((), 0, "", "Python 2.7.18\n"),
         "/broken/bin/python -V": RunResult((), 127, "", "error while loading shared libraries"),
     }
-    door = Fake(files, runs=runs, links={"/dangling": "/nowhere/python"}, modes={"/v/pyvenv.cfg": 0o644})
+    host = Fake(files, runs=runs, links={"/dangling": "/nowhere/python"}, modes={"/v/pyvenv.cfg": 0o644})
     shim = RunResult((), 127, "", "pyenv: version `3.9' is not installed (set by /home/ada/.python-version)\n")
-    door._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
+    host._run = lambda argv, *rest: (shim if argv[0] == "/shim/python" else runs[" ".join(argv)]).to_json()
     with pytest.raises(ValueError, match="--python") as refused:
-        choose_environment(door, python)
+        choose_environment(host, python)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_a_launcher_that_works_is_asked_where_it_leads():
-    door = Fake(VENV | {"/shims/python": "#!/bin/sh\n"})
-    door._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
-    who = choose_environment(door, "/shims/python")
+    host = Fake(VENV | {"/shims/python": "#!/bin/sh\n"})
+    host._run = lambda argv, *rest: RunResult(tuple(argv), 0, "/v\n/v/bin/python\n3.11.7").to_json()
+    who = choose_environment(host, "/shims/python")
     assert (who.prefix, who.kind, who.version) == ("/v", "venv", "3.11.7")
 
 

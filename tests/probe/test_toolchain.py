@@ -20,8 +20,8 @@ Build cuda_13.0.r13.0/compiler.36424714_0
 HEADER = "/* CUDA */\n#define __cuda_cuda_h__\n/**\n * CUDA API version number\n */\n#define CUDA_VERSION 12080\n"
 
 
-def look(files, who=None, **given):
-    return by_key(toolchain.probe_toolchain(Fake(files, **given), who))
+def look(files, who=None, **requested):
+    return by_key(toolchain.probe_toolchain(Fake(files, **requested), who))
 
 
 def kit(path, version="12.8.1"):
@@ -56,9 +56,9 @@ def test_then_cuda_path_then_the_path_then_the_usual_place():
 
 
 def test_a_wrapper_on_the_path_is_taken_as_torch_takes_it():
-    door = Fake({"/usr/local/bin/nvcc": "#!/bin/sh\n"}, path={"nvcc": "/usr/local/bin/nvcc"},
+    host = Fake({"/usr/local/bin/nvcc": "#!/bin/sh\n"}, path={"nvcc": "/usr/local/bin/nvcc"},
                 runs={"/usr/local/bin/nvcc --version": NVCC})  # fmt: skip
-    facts = by_key(toolchain.probe_toolchain(door))
+    facts = by_key(toolchain.probe_toolchain(host))
     assert facts["toolkit.path"].value == "/usr/local"
     assert facts["toolkit.version"].value == "13.0.88"
 
@@ -67,11 +67,11 @@ def test_a_wrapper_that_names_its_toolkit_is_not_started():
     files = kit("/usr/lib/nvidia-cuda-toolkit", "12.4.0") | {
         "/usr/bin/nvcc": '#!/bin/sh\nexec "/usr/lib/nvidia-cuda-toolkit/bin/nvcc" "$@"\n'
     }
-    door = Fake(files, path={"nvcc": "/usr/bin/nvcc"})
-    facts = by_key(toolchain.probe_toolchain(door))
+    host = Fake(files, path={"nvcc": "/usr/bin/nvcc"})
+    facts = by_key(toolchain.probe_toolchain(host))
     assert (facts["toolkit.path"].value, facts["toolkit.version"].value) == ("/usr", "12.4.0")
     assert facts["toolkit.version"].source == "/usr/lib/nvidia-cuda-toolkit/version.json"
-    assert not door.ran()
+    assert not host.ran()
 
 
 def test_a_stale_variable_is_kept_and_told():
@@ -111,11 +111,11 @@ def test_three_toolkits_each_once():
     ],
 )
 def test_the_files_that_tell(file, text, version):
-    door = Fake({f"/usr/local/cuda/{file}": text, "/usr/local/cuda/bin/nvcc": ""})
-    facts = by_key(toolchain.probe_toolchain(door))
+    host = Fake({f"/usr/local/cuda/{file}": text, "/usr/local/cuda/bin/nvcc": ""})
+    facts = by_key(toolchain.probe_toolchain(host))
     assert facts["toolkit.version"].value == version
     assert facts["toolkit.version"].source == f"/usr/local/cuda/{file}"
-    assert not door.ran(), "a file tells; no command is needed"
+    assert not host.ran(), "a file tells; no command is needed"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cuda": 7}', '{"cuda": {"version": null}}', "[" * 9000])
@@ -168,9 +168,9 @@ ASK = "-dumpfullversion -dumpversion"
 GNU = {"gcc": "/usr/bin/gcc", "g++": "/usr/bin/g++"}
 
 
-def tools(files=None, **given):
-    door = Fake(files or {}, **given)
-    return door, by_key(compilers.probe_compilers(door))
+def tools(files=None, **requested):
+    host = Fake(files or {}, **requested)
+    return host, by_key(compilers.probe_compilers(host))
 
 
 def test_no_compiler_at_all():
@@ -182,30 +182,30 @@ def test_no_compiler_at_all():
 
 def test_one_question_for_gcc_and_its_twin():
     links = {"/usr/bin/gcc": "x86_64-linux-gnu-gcc", "/usr/bin/g++": "x86_64-linux-gnu-g++"}
-    door, facts = tools(path=GNU, links=links, runs={f"/usr/bin/gcc {ASK}": "13.3.0\n"})
+    host, facts = tools(path=GNU, links=links, runs={f"/usr/bin/gcc {ASK}": "13.3.0\n"})
     assert facts["compiler.gcc"].value == facts["compiler.gxx"].value == "13.3.0"
-    assert len(door.ran()) == 1
+    assert len(host.ran()) == 1
 
 
 def test_a_version_that_stands_in_the_program():
     links = {"/usr/bin/gcc": "x86_64-linux-gnu-gcc-12", "/usr/bin/g++": "x86_64-linux-gnu-g++-12"}
     real = "/usr/bin/x86_64-linux-gnu-gcc-12"
     texts = ["12.2.0", "(Debian 12.2.0-14) ", "../src/configure --program-suffix=-12"]
-    door, facts = tools(path=GNU, links=links, elf={(real, ".rodata"): texts})
+    host, facts = tools(path=GNU, links=links, elf={(real, ".rodata"): texts})
     assert facts["compiler.gcc"].value == facts["compiler.gxx"].value == "12.2.0"
-    assert not door.ran()
+    assert not host.ran()
 
 
 def test_two_versions_in_a_program_decide_nothing():
     links = {"/usr/bin/gcc": "gcc-12"}
-    door, facts = tools(
+    host, facts = tools(
         path={"gcc": "/usr/bin/gcc"},
         links=links,
         elf={("/usr/bin/gcc-12", ".rodata"): ["12.1", "12.2.0"]},
         runs={f"/usr/bin/gcc {ASK}": "12.2.0"},
     )
     assert facts["compiler.gcc"].value == "12.2.0"
-    assert len(door.ran()) == 1
+    assert len(host.ran()) == 1
 
 
 def test_unlike_compilers_are_both_asked():
@@ -243,11 +243,11 @@ def test_a_compiler_that_crashes():
 
 def test_ninja_and_cmake():
     files = {"/usr/bin/ninja": "\x7fELF", "/usr/share/cmake-3.25/Modules/x": "", "/usr/share/cmake/x": ""}
-    door, facts = tools(files, path={"ninja": "/usr/bin/ninja", "cmake": "/usr/bin/cmake"},
+    host, facts = tools(files, path={"ninja": "/usr/bin/ninja", "cmake": "/usr/bin/cmake"},
                         runs={"/usr/bin/ninja --version": "1.11.1\n"})  # fmt: skip
     assert facts["compiler.ninja"].value == "1.11.1"
     assert facts["compiler.cmake"].value == "3.25"
-    assert door.ran() == ["/usr/bin/ninja --version"]
+    assert host.ran() == ["/usr/bin/ninja --version"]
 
 
 def test_tools_that_came_in_a_wheel_are_not_started():
@@ -257,9 +257,9 @@ def test_tools_that_came_in_a_wheel_are_not_started():
         "/v/bin/cmake": "#!/v/bin/python\n",
         "/v/lib/python3.11/site-packages/cmake-4.1.0.dist-info/METADATA": "",
     }
-    door, facts = tools(files, path={"ninja": "/v/bin/ninja", "cmake": "/v/bin/cmake"})
+    host, facts = tools(files, path={"ninja": "/v/bin/ninja", "cmake": "/v/bin/cmake"})
     assert (facts["compiler.ninja"].value, facts["compiler.cmake"].value) == ("1.13.0", "4.1.0")
-    assert not door.ran()
+    assert not host.ran()
 
 
 def test_a_cmake_that_must_be_asked():
@@ -269,8 +269,8 @@ def test_a_cmake_that_must_be_asked():
 
 def test_a_binary_of_a_wheel_is_not_started():
     files = {"/v/bin/ninja": "\x7fELF", "/v/lib/python3.12/site-packages/ninja-1.13.2.dist-info/METADATA": ""}
-    door, facts = tools(files, path={"ninja": "/v/bin/ninja"})
-    assert facts["compiler.ninja"].value == "1.13.2" and door.ran() == []
+    host, facts = tools(files, path={"ninja": "/v/bin/ninja"})
+    assert facts["compiler.ninja"].value == "1.13.2" and host.ran() == []
 
 
 def test_the_name_of_ninja_on_fedora():

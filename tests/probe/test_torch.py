@@ -37,8 +37,8 @@ def files(version="2.11.0+cu130", cuda="'13.0'", hip="None", xpu="None", *extra)
     }
 
 
-def look(given, elf=None, who=WHO, **more):
-    return by_key(torch.probe_torch(Fake(given, elf=elf or {}, **more), who))
+def look(requested, elf=None, who=WHO, **more):
+    return by_key(torch.probe_torch(Fake(requested, elf=elf or {}, **more), who))
 
 
 def test_a_cuda_build():
@@ -156,15 +156,15 @@ def test_a_folder_without_version():
 
 
 def test_a_folder_without_metadata():
-    given = {k: v for k, v in files().items() if "dist-info" not in k}
-    facts = look(given)
+    settings = {k: v for k, v in files().items() if "dist-info" not in k}
+    facts = look(settings)
     assert facts["torch.broken"].value == "the folder torch has no dist-info"
     assert facts["torch.version"].value == "2.11.0+cu130"
 
 
 def test_conda_writes_egg_info():
-    given = {f"{SITE}/torch/version.py": VERSION.format(version="2.5.1", cuda="'12.4'", hip="None", xpu="None")}
-    assert look(given | {f"{SITE}/torch-2.5.1-py3.12.egg-info/PKG-INFO": ""})["torch.broken"].value is None
+    settings = {f"{SITE}/torch/version.py": VERSION.format(version="2.5.1", cuda="'12.4'", hip="None", xpu="None")}
+    assert look(settings | {f"{SITE}/torch-2.5.1-py3.12.egg-info/PKG-INFO": ""})["torch.broken"].value is None
 
 
 def test_names_that_only_begin_like_torch():
@@ -174,8 +174,10 @@ def test_names_that_only_begin_like_torch():
 
 def test_the_first_site_folder_that_has_it():
     other = "/usr/lib/python3/dist-packages"
-    given = files() | {f"{other}/torch/version.py": VERSION.format(version="1.13", cuda="None", hip="None", xpu="None")}
-    assert look(given, who=WHO.replace(site=(SITE, other)))["torch.version"].value == "2.11.0+cu130"
+    requested = files() | {
+        f"{other}/torch/version.py": VERSION.format(version="1.13", cuda="None", hip="None", xpu="None")
+    }
+    assert look(requested, who=WHO.replace(site=(SITE, other)))["torch.version"].value == "2.11.0+cu130"
 
 
 def test_a_site_that_cannot_be_read():

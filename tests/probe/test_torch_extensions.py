@@ -24,21 +24,21 @@ def installed(*names, more=None):
     return BASE | folders | (more or {})
 
 
-def looked(door, facts=None, who=None):
+def looked(host, facts=None, who=None):
     """Through the door that decides whether to look at all, with the packages that are listed."""
     who = who or someone()
-    entries = [n for site in who.site for n in door.list_directory(site) or () if n.endswith(".dist-info")]
+    entries = [n for site in who.site for n in host.list_directory(site) or () if n.endswith(".dist-info")]
     names = [e.partition("-")[0].lower().replace("_", "-").replace(".", "-") for e in entries]
     listing = [Fact("python.packages", len(names), SITE), *(Fact(f"package.{n}", "1.0", SITE) for n in names)]
-    found = by_key(optional_probes._extension_facts(door, who, [*(TORCH if facts is None else facts), *listing]))
+    found = by_key(optional_probes._extension_facts(host, who, [*(TORCH if facts is None else facts), *listing]))
     return found["extension.linked"]
 
 
-def flash(needed="libc10.so libtorch.so libcudart.so.12 libstdc++.so.6 libc.so.6", runpath=None, **given):
-    given.setdefault("elf", {(FLASH, ".dynstr"): [NEW]})
-    given.setdefault("libraries", {"libcudart.so.12": "/usr/lib/libcudart.so.12"})
-    heads = {FLASH: library(needed, runpath), **given.pop("headers", {})}
-    return Fake(installed("flash_attn", more=files(SITE, FLASH.rpartition("/")[2])), headers=heads, **given)
+def flash(needed="libc10.so libtorch.so libcudart.so.12 libstdc++.so.6 libc.so.6", runpath=None, **requested):
+    requested.setdefault("elf", {(FLASH, ".dynstr"): [NEW]})
+    requested.setdefault("libraries", {"libcudart.so.12": "/usr/lib/libcudart.so.12"})
+    heads = {FLASH: library(needed, runpath), **requested.pop("headers", {})}
+    return Fake(installed("flash_attn", more=files(SITE, FLASH.rpartition("/")[2])), headers=heads, **requested)
 
 
 def test_flash_attention():
@@ -48,9 +48,9 @@ def test_flash_attention():
 
 
 def test_nothing_is_read_where_nothing_is_installed():
-    door = Fake(installed("numpy", "torch"))
-    assert looked(door).value == {}
-    assert door.count("elf") == door.count("elf_text") == 0
+    host = Fake(installed("numpy", "torch"))
+    assert looked(host).value == {}
+    assert host.count("elf") == host.count("elf_text") == 0
 
 
 def test_the_list_of_names_is_that_of_the_places():
@@ -85,20 +85,20 @@ def test_every_place_is_tried():
 
 @pytest.mark.parametrize(("name", "file"), PLACES.items())
 def test_where_each_keeps_it(name, file):
-    door = Fake(
+    host = Fake(
         installed(name, more=files(SITE, file)),
         headers={f"{SITE}/{file}": library("libcudart.so.12 libc10.so")},
         libraries={"libcudart.so.12": "/x"},
     )
-    row = looked(door).value[name.replace("_", "-")]
+    row = looked(host).value[name.replace("_", "-")]
     assert (row["file"], row["cudart"], row["torch"]) == (f"{SITE}/{file}", "12", True)
 
 
 @pytest.mark.parametrize("name", ["torchvision", "vllm"])
 def test_newer_names_of_the_same(name):
     file = f"{SITE}/{name}/_C_stable.so"
-    door = Fake(installed(name, more={file: ""}), headers={file: library("libcudart.so.13")})
-    assert looked(door).value[name]["cudart"] == "13"
+    host = Fake(installed(name, more={file: ""}), headers={file: library("libcudart.so.13")})
+    assert looked(host).value[name]["cudart"] == "13"
 
 
 def test_a_distribution_that_compiles_when_it_is_used():
@@ -108,26 +108,26 @@ def test_a_distribution_that_compiles_when_it_is_used():
 
 def test_only_one_file_of_each_is_read():
     names = [f"colossalai/_C/op{n}.so" for n in range(20)]
-    door = Fake(installed("colossalai", more=files(SITE, *names)), headers={f"{SITE}/{names[0]}": library("libc10.so")})
-    looked(door)
-    assert door.count("elf") == 1
+    host = Fake(installed("colossalai", more=files(SITE, *names)), headers={f"{SITE}/{names[0]}": library("libc10.so")})
+    looked(host)
+    assert host.count("elf") == 1
 
 
 @pytest.mark.parametrize(
     "entry", ["flash_attn-2.8.3.dist-info", "Flash_Attn-2.8.3.dist-info", "flash_attn-2.8.3-py3.12.egg-info"]
 )
 def test_spellings_of_the_listing(entry):
-    door = flash()
-    door.files = {p: t for p, t in door.files.items() if "dist-info" not in p} | {f"{SITE}/{entry}/METADATA": ""}
+    host = flash()
+    host.files = {p: t for p, t in host.files.items() if "dist-info" not in p} | {f"{SITE}/{entry}/METADATA": ""}
     facts = [*TORCH, Fact("python.packages", 1, SITE), Fact("package.flash-attn", "2.8.3", SITE)]
-    assert "flash-attn" in optional_probes._extension_facts(door, someone(), facts)[0].value
+    assert "flash-attn" in optional_probes._extension_facts(host, someone(), facts)[0].value
 
 
 def test_of_two_site_folders_the_first_wins():
     other = "/home/u/.local/lib/python3.12/site-packages"
-    door = flash()
-    door.files |= {f"{other}/flash_attn-2.0.dist-info/METADATA": "", f"{other}/flash_attn_2_cuda.so": ""}
-    assert looked(door, who=someone(site=(SITE, other))).value["flash-attn"]["file"] == FLASH
+    host = flash()
+    host.files |= {f"{other}/flash_attn-2.0.dist-info/METADATA": "", f"{other}/flash_attn_2_cuda.so": ""}
+    assert looked(host, who=someone(site=(SITE, other))).value["flash-attn"]["file"] == FLASH
 
 
 # -- the ABI
@@ -154,8 +154,8 @@ def test_how_strings_are_spelt(symbols, found):
 
 
 def test_the_rest_of_the_symbols_is_asked_where_the_usual_ones_are_missing():
-    door = flash(elf={(FLASH, ".dynstr"): ["_ZN2at10something0ERKSs", "_ZSt4cout"]})
-    assert looked(door).value["flash-attn"]["abi"] == "old"
+    host = flash(elf={(FLASH, ".dynstr"): ["_ZN2at10something0ERKSs", "_ZSt4cout"]})
+    assert looked(host).value["flash-attn"]["abi"] == "old"
 
 
 def test_a_library_that_does_not_link_torch_has_no_such_abi():
@@ -207,9 +207,9 @@ def test_the_version_in_a_name(file, version):
 def bits(cuda):
     names = [f"bitsandbytes/libbitsandbytes_{kind}.so" for kind in ("cpu", "cuda118", "cuda128", "cuda130")]
     heads = {f"{SITE}/{names[2]}": library("libcudart.so.12"), f"{SITE}/{names[3]}": library("libcudart.so.13")}
-    door = Fake(installed("bitsandbytes", more=files(SITE, *names)), headers=heads,
+    host = Fake(installed("bitsandbytes", more=files(SITE, *names)), headers=heads,
                    libraries={"libcudart.so.12": "/x", "libcudart.so.13": "/x"})  # fmt: skip
-    return looked(door, [TORCH[0], Fact("torch.cuda", cuda, SITE)]).value["bitsandbytes"]
+    return looked(host, [TORCH[0], Fact("torch.cuda", cuda, SITE)]).value["bitsandbytes"]
 
 
 def test_bitsandbytes_brings_one_for_each_cuda():
@@ -227,10 +227,10 @@ def test_bitsandbytes_without_one_for_this_cuda():
 # -- what is missing
 
 
-def missing(needed, runpath=None, more=None, heads=None, **given):
-    door = flash(f"libc10.so {needed}", runpath, headers=heads or {}, **{"libraries": {}, **given})
-    door.files |= more or {}
-    return looked(door).value["flash-attn"]["missing"]
+def missing(needed, runpath=None, more=None, heads=None, **requested):
+    host = flash(f"libc10.so {needed}", runpath, headers=heads or {}, **{"libraries": {}, **requested})
+    host.files |= more or {}
+    return looked(host).value["flash-attn"]["missing"]
 
 
 def test_libraries_of_torch_and_of_the_system_are_there():
@@ -276,14 +276,14 @@ def test_a_file_that_cannot_be_read_is_a_gap_of_its_row():
 
 
 def test_a_folder_that_cannot_be_listed_is_a_gap_of_its_row():
-    door = Fake(installed("xformers", more={f"{SITE}/xformers/": DENIED}))
-    assert looked(door).value["xformers"]["gap"] == "permission denied"
+    host = Fake(installed("xformers", more={f"{SITE}/xformers/": DENIED}))
+    assert looked(host).value["xformers"]["gap"] == "permission denied"
 
 
 def test_a_folder_of_torch_that_cannot_be_listed_makes_nothing_missing():
-    door = flash()
-    door.files[f"{LIB}/"] = DENIED
-    row = looked(door).value["flash-attn"]
+    host = flash()
+    host.files[f"{LIB}/"] = DENIED
+    row = looked(host).value["flash-attn"]
     assert row["missing"] == () and row["gap"] == "permission denied"
 
 
@@ -291,5 +291,5 @@ def test_a_site_folder_that_cannot_be_listed():
     facts = [Fact("python.packages", None, SITE, gap="permission denied")]
     assert optional_probes._extension_facts(Fake({}), someone(), facts)[0].gap == "permission denied"
     assert optional_probes._extension_facts(Fake({}), someone(), [])[0].gap == "no list of packages"
-    door = Fake({f"{SITE}/": DENIED})
-    assert torch_extensions.probe_extensions(door, someone(), [])[0].gap == "permission denied"
+    host = Fake({f"{SITE}/": DENIED})
+    assert torch_extensions.probe_extensions(host, someone(), [])[0].gap == "permission denied"

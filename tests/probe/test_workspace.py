@@ -29,8 +29,8 @@ def machine(files=None, mounts=PLAIN, **given):
     return Fake(base | (files or {}), **given)
 
 
-def looked(door, who=None):
-    found = workspace.probe_workspace(door, who or someone())
+def looked(host, who=None):
+    found = workspace.probe_workspace(host, who or someone())
     assert tuple(fact.key for fact in found) == workspace.KEYS
     return by_key(found)
 
@@ -148,9 +148,9 @@ def test_mounts_that_are_nonsense_do_no_harm(text):
 
 
 def test_the_mounts_are_read_once():
-    door = machine()
-    looked(door)
-    assert len([a for a in door.asked if a[0] == "read" and a[1] == MOUNTS]) == 1
+    host = machine()
+    looked(host)
+    assert len([a for a in host.asked if a[0] == "read" and a[1] == MOUNTS]) == 1
 
 
 # -- the disk of the models
@@ -184,8 +184,8 @@ def test_the_cache_stands_where_its_first_folder_above_stands():
 )
 def test_who_may_write(mode, owner, uid, path, writable):
     env = HOME | {"HF_HUB_CACHE": path}
-    door = machine({f"{path}/x": ""}, env=env, modes={path: mode}, uids={path: owner}, user={"uid": uid, "name": None})
-    found = looked(door)["hub.writable"]
+    host = machine({f"{path}/x": ""}, env=env, modes={path: mode}, uids={path: owner}, user={"uid": uid, "name": None})
+    found = looked(host)["hub.writable"]
     assert (found.value, found.gap) == (writable, "")
 
 
@@ -199,10 +199,10 @@ def test_who_may_write(mode, owner, uid, path, writable):
     ],
 )
 def test_who_may_write_is_not_always_known(mode, owner, uid, path, gap):
-    door = machine(
+    host = machine(
         {f"{path}/x": ""}, env=HOME | {"HF_HUB_CACHE": path}, modes={path: mode}, uids={path: owner}, user={"uid": uid}
     )
-    found = looked(door)["hub.writable"]
+    found = looked(host)["hub.writable"]
     assert found.value is None and gap in found.gap
 
 

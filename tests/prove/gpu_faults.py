@@ -94,8 +94,8 @@ def main() -> int:
         "cuda, after endless-kernel": ("passed",),
     }
     right = all(name in found and found[name].verdict in verdicts for name, verdicts in wanted.items())
-    told = {name: p.to_json() | {"output": p.output[-600:]} for name, p in found.items()}
-    sys.stdout.write(json.dumps({"as_wanted": right, "proofs": told}, indent=1) + "\n")
+    settings = {name: p.to_json() | {"output": p.output[-600:]} for name, p in found.items()}
+    sys.stdout.write(json.dumps({"as_wanted": right, "proofs": settings}, indent=1) + "\n")
     return 0 if right else 1
 
 

@@ -33,8 +33,8 @@ def row(folder: Path, body: str, name: str = "bad", **columns: object) -> ProofS
     """A proof whose script is this body (a function ``act``), or the whole script where it has none."""
     path = folder / f"{name}.py"
     path.write_text(HEAD + body + TAIL if "def run_proof" in body else body)
-    given = {"capability": (name,), "deadline": 30.0, "device": "cpu", "source": "a test"} | columns
-    return ProofSpec(name=name, script=str(path), **given)  # type: ignore[arg-type]
+    settings = {"capability": (name,), "deadline": 30.0, "device": "cpu", "source": "a test"} | columns
+    return ProofSpec(name=name, script=str(path), **settings)  # type: ignore[arg-type]
 
 
 def fake_torch(folder: Path, code: str) -> str:

@@ -35,14 +35,14 @@ HAS_GPU = os.path.exists("/dev/nvidia0")
 no_gpu = pytest.mark.skipif(HAS_GPU, reason="A GPU IS HERE: what a machine without one says is not seen")
 
 
-def measure(names, folder, told):
+def measure(names, folder, reported):
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("OMP_NUM_THREADS", "1")  # threads that wait spin
         return bench.measure_machine(
             python=target_environment.python(),
             only=",".join(names),
             folder=str(folder),
-            show_progress=lambda *state: told.append(state),
+            show_progress=lambda *state: reported.append(state),
             options=TINY,
         )
 
@@ -51,8 +51,8 @@ def measure(names, folder, told):
 def run(tmp_path_factory):
     """One whole run of a machine without GPU, with the torch of the target environment; without ranks, see below."""
     folder = tmp_path_factory.mktemp("disk")
-    told: list[str] = []
-    return measure([*GPU, *HOST], folder, told), folder, told
+    result: list[str] = []
+    return measure([*GPU, *HOST], folder, result), folder, result
 
 
 @no_gpu
@@ -116,10 +116,10 @@ def test_the_page(run, screen, verbose):
 
 @no_gpu
 def test_the_json_has_all_of_it(run):
-    told = json.loads(written.format_json_document(render.bench_json_fields(run[0])))
-    assert (told["kind"], told["verdict"], told["exit"]) == ("bench", "undecided", 3)
-    assert {m["name"] for m in told["measures"]} == {*GPU, *HOST}
-    assert told["versions"]["torch"] and told["made"] and told["report"]["undecided"]
+    document = json.loads(written.format_json_document(render.bench_json_fields(run[0])))
+    assert (document["kind"], document["verdict"], document["exit"]) == ("bench", "undecided", 3)
+    assert {m["name"] for m in document["measures"]} == {*GPU, *HOST}
+    assert document["versions"]["torch"] and document["made"] and document["report"]["undecided"]
     assert render.format_bench_line(run[0]) == "bench: can't tell\n"
 
 
@@ -167,22 +167,22 @@ def row(word, verdict="measured", passes=(5.0, 5.0), **more):
 
 
 @pytest.fixture
-def told(tmp_path):
+def reported(tmp_path):
     """Run a script of the test's own that is asked for three measures."""
 
     def call(body, words=("cpu-matmul@cpu", "cpu-memory@cpu", "disk-read@cpu"), **options):
         script = tmp_path / "script.py"
         script.write_text(BEGIN + body)
         task = BenchTask(words, {}, str(script), deadline=options.pop("deadline", 30.0))
-        door = options.pop("door", system.LiveHost())
-        found = measuring.run_benchmarks((task,), sys.executable, dict(os.environ), door, **options)
+        host = options.pop("host", system.LiveHost())
+        found = measuring.run_benchmarks((task,), sys.executable, dict(os.environ), host, **options)
         return {row["name"]: row for row in found.rows}, found
 
     return call
 
 
-def test_a_crash_costs_one_measure(told):
-    rows, _ = told(
+def test_a_crash_costs_one_measure(reported):
+    rows, _ = reported(
         """
 for word in asked:
     if word.startswith("cpu-memory"):
@@ -200,8 +200,8 @@ p.write_verdict("passed")
     assert "SIGSEGV" in rows["cpu-memory"]["why"]
 
 
-def test_a_hang_costs_one_measure(told):
-    rows, _ = told(
+def test_a_hang_costs_one_measure(reported):
+    rows, _ = reported(
         """
 for word in asked:
     if word.startswith("cpu-matmul"):
@@ -215,8 +215,8 @@ p.write_verdict("passed")
     assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == ["hung", "measured", "measured"]
 
 
-def test_a_crash_in_the_second_sweep_leaves_the_first(told):
-    rows, _ = told(
+def test_a_crash_in_the_second_sweep_leaves_the_first(reported):
+    rows, _ = reported(
         """
 for word in asked: row(word, "", (5.0,))
 p.begin_step(asked[1] + " again")
@@ -242,8 +242,8 @@ os.kill(os.getpid(), 9)
         "print('x' * (20 << 20)); sys.exit(1)",
     ],
 )
-def test_a_script_without_a_result_measures_nothing(told, body):
-    rows, _ = told(body)
+def test_a_script_without_a_result_measures_nothing(reported, body):
+    rows, _ = reported(body)
     assert [rows[name]["raw"] for name in ("cpu-matmul", "cpu-memory", "disk-read")] == ["failed"] * 3
 
 
@@ -263,20 +263,20 @@ def test_a_script_without_a_result_measures_nothing(told, body):
         "[1e300]",
     ],
 )
-def test_numbers_that_are_none_are_refused(told, passes):
-    rows, _ = told(f"for word in asked: row(word, passes=list({passes}))\np.write_verdict('passed')")
+def test_numbers_that_are_none_are_refused(reported, passes):
+    rows, _ = reported(f"for word in asked: row(word, passes=list({passes}))\np.write_verdict('passed')")
     assert {row["raw"] for row in rows.values()} == {"failed"}
     assert all(row["passes"] == () or min(row["passes"]) > 0 for row in rows.values())
 
 
-def test_what_was_not_asked_for_is_not_taken(told):
-    rows, _ = told("row('matmul-bf16@cuda:0')\nfor word in asked: row(word)\np.write_verdict('passed')")
+def test_what_was_not_asked_for_is_not_taken(reported):
+    rows, _ = reported("row('matmul-bf16@cuda:0')\nfor word in asked: row(word)\np.write_verdict('passed')")
     assert set(rows) == {"cpu-matmul", "cpu-memory", "disk-read"}
 
 
-def test_hostile_words_stay_short_and_secrets_out(told):
+def test_hostile_words_stay_short_and_secrets_out(reported):
     body = "token = 'hf_' + 'aB3' * 12\nfor word in asked: row(word, 'failed', ())\nrows[0]['why'] = token + chr(27) + 'x' * 5000\np.write(); p.write_verdict('passed')"
-    rows, _ = told(body)
+    rows, _ = reported(body)
     assert len(rows["cpu-matmul"]["why"]) <= 300 and "aB3aB3" not in rows["cpu-matmul"]["why"]
 
 
@@ -298,31 +298,31 @@ class Driver(system.LiveHost):
         return self.answer
 
 
-def test_the_driver_is_asked_while_a_gpu_is_measured(told):
-    door = Driver()
-    door.answer = {
+def test_the_driver_is_asked_while_a_gpu_is_measured(reported):
+    host = Driver()
+    host.answer = {
         "gpus": [{"index": 0, "clock_sm": 345, "power_draw": {"gap": "Not Supported"}, "throttle": ["idle"]}]
     }
     slowly = "for word in asked:\n    row(word)\n    time.sleep(0.6)\np.write_verdict('passed')"
-    _, found = told(slowly, ("matmul-bf16@cuda:0",), door=door)
+    _, found = reported(slowly, ("matmul-bf16@cuda:0",), host=host)
     assert found.samples and {s["gpu"] for s in found.samples} == {0}
     assert found.samples[0]["clock_sm"] == 345 and "power_draw" not in found.samples[0]
-    _, found = told(slowly, ("cpu-memory@cpu",), door=door)
+    _, found = reported(slowly, ("cpu-memory@cpu",), host=host)
     assert found.samples == ()
 
 
 @pytest.mark.parametrize("answer", [{}, {"error": 9, "says": "no"}, {"gpus": None}, {"gpus": ["x"]}])
 def test_a_driver_that_does_not_answer_is_no_sample(answer):
-    door = Driver()
-    door.answer = answer
-    assert measuring.sample_gpus(door) == []
+    host = Driver()
+    host.answer = answer
+    assert measuring.sample_gpus(host) == []
 
 
 # -- the command line ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("requested", "sentence"),
     [
         ({"only": "matmull"}, "--only matmull: nothing is measured under that name"),
         ({"only": " , "}, "--only names no measure"),
@@ -331,9 +331,9 @@ def test_a_driver_that_does_not_answer_is_no_sample(answer):
         ({"python": "/nowhere/python"}, "--python /nowhere/python"),
     ],
 )
-def test_bad_words_are_refused_in_one_sentence(given, sentence):
+def test_bad_words_are_refused_in_one_sentence(requested, sentence):
     with pytest.raises(Refused) as refused:
-        bench.measure_machine(**given)
+        bench.measure_machine(**requested)
     assert sentence in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -356,8 +356,8 @@ def gpuready(*words):
 
 
 def test_the_list():
-    told = gpuready("--list")
-    assert told.returncode == 0 and "memory-copy" in told.stdout and "not tested" in told.stdout
+    result = gpuready("--list")
+    assert result.returncode == 0 and "memory-copy" in result.stdout and "not tested" in result.stdout
     assert len(json.loads(gpuready("--list", "--json").stdout)["measures"]) == len(bands.list_measures())
 
 
@@ -365,14 +365,14 @@ def test_the_list():
     "words", [("--repeat", "0"), ("--repeat", "x"), ("--gpu", "-1"), ("-q", "-v"), ("--only", "zzz")]
 )
 def test_bad_flags_are_one_sentence_and_exit_2(words):
-    told = gpuready(*words)
-    assert told.returncode == 2 and told.stderr.count("\n") == 1 and told.stdout == ""
+    result = gpuready(*words)
+    assert result.returncode == 2 and result.stderr.count("\n") == 1 and result.stdout == ""
 
 
 def test_a_python_without_torch_measures_what_needs_none(tmp_path):
     """The disk needs no torch; what does is absent, and says so."""
     out = tmp_path / "bench.json"
-    told = gpuready(
+    result = gpuready(
         "--python", "/usr/bin/python3", "--only", "cpu-memory,shared-memory", "--quick", "-o", str(out), "-q"
     )
     looked = subprocess.run(
@@ -380,7 +380,7 @@ def test_a_python_without_torch_measures_what_needs_none(tmp_path):
     )
     if looked.returncode == 0:
         pytest.skip("THE SYSTEM'S PYTHON HAS TORCH")
-    assert told.returncode == 0, told.stderr
+    assert result.returncode == 0, result.stderr
     rows = {row["name"]: row for row in json.loads(out.read_text())["measures"]}
     assert rows["cpu-memory"]["verdict"] == "absent" and "torch is not installed" in rows["cpu-memory"]["why"]
     assert rows["shared-memory"]["value"] > 0

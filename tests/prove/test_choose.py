@@ -36,16 +36,16 @@ def test_what_is_asked_for_is_required_and_what_is_not_is_left_out():
     assert plain["cuda"] == "required" and plain["sdpa"] == "optional"
     assert "fp8" not in plain and "collectives" not in plain
     asked = selection.select_capabilities(DEMO, facts(job__wants=("fp8", "no-such-kernel", "triton"), job__gpus=2))
-    told = levels(asked)
-    assert told["fp8"] == told["no-such-kernel"] == told["collectives"] == told["triton"] == "required"
+    result = levels(asked)
+    assert result["fp8"] == result["no-such-kernel"] == result["collectives"] == result["triton"] == "required"
     assert selection.unproved_capabilities(asked) == ("no-such-kernel", "entry-point"), (
         "demo has no entry point that is known"
     )
 
 
 def test_no_framework_is_ready_without_a_training_step_and_its_data():
-    told = levels(selection.select_capabilities(DEMO, facts()))
-    assert told["training-step"] == told["dataloader"] == "required"
+    result = levels(selection.select_capabilities(DEMO, facts()))
+    assert result["training-step"] == result["dataloader"] == "required"
 
 
 def test_a_contract_for_gpus_needs_one_where_there_is_none():
@@ -77,8 +77,8 @@ def test_names_without_a_framework_are_all_required():
 
 def test_everything_leaves_out_of_the_verdict_what_the_hardware_does_not_have():
     contract, rows = selection.select_default_proofs(facts(gpu__capability=("8.0",)), "2.11.0")
-    told = levels(contract)
-    assert told["fp8"] == "optional" and told["peer-access"] == "optional" and told["bf16"] == "required"
+    result = levels(contract)
+    assert result["fp8"] == "optional" and result["peer-access"] == "optional" and result["bf16"] == "required"
     assert {row.name for row in rows} == {row.name for row in proofs.list_proofs() if row.default}
     assert levels(selection.select_default_proofs(facts(), "2.11.0")[0])["fp8"] == "required"
 
@@ -122,9 +122,9 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
         contract = selection.select_capabilities(DEMO.replace(framework=framework), facts(job__wants=wants))
         return {row.name for row in selection.list_needed_proofs(contract)}, levels(contract)
 
-    names, told = rows("vllm", "flash-attn", "gptq", "awq")
+    names, reported = rows("vllm", "flash-attn", "gptq", "awq")
     assert {"flash-attn-vllm", "gptq-vllm", "awq-vllm"} <= names and not {"flash-attn", "gptq", "awq"} & names
-    assert told["flash-attn"] == told["gptq"] == "required"
+    assert reported["flash-attn"] == reported["gptq"] == "required"
     names, _ = rows("transformers", "flash-attn", "gptq", "cut-cross-entropy")
     assert {"flash-attn", "gptq", "cut-cross-entropy"} <= names
     assert not {"flash-attn-vllm", "gptq-vllm", "cut-cross-entropy-fork"} & names

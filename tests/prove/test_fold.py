@@ -32,40 +32,40 @@ def report(proofs, level="required", names=("bf16",)):
 
 
 def test_what_was_executed_is_ready():
-    told = report([GOOD])
-    assert (told.verdict, told.exit) == ("ready", 0)
-    fact = told.facts.fact("can.bf16")
+    result = report([GOOD])
+    assert (result.verdict, result.exit) == ("ready", 0)
+    fact = result.facts.fact("can.bf16")
     assert (fact.value, fact.how) == (True, "run") and "cuda:0" in fact.source
 
 
 @pytest.mark.parametrize("verdict", BAD)
 def test_what_did_not_pass_is_not_ready_and_has_its_code(verdict):
-    told = report([GOOD.replace(verdict=verdict, why=BAD[verdict])])
-    assert told.verdict == "not-ready" and [f.code for f in told.findings] == [CODES[verdict]]
-    assert BAD[verdict] in told.findings[0].says and told.facts.fact("can.bf16").value is False
+    result = report([GOOD.replace(verdict=verdict, why=BAD[verdict])])
+    assert result.verdict == "not-ready" and [f.code for f in result.findings] == [CODES[verdict]]
+    assert BAD[verdict] in result.findings[0].says and result.facts.fact("can.bf16").value is False
 
 
 @pytest.mark.parametrize("verdict", BAD)
 def test_what_the_contract_only_offers_never_stops_it(verdict):
-    told = report([GOOD.replace(verdict=verdict, why=BAD[verdict])], "optional")
-    assert told.verdict == "clear" and told.findings[0].severity in ("warning", "info")
+    result = report([GOOD.replace(verdict=verdict, why=BAD[verdict])], "optional")
+    assert result.verdict == "clear" and result.findings[0].severity in ("warning", "info")
 
 
 def test_skipped_is_undecided_and_never_a_pass():
-    told = report([GOOD.replace(verdict="skipped", why="512 MiB are free")])
-    assert told.verdict == "undecided" and told.undecided[0].missing[0].gap == "512 MiB are free"
+    result = report([GOOD.replace(verdict="skipped", why="512 MiB are free")])
+    assert result.verdict == "undecided" and result.undecided[0].missing[0].gap == "512 MiB are free"
 
 
 def test_all_proofs_of_a_capability_must_pass():
-    told = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="failed", why="wrong")])
-    assert told.verdict == "not-ready"
-    told = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="skipped", why="full")])
-    assert told.verdict == "undecided"
+    result = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="failed", why="wrong")])
+    assert result.verdict == "not-ready"
+    result = report([GOOD, GOOD.replace(name="autocast-bf16", verdict="skipped", why="full")])
+    assert result.verdict == "undecided"
 
 
 def test_a_capability_without_any_proof_is_never_ready():
-    told = report([GOOD], names=("bf16", "no-such-kernel"))
-    assert told.verdict == "undecided" and "no proof" in told.facts.fact("can.no-such-kernel").gap
+    result = report([GOOD], names=("bf16", "no-such-kernel"))
+    assert result.verdict == "undecided" and "no proof" in result.facts.fact("can.no-such-kernel").gap
 
 
 def test_the_cause_in_the_output_gives_the_finding_its_fix():
@@ -178,12 +178,12 @@ def test_a_word_may_be_an_installed_package_without_a_contract():
 
 
 def test_c13_what_the_kernel_says_of_the_gpu_is_attached_to_what_broke_on_it():
-    class Door:
+    class FakeHost:
         def find_log_lines(self, path, pieces):
-            told = "3,{},1,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1"
-            return (told.format(1, 79), told.format(2, 31))
+            result = "3,{},1,-;NVRM: Xid (PCI:0000:3b:00): {}, pid=1"
+            return (result.format(1, 79), result.format(2, 31))
 
     broke, fine = (GOOD.replace(verdict="failed", why="illegal access", output="x\n"), GOOD.replace(name="fine"))
     known = Facts([Fact("kernel.xids", ({"line": "NVRM: Xid (PCI:0000:3b:00): 79, pid=1"},))])
-    first, second = prove._append_kernel_errors((broke, fine), known, Door())
+    first, second = prove._append_kernel_errors((broke, fine), known, FakeHost())
     assert "31, pid=1" in first.output and ": 79" not in first.output and second == fine

@@ -21,12 +21,12 @@ HOLDER = {"gpu": 0, "pid": 4711, "used": 70 << 30, "user": "ada", "command": "py
 
 
 def facts(**changes: object) -> Facts:
-    told = (
+    result = (
         H100
         | {"package.torch": "2.11.0", "gpu.mode": ("default",)}
         | {k.replace("__", "."): v for k, v in changes.items()}
     )
-    return Facts([Fact(key, value) for key, value in told.items()], "host")
+    return Facts([Fact(key, value) for key, value in result.items()], "host")
 
 
 def one(row: ProofSpec, known: Facts) -> ProofTask | ProofResult:

@@ -124,8 +124,8 @@ def test_why_a_package_does_not_load_is_said_in_words(tmp_path, text, says):
         "try: package_import.import_compiled(proof.ProofRun([]), 'broken')\n"
         "except proof.WrongResult as wrong: print(wrong)\n"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert says in told.stdout, told
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert says in result.stdout, result
 
 
 @pytest.mark.faults
@@ -235,9 +235,9 @@ except OSError as missing:
     (tmp_path / "xformers").mkdir()
     (tmp_path / "xformers" / "__init__.py").write_text("")
     (tmp_path / "xformers" / "_cpp_lib.py").write_text(library)
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "built for another CUDA than this torch brings (libcudart.so.12" in told.stdout, told
-    assert "torch here is for CUDA 13.0" in told.stdout and "PyTorch 2.10.0+cu128" in told.stdout
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "built for another CUDA than this torch brings (libcudart.so.12" in result.stdout, result
+    assert "torch here is for CUDA 13.0" in result.stdout and "PyTorch 2.10.0+cu128" in result.stdout
 
 
 # -- the catalogue ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tests import target_environment
 SRC = str(Path(gpuready.__file__).parent.parent)
 
 
-def told(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def reported(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {
         **os.environ,
         "PYTHONPATH": SRC,
@@ -35,7 +35,7 @@ def proved(tmp_path_factory):
     """A job for the CPU: ranks that talk, and what no CPU can do."""
     folder = tmp_path_factory.mktemp("proved")
     names = ("collectives", "fp8")
-    ran = told(folder, *names, "--wants", "cpu", "--json", "-o", str(folder / "evidence.json"))
+    ran = reported(folder, *names, "--wants", "cpu", "--json", "-o", str(folder / "evidence.json"))
     assert ran.stdout, ran.stderr
     return ran, json.loads(ran.stdout), folder
 
@@ -70,7 +70,7 @@ def test_the_evidence_is_whole(proved):
 
 def test_ready_is_said_when_all_of_it_ran_and_the_screen_fits(tmp_path):
     """A language model in small; the product of matrices is a part of it, and is proved alone by `make faults`."""
-    ran = told(tmp_path, "training-step", "--wants", "cpu")
+    ran = reported(tmp_path, "training-step", "--wants", "cpu")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "ready: torch" in ran.stdout and "loss" in ran.stdout
     assert all(len(line) <= 80 for line in ran.stdout.splitlines())
@@ -81,7 +81,7 @@ def test_ready_is_said_when_all_of_it_ran_and_the_screen_fits(tmp_path):
 
 
 def test_without_a_gpu_a_gpu_proof_is_absent_and_not_ready(tmp_path):
-    ran = told(tmp_path, "cuda", "triton", "--json")
+    ran = reported(tmp_path, "cuda", "triton", "--json")
     found = json.loads(ran.stdout)
     assert ran.returncode == 1 and found["verdict"] == "not-ready"
     for one in found["evidence"]["proofs"]:
@@ -92,7 +92,7 @@ def test_without_a_gpu_a_gpu_proof_is_absent_and_not_ready(tmp_path):
 @pytest.mark.faults
 def test_every_proof_of_torch_that_a_cpu_has(tmp_path):
     """Compilers, data workers and all the rest: minutes of a CPU, and so not of every run."""
-    ran = told(tmp_path, "--wants", "cpu", "--json", "--deadline", "900")
+    ran = reported(tmp_path, "--wants", "cpu", "--json", "--deadline", "900")
     found = json.loads(ran.stdout)
     passed = {p["name"]: p for p in found["evidence"]["proofs"] if p["verdict"] == "passed"}
     names = {

@@ -20,11 +20,11 @@ def session(known, **options):
 
 
 def test_all_run_and_come_back_in_order_and_each_is_told_once(tmp_path):
-    told = []
+    result = []
     rows = [row(tmp_path, GOOD, name) for name in ("one", "two", "three")]
-    found = session(facts(), jobs=2, tell=lambda proof, done, count: told.append((proof.name, done, count))).run(rows)
+    found = session(facts(), jobs=2, tell=lambda proof, done, count: result.append((proof.name, done, count))).run(rows)
     assert [p.name for p in found] == ["one", "two", "three"] and all(p.verdict == "passed" for p in found)
-    assert sorted(done for _, done, _ in told) == [1, 2, 3] and {count for *_, count in told} == {3}
+    assert sorted(done for _, done, _ in result) == [1, 2, 3] and {count for *_, count in result} == {3}
 
 
 def test_a_broken_one_does_not_stop_the_others(tmp_path):

@@ -190,13 +190,13 @@ def undecided() -> Report:
         Fact("python.packages", None, "/opt/env", gap="not readable"),
         Fact("compiler.gcc", None, "gcc", gap="it hung"),
     )
-    blind = (
+    unreadable = (
         UndecidedRule("GPU004", "error", "The GPU is older than the wheel has code for", (hidden,)),
         UndecidedRule("DRV001", "error", "NVML and the driver disagree", (known.fact("driver.version"),)),
         UndecidedRule("SYS009", "warning", "No swap is set up", (known.fact("memory.total"),)),
         UndecidedRule("BLD001", "warning", "gcc is too new for nvcc", (known.fact("compiler.gcc"),)),
     )
-    return Report(TRANSFORMERS, known, undecided=blind, judged=holding(("SYS", 1, ("system.shm",))))
+    return Report(TRANSFORMERS, known, undecided=unreadable, judged=holding(("SYS", 1, ("system.shm",))))
 
 
 def ignored() -> Report:

@@ -43,7 +43,7 @@ def is_one_command_word(line: str) -> bool:
     return len(shlex.split(body)) == 1
 
 
-def held_to(golden: str, screen: str, request: pytest.FixtureRequest) -> None:
+def check_against(golden: str, screen: str, request: pytest.FixtureRequest) -> None:
     path = GOLDEN / golden
     shown = screen.replace("\x1b", "␛")
     if request.config.getoption("--update-golden"):
@@ -54,12 +54,12 @@ def held_to(golden: str, screen: str, request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), CASES)
 def test_the_screen_is_the_golden_one(name, kind, request):
-    held_to(f"{name}.{kind}.txt", drawn(name, kind), request)
+    check_against(f"{name}.{kind}.txt", drawn(name, kind), request)
 
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_verbose_shows_all_the_evidence(name, request):
-    held_to(f"{name}.verbose.txt", drawn(name, "plain", verbose=True), request)
+    check_against(f"{name}.verbose.txt", drawn(name, "plain", verbose=True), request)
 
 
 def test_three_findings_are_at_most_24_lines():

@@ -336,8 +336,8 @@ def test_every_node_has_one_sign(fleet):
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_a_fragment_is_well_formed_and_has_no_script(name):
-    for given in (REPORTS[name], json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str))):
-        found = parsed(html.render_report_fragment(given))
+    for requested in (REPORTS[name], json.loads(json.dumps(documents.report_json_fields(REPORTS[name]), default=str))):
+        found = parsed(html.render_report_fragment(requested))
         assert not any(element.startswith(("script", "link", "meta")) for element in found.elements)
         assert verdict_words(REPORTS[name].verdict) in " ".join(found.said)
 

@@ -16,7 +16,7 @@ from gpuready.model import (
 from gpuready.render import contract, explain, facts
 from gpuready.render.layout import Screen
 
-TOLD = {
+REPORTED = {
     "code": "DRV001",
     "name": "driver-older-than-wheel",
     "severity": "error",
@@ -29,7 +29,7 @@ TOLD = {
 
 
 def test_the_page_of_a_code():
-    assert explain.render_rule_page(TOLD) == (
+    assert explain.render_rule_page(REPORTED) == (
         "error[DRV001]: The driver is older than the torch wheel needs\n"
         "  driver-older-than-wheel\n"
         "\n"
@@ -50,17 +50,17 @@ def test_the_page_of_a_code():
 
 def test_headings_of_a_page():
     page = explain.render_rule_page(
-        TOLD | {"text": "## How to fix\nInstall a newer driver.\n\n- or not"}, Screen(colour=True)
+        REPORTED | {"text": "## How to fix\nInstall a newer driver.\n\n- or not"}, Screen(colour=True)
     )
     assert "\n\x1b[1mHow to fix\x1b[0m\nInstall a newer driver.\n\n- or not\n" in page
 
 
 def test_a_page_without_signs_has_no_place_for_them():
-    assert "in a log" not in explain.render_rule_page(TOLD | {"signs": []})
+    assert "in a log" not in explain.render_rule_page(REPORTED | {"signs": []})
 
 
 def test_the_index():
-    assert explain.render_rule_index([TOLD]) == "DRV001  error  The driver is older than the torch wheel needs\n"
+    assert explain.render_rule_index([REPORTED]) == "DRV001  error  The driver is older than the torch wheel needs\n"
     assert explain.render_rule_index([]) == ""
 
 

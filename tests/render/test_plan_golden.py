@@ -18,10 +18,10 @@ from gpuready.render import contract, explain, plan
 from gpuready.render.layout import Screen
 
 from .planned import UNRESOLVED
-from .test_golden import held_to, width
+from .test_golden import check_against, width
 from .test_mending import IMPOSSIBLE as FIX_IMPOSSIBLE
 from .test_mending import PLAN as FIX
-from .test_pages import CONTRACT, TOLD
+from .test_pages import CONTRACT, REPORTED
 
 SCREENS = {"narrow": Screen(width=60), "plain": Screen(), "wide": Screen(width=120)}
 PATH = "/home/somebody/projects/training/.venv/bin/python"
@@ -62,7 +62,7 @@ DRAWN = {
     "plan_fix_verbose": lambda screen: plan.render_plan_screen(FIX, screen, verbose=True),
     "plan_fix_impossible": lambda screen: plan.render_plan_screen(FIX_IMPOSSIBLE, screen),
     "contract": lambda screen: contract.render_contract_screen(CONTRACT, screen),
-    "explain": lambda screen: explain.render_rule_page(TOLD, screen),
+    "explain": lambda screen: explain.render_rule_page(REPORTED, screen),
 }
 
 
@@ -71,7 +71,7 @@ DRAWN = {
 def test_the_screen_is_the_golden_one(name, kind, request):
     shown = DRAWN[name](SCREENS[kind])
     assert all(width(line) <= SCREENS[kind].width and line == line.rstrip() for line in shown.splitlines())
-    held_to(f"{name}.{kind}.txt", shown, request)
+    check_against(f"{name}.{kind}.txt", shown, request)
 
 
 def test_the_answer_comes_first():

@@ -108,8 +108,8 @@ def test_any_contract(contract, rows, changes, screen):
 
 @settings(deadline=None)
 @given(TEXT, TEXT, some(TEXT), SEVERITY, SCREEN)
-def test_any_page(title, story, many, severity, screen):
-    told = {"code": "GPU001", "name": title, "severity": severity, "title": title, "text": story}
-    told |= {"reads": many, "signs": many}
-    tame(explain.render_rule_page(told, screen), screen)
-    tame(explain.render_rule_index([told], screen), screen)
+def test_any_page(title, summary, many, severity, screen):
+    fields = {"code": "GPU001", "name": title, "severity": severity, "title": title, "text": summary}
+    fields |= {"reads": many, "signs": many}
+    tame(explain.render_rule_page(fields, screen), screen)
+    tame(explain.render_rule_index([fields], screen), screen)

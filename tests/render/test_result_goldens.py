@@ -17,7 +17,7 @@ from gpuready.render.layout import Screen
 from tests.prove.test_screen import PROOFS, REPORT
 
 from .planned import UNRESOLVED
-from .test_golden import held_to, is_one_command_word, width
+from .test_golden import check_against, is_one_command_word, width
 
 SCREENS = {"narrow": Screen(width=60), "plain": Screen(), "wide": Screen(width=120)}
 GIB = 1 << 30
@@ -104,7 +104,7 @@ def test_the_screen_is_the_golden_one(name, kind, request):
     shown = DRAWN[name](SCREENS[kind])
     for line in shown.splitlines():
         assert width(line) <= SCREENS[kind].width or is_one_command_word(line), line
-    held_to(f"{name}.{kind}.txt", shown, request)
+    check_against(f"{name}.{kind}.txt", shown, request)
 
 
 ENV = EnvironmentSettings(
@@ -120,7 +120,7 @@ def test_a_script_of_variables_is_the_same_at_every_width(request):
     """It is made for files and pipes: its comments keep to 80 columns, and only an assignment may be longer."""
     shown = env.render_env_script(ENV, "bash", ("gpuready", "env", "roll", "--role", "rollout"))
     assert all(width(line) <= 80 for line in shown.splitlines() if line.startswith("#"))
-    held_to("env.plain.txt", shown, request)
+    check_against("env.plain.txt", shown, request)
 
 
 def test_nothing_is_expected_beyond_the_memory_of_the_gpu():

@@ -167,8 +167,8 @@ def test_packages():
     assert said("packages", H100, other).endswith("transformers 5.14.1, axolotl 0.18.0")
     assert said("packages", H100, DEMO).endswith(", no demo")
     assert said("packages", H100, DEMO.replace(distribution="transformers")).endswith("transformers 5.14.1")
-    blind = unknown("python.packages").with_facts(Fact("python.version", "3.12"))
-    assert said("packages", blind) == "Python 3.12, torch unknown, transformers unknown, demo unknown"
+    unreadable = unknown("python.packages").with_facts(Fact("python.version", "3.12"))
+    assert said("packages", unreadable) == "Python 3.12, torch unknown, transformers unknown, demo unknown"
 
 
 def test_memory_and_capability():

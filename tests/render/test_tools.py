@@ -49,11 +49,11 @@ REPORT = Report(
     judged=(PassedRule("PKG001", ("torch.build",)),),
     ignored=(IgnoredFinding(Finding("PKG002", "error", "missing"), "on purpose"),),
 )
-STORIES = {"DRV001": {"code": "DRV001", "name": "driver-old", "severity": "error", "title": "Old.", "text": "Story."}}
+SUMMARIES = {"DRV001": {"code": "DRV001", "name": "driver-old", "severity": "error", "title": "Old.", "text": "Story."}}
 
 
 def test_sarif_has_every_finding_with_its_rule_and_place():
-    run = json.loads(sarif.render_sarif([REPORT], STORIES))["runs"][0]
+    run = json.loads(sarif.render_sarif([REPORT], SUMMARIES))["runs"][0]
     results = {r["ruleId"]: r for r in run["results"]}
     assert set(results) == {"DRV001", "SYS001", "MEM001", "GPU004", "SYS002", "PKG002"}
     assert [results[c]["level"] for c in ("DRV001", "SYS001", "MEM001")] == ["error", "warning", "note"]
@@ -83,12 +83,12 @@ def test_junit_counts_what_fails_and_what_is_skipped():
 
 def test_they_say_how_old_the_catalogue_is():
     dated = REPORT.replace(catalog="2026-11-15 <old>")
-    run = json.loads(sarif.render_sarif([dated, dated], STORIES))["runs"][0]
+    run = json.loads(sarif.render_sarif([dated, dated], SUMMARIES))["runs"][0]
     assert run["properties"] == {"catalog": "2026-11-15 <old>"}
-    told = suite(dated).find("properties/property")
-    assert told.attrib == {"name": "catalog", "value": "2026-11-15 <old>"}
+    result = suite(dated).find("properties/property")
+    assert result.attrib == {"name": "catalog", "value": "2026-11-15 <old>"}
     assert answers.report_json_fields(dated)["catalog"] == "2026-11-15 <old>"
-    assert "properties" not in json.loads(sarif.render_sarif([REPORT], STORIES))["runs"][0]
+    assert "properties" not in json.loads(sarif.render_sarif([REPORT], SUMMARIES))["runs"][0]
     assert suite(REPORT).find("properties") is None, "no date, no claim"
 
 

@@ -111,8 +111,8 @@ def test_a16_a_family_that_does_not_work_is_passed_over(monkeypatch):
         port = made.getsockname()[1]
         both = [(int(socket.AF_INET6), ("::1", port, 0, 0)), (int(socket.AF_INET), ("127.0.0.1", port))]
         monkeypatch.setattr(endpoint, "resolve_host", lambda *_: both)
-        conn, told = endpoint.connect_to_host("rank-zero", port, 3)
-        assert told.ok and conn.getpeername()[0] == "127.0.0.1"
+        conn, reported = endpoint.connect_to_host("rank-zero", port, 3)
+        assert reported.ok and conn.getpeername()[0] == "127.0.0.1"
         conn.close()
 
 

@@ -204,7 +204,7 @@ def test_what_needs_triton_is_named():
 
 
 @pytest.mark.parametrize(
-    "capability, version, told",
+    "capability, version, reported",
     [
         ("7.0", "0.0.33.post2", True),
         ("7.0", "0.0.31", True),
@@ -214,9 +214,9 @@ def test_what_needs_triton_is_named():
         ("7.0", None, False),
     ],
 )
-def test_the_wheels_of_xformers(capability, version, told):
+def test_the_wheels_of_xformers(capability, version, reported):
     found = judged("CAP008", on(capability, wants=("xformers",), **{"package.xformers": version}))
-    assert severity(found) == ("warning" if told else None)
+    assert severity(found) == ("warning" if reported else None)
 
 
 # -- CAP009 -------------------------------------------------------------------------------------------
@@ -273,10 +273,10 @@ def test_experts_in_fp8_under_roll():
     assert judged("CAP010", {"job.wants": ("fp8", "moe")}, contracts.load_contract("transformers")) is None
 
 
-@pytest.mark.parametrize("framework, told", [("transformers", True), ("axolotl", True), ("roll", False)])
-def test_two_precisions_at_once(framework, told):
+@pytest.mark.parametrize("framework, reported", [("transformers", True), ("axolotl", True), ("roll", False)])
+def test_two_precisions_at_once(framework, reported):
     both = {"job.wants": ("bf16", "float16")}
-    assert severity(judged("CAP011", both, contract(framework=framework))) == ("warning" if told else None)
+    assert severity(judged("CAP011", both, contract(framework=framework))) == ("warning" if reported else None)
     assert judged("CAP011", {"job.wants": ("fp16",)}, contract(framework=framework)) is None
 
 
@@ -284,7 +284,7 @@ def test_two_precisions_at_once(framework, told):
 
 
 @pytest.mark.parametrize(
-    "platform, word, told",
+    "platform, word, reported",
     [
         ("mps", "flash-attn", True),
         ("mps", "liger", True),
@@ -299,10 +299,10 @@ def test_two_precisions_at_once(framework, told):
         ("cpu", "nvfp4", False),
     ],
 )
-def test_what_other_platforms_do_not_have(platform, word, told):
+def test_what_other_platforms_do_not_have(platform, word, reported):
     takes = contract(platforms=["cuda", "rocm", "mps", "npu"])
     found = judged("CAP012", {"job.wants": (word,), "platform.name": platform}, takes)
-    assert severity(found) == ("error" if told else None)
+    assert severity(found) == ("error" if reported else None)
 
 
 def test_a_platform_that_nobody_could_see():
@@ -334,11 +334,11 @@ def test_one_feature_has_one_error(framework):
     for word in EVERYTHING:
         oldest = "7.0" if framework == "roll" else "6.1"  # the oldest that the contract itself takes
         report = judge(rules.load_all_rules(), facts(on(oldest, wants=(word,))), agreed)
-        told = [
+        result = [
             f.code for f in report.findings if f.severity == "error" and (f.code[:3] == "CAP" or f.code == "GPU005")
         ]
-        about = [code for code in told if code not in ("CAP009",)]
-        assert len(about) <= 1, (word, told)
+        about = [code for code in result if code not in ("CAP009",)]
+        assert len(about) <= 1, (word, result)
 
 
 def test_a_new_gpu_has_it_all():

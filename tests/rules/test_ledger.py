@@ -36,8 +36,8 @@ def test_codes_are_given_out_in_order_and_never_twice():
         assert re.fullmatch(r"[A-Z]{3}\d{3}", code)
         numbers.setdefault(code[:3], []).append(int(code[3:]))
     assert list(numbers) == list(rules.FAMILIES)
-    for family, given in numbers.items():
-        assert given == list(range(1, len(given) + 1)), family
+    for family, requested in numbers.items():
+        assert requested == list(range(1, len(requested) + 1)), family
     names = [rules.rule_name(code) for code in rules.list_codes()]
     assert len(set(names)) == len(names)
 
@@ -100,9 +100,9 @@ def test_is_undecided_in_the_dark_and_never_silent(rule):
     outcomes = {key: outcome(rule, dark(rule.BROKEN, key), example(rule)) for key in rule.BROKEN}
     assert any(isinstance(o, UnknownFactError) for o in outcomes.values())
     assert all(isinstance(o, (UnknownFactError, Finding)) for o in outcomes.values()), outcomes
-    for key, blind in outcomes.items():
-        if isinstance(blind, UnknownFactError):
-            assert blind.fact.gap, key
+    for key, unreadable in outcomes.items():
+        if isinstance(unreadable, UnknownFactError):
+            assert unreadable.fact.gap, key
 
 
 @every
@@ -151,13 +151,13 @@ def test_a_finding_travels_as_json(rule):
 @every
 def test_the_documentation_tells_the_long_story(rule):
     text = rule.__doc__.strip()
-    first, _, story = text.partition("\n")
+    first, _, summary = text.partition("\n")
     assert first.endswith(".") and first[0].isupper() and len(first) < 100
     assert rule_title(rule) == first.rstrip(".")
     assert lowercase_opener(rule_title(rule))[0].islower() or first.startswith(("CUDA", "Python")), (
         "it goes inside a sentence"
     )
-    parts = re.split(r"^## (.+)\n", story, flags=re.M)
+    parts = re.split(r"^## (.+)\n", summary, flags=re.M)
     assert [parts[0].strip(), *parts[1::2]] == ["", *HEADINGS]
     checks, matters, fix, references = parts[2::2]
     assert all(len(part.split()) >= 6 and part.rstrip().endswith((".", "?")) for part in (checks, matters, fix))

@@ -16,7 +16,7 @@ def job(parameters, *wants, **more):
 
 
 @pytest.mark.parametrize(
-    "wants, amount, told",
+    "wants, amount, reported",
     [
         (("bf16",), 64 * GIB, True),
         (("bf16",), 256 * GIB, False),
@@ -27,10 +27,10 @@ def job(parameters, *wants, **more):
     ],
 )
 @pytest.mark.parametrize("key", ["memory.limit", "memory.total"])
-def test_weights_against_the_memory_of_the_host(key, wants, amount, told):
+def test_weights_against_the_memory_of_the_host(key, wants, amount, reported):
     found = judged("MEM003", job(70 * GB, *wants, **{key: amount}))
-    assert (found is not None) is told
-    if told:
+    assert (found is not None) is reported
+    if reported:
         assert found.severity == "warning" and found.needs[0].key == key, "weights can be read piece by piece"
 
 

@@ -34,7 +34,7 @@ COPIES = APART | ports("active") | {"net.peermem": False, "os.kernel": "5.4.0", 
 
 
 @pytest.mark.parametrize(
-    "values, told",
+    "values, reported",
     [
         ({}, True),
         ({"os.kernel": "6.8.0"}, False),
@@ -46,9 +46,9 @@ COPIES = APART | ports("active") | {"net.peermem": False, "os.kernel": "5.4.0", 
         ({"job.wants": ()} | env(), False),
     ],
 )
-def test_the_road_from_card_to_gpu(values, told):
+def test_the_road_from_card_to_gpu(values, reported):
     found = judged("NET005", COPIES | values)
-    assert (found.severity if found else None) == ("warning" if told else None)
+    assert (found.severity if found else None) == ("warning" if reported else None)
 
 
 def test_the_road_in_the_dark():

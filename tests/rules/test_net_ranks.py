@@ -150,7 +150,7 @@ def test_the_machines_own_name():
 
 
 @pytest.mark.parametrize(
-    "ranks, count, more, told",
+    "ranks, count, more, reported",
     [
         ("8", 4, {}, True),
         ("4", 4, {}, False),
@@ -162,9 +162,9 @@ def test_the_machines_own_name():
         ("eight", 4, {}, False),
     ],
 )
-def test_more_ranks_than_gpus(ranks, count, more, told):
+def test_more_ranks_than_gpus(ranks, count, more, reported):
     found = judged("NET012", cards(count) | env(LOCAL_WORLD_SIZE=ranks, **more))
-    assert (found.severity if found else None) == ("error" if told else None)
+    assert (found.severity if found else None) == ("error" if reported else None)
 
 
 def test_ranks_that_need_no_gpu_of_their_own():

@@ -56,10 +56,10 @@ def test_what_is_unknown_or_there_wakes_it(code):
 
 def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_second_contract():
     awake = {rule.CODE for rule in rules.applicable_rules(Facts([]))}
-    asleep = set(rules.list_codes()) - awake
+    inactive = set(rules.list_codes()) - awake
     assert all(
         key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import."))
-        for code in asleep
+        for code in inactive
         for key in rules.required_facts(code)
     )
     stated = Facts([Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})])

@@ -93,7 +93,7 @@ EIGHT = {"gpu.count": 8, "gpu.visible": tuple(range(8))}
 
 
 @pytest.mark.parametrize(
-    "limit, gpus, told",
+    "limit, gpus, reported",
     [
         (1024, EIGHT, True),
         (4095, EIGHT, True),
@@ -108,10 +108,10 @@ EIGHT = {"gpu.count": 8, "gpu.visible": tuple(range(8))}
         (None, EIGHT, False),
     ],
 )
-def test_open_files(limit, gpus, told):
+def test_open_files(limit, gpus, reported):
     found = judged("SYS006", H100 | gpus | {"limit.nofile": limit})
-    assert (found is not None) is told
-    if told:
+    assert (found is not None) is reported
+    if reported:
         assert found.severity == "warning", "never an error"
 
 
@@ -167,7 +167,7 @@ def room(free, parameters=70 * GB, wants=("bf16",), **more):
 
 
 @pytest.mark.parametrize(
-    "values, told",
+    "values, reported",
     [
         (room(100 * GB), True),
         (room(141 * GB), False),
@@ -180,10 +180,10 @@ def room(free, parameters=70 * GB, wants=("bf16",), **more):
         (room(None), False),
     ],
 )
-def test_room_for_the_weights(values, told):
+def test_room_for_the_weights(values, reported):
     found = judged("SYS009", values)
-    assert (found is not None) is told
-    if told:
+    assert (found is not None) is reported
+    if reported:
         assert found.severity == "warning", "it may be there already"
 
 
@@ -202,11 +202,12 @@ def test_offline_is_a_line_of_information():
 
 
 @pytest.mark.parametrize(
-    "year, told", [(1970, True), (2023, True), (2024, False), (2026, False), (2099, False), (2106, True), (None, False)]
+    "year, reported",
+    [(1970, True), (2023, True), (2024, False), (2026, False), (2099, False), (2106, True), (None, False)],
 )
-def test_the_clock(year, told):
+def test_the_clock(year, reported):
     found = judged("SYS011", {"clock.year": year})
-    assert (found is not None) is told and (not told or str(year) in found.says)
+    assert (found is not None) is reported and (not reported or str(year) in found.says)
 
 
 # -- SYS019, SYS020: folders --------------------------------------------------------------------------
@@ -283,9 +284,9 @@ def test_what_the_gpu_has_mended_is_a_warning():
 def test_nvlink_lines_say_themselves_whether_they_are_fatal(line, severity):
     found = judged("SYS021", {"kernel.xids": (xid(int(line[:3]), f"NVRM: Xid (PCI:0000:3b:00): {line}"),)})
     assert found.severity == severity and "WORKFLOW_NVLINK5_ERR" in found.fix[0].does
-    told = " ".join([found.so, *(f"{step.does} {step.note}" for step in found.fix)])
-    assert ("reset" in told, "go on" in told) == (severity == "error", severity == "warning")
-    assert ("dcgmi" in told, "root" in told) == (severity == "error", severity == "error")
+    result = " ".join([found.so, *(f"{step.does} {step.note}" for step in found.fix)])
+    assert ("reset" in result, "go on" in result) == (severity == "error", severity == "warning")
+    assert ("dcgmi" in result, "root" in result) == (severity == "error", severity == "error")
 
 
 def test_a_fault_that_nvidia_ignores_has_no_step_for_root():

@@ -69,11 +69,11 @@ def test_a_word_that_the_framework_does_not_take():
     assert judged("SYS015", env(MODE="fast"), agreed) is None and judged("SYS015", env(MODE=""), agreed) is None
 
 
-@pytest.mark.parametrize("traits, told", [(("forced",), True), (("emptied-for-vllm",), False), ((), False)])
-def test_only_what_the_framework_forces_is_lost(traits, told):
+@pytest.mark.parametrize("traits, reported", [(("forced",), True), (("emptied-for-vllm",), False), ((), False)])
+def test_only_what_the_framework_forces_is_lost(traits, reported):
     agreed = contract(variables=[variable("X", "set", value="1", traits=traits)])
     found = judged("SYS016", env(X="8"), agreed)
-    assert (found is not None) is told
+    assert (found is not None) is reported
     assert judged("SYS016", env(X="1"), agreed) is None and judged("SYS016", env(), agreed) is None
 
 
@@ -110,7 +110,7 @@ def test_frameworks_that_agree_or_do_not_meet():
 
 
 @pytest.mark.parametrize(
-    "variables, told",
+    "variables, reported",
     [
         ({"CUDA_LAUNCH_BLOCKING": "1"}, True),
         ({"CUDA_LAUNCH_BLOCKING": "0"}, False),
@@ -122,9 +122,9 @@ def test_frameworks_that_agree_or_do_not_meet():
         ({}, False),
     ],
 )
-def test_what_was_set_for_a_search(variables, told):
+def test_what_was_set_for_a_search(variables, reported):
     found = judged("SYS018", env(**variables))
-    assert (found.severity if found else None) == ("info" if told else None)
+    assert (found.severity if found else None) == ("info" if reported else None)
 
 
 def test_determinism_sets_launch_blocking_itself():

@@ -157,9 +157,9 @@ def gpus(count, name=A100, **values):
     return {"gpu.count": count, "gpu.visible": tuple(range(count)), **base, **lists}
 
 
-def with_hole(code, values, key, told, gap):
+def with_hole(code, values, key, reported, gap):
     """What a rule says where one GPU keeps a fact to itself."""
-    return outcome(rules.load_rule(code), facts(values).with_facts(Fact(key, told, "NVML", gap=gap)), contract())
+    return outcome(rules.load_rule(code), facts(values).with_facts(Fact(key, reported, "NVML", gap=gap)), contract())
 
 
 def several(count, memory=H100["gpu.memory"][0], free=None):

@@ -58,16 +58,16 @@ def configured(site: Path, spec: str, **environ: str) -> dict:
     [("2.8.0", "PYTORCH_CUDA_ALLOC_CONF"), ("2.9.0", "PYTORCH_ALLOC_CONF"), ("2.13.0+cpu", "PYTORCH_ALLOC_CONF")],
 )
 def test_the_right_name_without_importing_torch(tmp_path, torch, name):
-    told = configured(folder(tmp_path, torch=torch, axolotl="0.21.0"), '"axolotl"')
-    assert "expandable_segments:True" in told["env"][name] and told["torch"] == torch
-    assert len([k for k in told["env"] if "ALLOC_CONF" in k]) == 1
-    assert "torch" not in told["modules"] and "axolotl" not in told["modules"] and told["stderr"] == ""
+    result = configured(folder(tmp_path, torch=torch, axolotl="0.21.0"), '"axolotl"')
+    assert "expandable_segments:True" in result["env"][name] and result["torch"] == torch
+    assert len([k for k in result["env"] if "ALLOC_CONF" in k]) == 1
+    assert "torch" not in result["modules"] and "axolotl" not in result["modules"] and result["stderr"] == ""
 
 
 def test_the_users_value_stays_and_a_warning_says_so(tmp_path):
-    told = configured(folder(tmp_path, torch="2.13.0"), '"axolotl"', TOKENIZERS_PARALLELISM="true")
-    assert told["env"]["TOKENIZERS_PARALLELISM"] == "true" and told["conflicts"] == ["TOKENIZERS_PARALLELISM"]
-    assert "TOKENIZERS_PARALLELISM is 'true'" in told["stderr"]
+    result = configured(folder(tmp_path, torch="2.13.0"), '"axolotl"', TOKENIZERS_PARALLELISM="true")
+    assert result["env"]["TOKENIZERS_PARALLELISM"] == "true" and result["conflicts"] == ["TOKENIZERS_PARALLELISM"]
+    assert "TOKENIZERS_PARALLELISM is 'true'" in result["stderr"]
 
 
 def test_the_installed_version_has_its_contract(tmp_path):
@@ -83,8 +83,8 @@ def test_roles_of_roll(tmp_path):
 
 
 def test_a_rocm_torch_is_for_rocm(tmp_path):
-    told = configured(folder(tmp_path, torch="2.10.0+rocm7.0"), '"roll"')
-    assert "PYTORCH_HIP_ALLOC_CONF" in told["env"] and "NCCL_NVLS_ENABLE" not in told["env"]
+    result = configured(folder(tmp_path, torch="2.10.0+rocm7.0"), '"roll"')
+    assert "PYTORCH_HIP_ALLOC_CONF" in result["env"] and "NCCL_NVLS_ENABLE" not in result["env"]
 
 
 def test_too_late(tmp_path):

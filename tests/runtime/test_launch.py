@@ -45,25 +45,27 @@ def refusal(ranks, *each, arguments: str = "", **options) -> str:
 
 
 def test_one_process_alone(ranks):
-    told = shown(ranks, [{}])[0]["world"]
-    assert (told["rank"], told["world_size"], told["local_world_size"], told["device"], told["backend"]) == (
+    result = shown(ranks, [{}])[0]["world"]
+    assert (result["rank"], result["world_size"], result["local_world_size"], result["device"], result["backend"]) == (
         0,
         1,
         1,
         "cpu",
         "gloo",
     )
-    assert told["launcher"] == "single" and told["hosts"] == ["here"] and told["seed"] == 1024
+    assert result["launcher"] == "single" and result["hosts"] == ["here"] and result["seed"] == 1024
 
 
 def test_four_ranks(ranks):
-    told = shown(ranks, world(4))
-    assert [t["world"]["rank"] for t in told] == [0, 1, 2, 3] and {t["world"]["local_world_size"] for t in told} == {4}
-    assert len({tuple(t["draws"]) for t in told}) == 1 and len({t["same"] for t in told}) == 1
-    assert len({t["own"] for t in told}) == 4
-    assert [t["group"] for t in told[:2]] == [told[0]["group"]] * 2 and told[0]["group"] != told[2]["group"] == told[3][
+    result = shown(ranks, world(4))
+    assert [t["world"]["rank"] for t in result] == [0, 1, 2, 3] and {
+        t["world"]["local_world_size"] for t in result
+    } == {4}
+    assert len({tuple(t["draws"]) for t in result}) == 1 and len({t["same"] for t in result}) == 1
+    assert len({t["own"] for t in result}) == 4
+    assert [t["group"] for t in result[:2]] == [result[0]["group"]] * 2 and result[0]["group"] != result[2][
         "group"
-    ]
+    ] == result[3]["group"]
 
 
 def test_without_the_number_of_local_ranks_they_are_counted(ranks):
@@ -84,8 +86,8 @@ def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
         for p in [free_port()]
         for r in range(2)
     ]
-    told = shown(ranks, mpi)
-    assert told[1]["env"] | {"CUDA_DEVICE_MAX_CONNECTIONS": None} == {
+    result = shown(ranks, mpi)
+    assert result[1]["env"] | {"CUDA_DEVICE_MAX_CONNECTIONS": None} == {
         "RANK": "1",
         "LOCAL_RANK": "1",
         "WORLD_SIZE": "2",
@@ -100,8 +102,8 @@ def test_mpi_and_slurm_and_the_names_that_frameworks_read(ranks):
         "SLURM_TASKS_PER_NODE": 2,
         "MASTER_PORT": free_port(),
     }
-    told = shown(ranks, [slurm | {"SLURM_PROCID": r, "SLURM_LOCALID": r, "SLURM_NODEID": 0} for r in range(2)])
-    assert [t["world"]["launcher"] for t in told] == ["slurm"] * 2
+    result = shown(ranks, [slurm | {"SLURM_PROCID": r, "SLURM_LOCALID": r, "SLURM_NODEID": 0} for r in range(2)])
+    assert [t["world"]["launcher"] for t in result] == ["slurm"] * 2
 
 
 def test_as_colossalai_spells_it(ranks):
@@ -115,8 +117,8 @@ def test_as_colossalai_spells_it(ranks):
     for call, each in calls.items():
         found = ranks.run(*each, code=code.format(call=call))
         assert [one.code for one in found] == [0, 0], found
-        told = [json.loads(one.out) for one in found]
-        assert {t["world"]["seed"] for t in told} == {7} and [t["env"]["RANK"] for t in told] == ["0", "1"]
+        document = [json.loads(one.out) for one in found]
+        assert {t["world"]["seed"] for t in document} == {7} and [t["env"]["RANK"] for t in document] == ["0", "1"]
 
 
 def test_the_variables_of_a_contract(ranks):
@@ -145,9 +147,9 @@ def test_a_second_start_at_the_store_of_torchrun_does_not_hear_the_first(ranks):
     wait = look + "for n in range(2): s.get(f'over-0-{n}')\n" + code
     found = ranks.run({"_code": store} | first[0], *first, *(one | {"_code": wait} for one in again), code=code)
     assert [one.code for one in found] == [0] * 5, found
-    told = [json.loads(one.out)["world"] for one in found[1:]]
-    assert {one["launcher"] for one in told} == {"torchrun"} and [one["rank"] for one in told] == [0, 1, 0, 1]
-    assert told[0]["seed"] == told[1]["seed"] != told[2]["seed"] == told[3]["seed"]
+    document = [json.loads(one.out)["world"] for one in found[1:]]
+    assert {one["launcher"] for one in document} == {"torchrun"} and [one["rank"] for one in document] == [0, 1, 0, 1]
+    assert document[0]["seed"] == document[1]["seed"] != document[2]["seed"] == document[3]["seed"]
 
 
 @pytest.mark.faults

@@ -47,11 +47,11 @@ def test_the_quantizer_completes_a_device_map_in_its_own_order(available, curren
     assert placement.device_map(None, available, current) == mapped
 
 
-@pytest.mark.parametrize("given_map", ["auto", {"": 0}, {"model": "cpu"}, {}, "cuda", 1, 0, ""])
+@pytest.mark.parametrize("requested_map", ["auto", {"": 0}, {"model": "cpu"}, {}, "cuda", 1, 0, ""])
 @pytest.mark.parametrize("available", [set(), {"cuda"}, {"xpu"}])
-def test_a_device_map_that_is_given_stays(given_map, available):
+def test_a_device_map_that_is_given_stays(requested_map, available):
     """None alone means that none is given: an empty map or the device 0 is one."""
-    assert placement.device_map(given_map, available, 3) == given_map
+    assert placement.device_map(requested_map, available, 3) == requested_map
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def shown(*texts: str) -> list[tuple[str, str]]:
     return [found for text in texts for found in leaked(text, SEEDS)]
 
 
-def told(run: Run) -> list[tuple[str, str]]:
+def reported(run: Run) -> list[tuple[str, str]]:
     assert "Traceback" not in run.err, run.err
     assert run.out or run.err
     return shown(run.out, run.err)
@@ -134,42 +134,43 @@ def test_what_stands_around_stays():
 
 def test_check_and_its_json(place):
     env = _environment() | {"HOME": str(place)}
-    assert told(gpuready("check", "transformers", "--json", "-v", cwd=place, **env)) == []
+    assert reported(gpuready("check", "transformers", "--json", "-v", cwd=place, **env)) == []
 
 
 def test_the_page_and_the_recording_of_this_machine(place, tmp_path):
     env = _environment() | {"HOME": str(place)}
-    assert told(gpuready("probe", "-o", str(tmp_path / "m.json"), cwd=place, **env)) == []
-    assert told(gpuready("report", "transformers", "-o", str(tmp_path / "r.html"), cwd=place, **env)) == []
+    assert reported(gpuready("probe", "-o", str(tmp_path / "m.json"), cwd=place, **env)) == []
+    assert reported(gpuready("report", "transformers", "-o", str(tmp_path / "r.html"), cwd=place, **env)) == []
     assert shown((tmp_path / "m.json").read_text(), (tmp_path / "r.html").read_text()) == []
     assert "NCCL_NOTE_199" not in (tmp_path / "m.json").read_text(), "no rule asks for it"
     assert "NCCL_NOTE_199" in gpuready("probe", cwd=place, **env).out
 
 
 def test_a_recording_that_somebody_sent(place, tmp_path):
-    assert told(call_gpuready("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
-    assert told(call_gpuready("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
+    assert reported(call_gpuready("check", "transformers", "--on", "machine.json", "--json", cwd=place)) == []
+    assert reported(call_gpuready("check", "transformers", "--on", "machine.json", "-v", cwd=place)) == []
     page = str(tmp_path / "r.html")
-    assert told(call_gpuready("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
+    assert reported(call_gpuready("report", "transformers", "--on", "machine.json", "-o", page, cwd=place)) == []
     assert shown(Path(page).read_text()) == []
 
 
 def test_a_plan_with_the_indexes_of_pip_and_uv(place):
     env = {"HOME": str(place), **{s.name: s.value for s in SEEDS if s.kind == "pip index url"}}
     words = ("plan", "transformers", "--on", "machine.json", "--offline", "--json")
-    assert told(gpuready(*words, cwd=place, **env)) == []
+    assert reported(gpuready(*words, cwd=place, **env)) == []
 
 
 def test_a_contract_that_somebody_wrote(place):
     assert (
-        told(call_gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place)) == []
+        reported(call_gpuready("check", "--contract", "contract.toml", "--on", "machine.json", "--json", cwd=place))
+        == []
     )
-    assert told(call_gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
+    assert reported(call_gpuready("contract", "show", "--contract", "contract.toml", cwd=place)) == []
 
 
 def test_a_log_and_what_is_said_of_it(place):
-    assert told(call_gpuready("diagnose", "train.log", "--json", cwd=place)) == []
-    assert told(call_gpuready("diagnose", "train.log", "-v", cwd=place)) == []
+    assert reported(call_gpuready("diagnose", "train.log", "--json", cwd=place)) == []
+    assert reported(call_gpuready("diagnose", "train.log", "-v", cwd=place)) == []
 
 
 def test_a_run_and_its_post_mortem(place):
@@ -196,14 +197,14 @@ def test_what_an_agent_is_told(place):
     from gpuready.mcp import tools
     from gpuready.workflow.allowed_paths import AllowedPaths
 
-    yard = AllowedPaths([str(place)])
+    folder = AllowedPaths([str(place)])
     asked = {
         "check": {"frameworks": ["transformers"], "on": str(place / "machine.json")},
         "diagnose": {"logs": [str(place / "train.log")]},
     }
     table = tools.build_tool_table()
     for name, arguments in asked.items():
-        answer = table[name].does(yard, arguments)
+        answer = table[name].does(folder, arguments)
         assert shown(json.dumps(answer.json(), default=str), str(answer)) == []
 
 
@@ -217,11 +218,11 @@ def test_the_command_lines_of_other_processes():
     files = {f"/proc/{i}/cmdline": "\0".join(filter(None, argv)) for i, argv in enumerate(argvs, 1)}
     pids = [{"pid": i, "used": 1} for i in range(1, len(SEEDS) + 1)]
     card = {"index": 0, "name": "NVIDIA H200", "processes": pids, "pci": "0000:01:00.0"}
-    door = RecordingHost(Fake(files, nvml={"driver": "580.1", "cuda": "13.0", "gpus": [card]}))
+    host = RecordingHost(Fake(files, nvml={"driver": "580.1", "cuda": "13.0", "gpus": [card]}))
     found = DetectedDevices(signs=("PCI 0000:01:00.0",), pci=("0000:01:00.0",))
-    facts = run_probes(door, [("gpu", lambda at: gpu.probe_gpus(at, found), ("gpu.count",), 10.0)])
+    facts = run_probes(host, [("gpu", lambda at: gpu.probe_gpus(at, found), ("gpu.count",), 10.0)])
     assert any(fact.key == "gpu.processes" and fact.value for fact in facts)
-    assert shown(str([fact.to_json() for fact in facts]), json.dumps(door.recording)) == []
+    assert shown(str([fact.to_json() for fact in facts]), json.dumps(host.recording)) == []
 
 
 @pytest.mark.parametrize("debug", ["0", "1"])

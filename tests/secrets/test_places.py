@@ -82,8 +82,8 @@ def test_plain_data_without_one_stays(data):
 
 
 def test_a_command_keeps_its_other_words():
-    given = ["docker", "login", "-u", "me", "-p", P, "registry.example.org", "a note"]
-    assert redact_json(given) == [*given[:5], "[redacted]", *given[6:]]
+    requested = ["docker", "login", "-u", "me", "-p", P, "registry.example.org", "a note"]
+    assert redact_json(requested) == [*requested[:5], "[redacted]", *requested[6:]]
 
 
 def test_what_nothing_but_a_machine_makes():

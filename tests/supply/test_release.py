@@ -104,14 +104,14 @@ def test_a_release_built_twice_is_the_same(release, tmp_path, monkeypatch):
 def test_the_bill_of_materials_names_what_is_required():
     tool = load_tool("sbom")
     try:
-        told = tool.document(())
+        result = tool.document(())
     except ValueError as bad:
         pytest.skip(str(bad))
-    names = {one["name"] for one in told["components"]}
+    names = {one["name"] for one in result["components"]}
     assert {"packaging", "uv", "jinja2", "markupsafe", "pyyaml"} <= names and "torch" not in names
-    refs = {one["bom-ref"] for one in told["components"]}
-    assert all(set(row["dependsOn"]) <= refs for row in told["dependencies"])
-    assert told == tool.document(()) and json.dumps(told)
+    refs = {one["bom-ref"] for one in result["components"]}
+    assert all(set(row["dependsOn"]) <= refs for row in result["dependencies"])
+    assert result == tool.document(()) and json.dumps(result)
 
 
 def test_requirements_have_no_upper_caps():

@@ -227,10 +227,10 @@ def test_make_check_does_not_examine_the_checkout_s_own(home, project):
 
 def test_the_action_examines_the_environment_of_the_job(bare, home, project):
     other, named = make_venv(project / "other"), make_venv(project / "named", "4.56.0")
-    told = {"GPUREADY_COMMAND": bare[0], "RUNNER_TEMP": str(home), "GPUREADY_FRAMEWORKS": "transformers"}
+    settings = {"GPUREADY_COMMAND": bare[0], "RUNNER_TEMP": str(home), "GPUREADY_FRAMEWORKS": "transformers"}
     path = f"{other}/bin:/usr/bin:/bin"
     for python, expected in (("", MARK), (str(named), "4.56.0")):
-        env = variables(home, **told, GPUREADY_PYTHON=python, PATH=path)
+        env = variables(home, **settings, GPUREADY_PYTHON=python, PATH=path)
         ran = subprocess.run(["bash", ROOT / "scripts/action.sh"], cwd=project, env=env, capture_output=True, text=True)
         assert f"transformers {expected}" in ran.stdout
 

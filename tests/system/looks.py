@@ -8,13 +8,13 @@ from tests.deadlines import PATIENT_S
 
 
 def well(key, value="fine"):
-    return lambda door: [Fact(key, value, "a source", "run")]
+    return lambda host: [Fact(key, value, "a source", "run")]
 
 
 def raises(_):
     raise ValueError("cannot read token=abcdefgh12345678\nand a second line")
 
 
-def one(door, look, *keys, deadline=PATIENT_S):
-    facts = run_probes(door, [("probe", look, keys or ("a.key",), deadline)])
+def one(host, look, *keys, deadline=PATIENT_S):
+    facts = run_probes(host, [("probe", look, keys or ("a.key",), deadline)])
     return facts[0]

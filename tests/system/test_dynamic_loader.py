@@ -174,9 +174,9 @@ def test_a_real_library_is_found():
 
 
 def test_the_question_is_quick():
-    door = LiveHost()
+    host = LiveHost()
     start = fastest(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
-    assert fastest(lambda: door.find_library("libcuda.so.1")) < start, "less than the start of Python"
+    assert fastest(lambda: host.find_library("libcuda.so.1")) < start, "less than the start of Python"
 
 
 def test_a_fake_machine_has_its_own_libraries(tmp_path):
@@ -187,12 +187,12 @@ def test_a_fake_machine_has_its_own_libraries(tmp_path):
     (tmp_path / "etc").mkdir()
     flag = FLAG.get(MACHINE, 0x0303)
     (tmp_path / "etc/ld.so.cache").write_bytes(cache(("libcudart.so.12", "/opt/cuda/libcudart.so.12", flag, 0)))
-    door = LiveHost(root=str(tmp_path), environ={})
-    assert door.find_library("libcuda.so.1") == "/usr/lib/libcuda.so.1"
-    assert door.find_library("libcudart.so.12") == "/opt/cuda/libcudart.so.12"
-    assert door.find_library("libnccl.so.2") is None
-    assert door.list_libraries("libcud") == {"libcudart.so.12": "/opt/cuda/libcudart.so.12"}
-    assert door.list_libraries("libnccl") == {}
+    host = LiveHost(root=str(tmp_path), environ={})
+    assert host.find_library("libcuda.so.1") == "/usr/lib/libcuda.so.1"
+    assert host.find_library("libcudart.so.12") == "/opt/cuda/libcudart.so.12"
+    assert host.find_library("libnccl.so.2") is None
+    assert host.list_libraries("libcud") == {"libcudart.so.12": "/opt/cuda/libcudart.so.12"}
+    assert host.list_libraries("libnccl") == {}
 
 
 def test_a_cache_that_may_not_be_read_is_not_an_empty_one(tmp_path):
@@ -229,17 +229,17 @@ def test_what_a_library_says_of_itself(built):
 
 
 def test_the_strings_of_a_section(built):
-    door = LiveHost()
-    assert door.find_elf_strings(str(built), ".rodata", ["sm_"]) == (
+    host = LiveHost()
+    assert host.find_elf_strings(str(built), ".rodata", ["sm_"]) == (
         "sm_75 sm_80 sm_86 sm_90 compute_90",
         "before sm_100a after",
     )
-    assert door.find_elf_strings(str(built), ".rodata", ["compute_", "unrel"]) == (
+    assert host.find_elf_strings(str(built), ".rodata", ["compute_", "unrel"]) == (
         "sm_75 sm_80 sm_86 sm_90 compute_90",
         "unrelated",
     )
-    assert door.find_elf_strings(str(built), ".rodata", ["nothing like it"]) == ()
-    assert "cos" in door.find_elf_strings(str(built), ".dynstr", ["cos"])
+    assert host.find_elf_strings(str(built), ".rodata", ["nothing like it"]) == ()
+    assert "cos" in host.find_elf_strings(str(built), ".dynstr", ["cos"])
 
 
 def test_a_real_library_of_this_system():
@@ -265,22 +265,22 @@ def test_what_cannot_be_read_is_said(built, tmp_path):
     (tmp_path / "text").write_text("a linker script")
     (tmp_path / "short").write_bytes(b"\x7fELF")
     (tmp_path / "cut").write_bytes(built.read_bytes()[:64])
-    door = LiveHost()
-    assert why(door.read_elf_headers, str(tmp_path / "text")) == "not an ELF file"
-    assert why(door.read_elf_headers, str(tmp_path / "short")) == "not an ELF file"
-    assert why(door.read_elf_headers, str(tmp_path)) == "not a regular file"
-    assert why(door.find_elf_strings, str(built), ".nothing", ["x"]) == "no section .nothing"
-    assert why(door.find_elf_strings, str(tmp_path / "cut"), ".rodata", ["x"]) == "no section table"
+    host = LiveHost()
+    assert why(host.read_elf_headers, str(tmp_path / "text")) == "not an ELF file"
+    assert why(host.read_elf_headers, str(tmp_path / "short")) == "not an ELF file"
+    assert why(host.read_elf_headers, str(tmp_path)) == "not a regular file"
+    assert why(host.find_elf_strings, str(built), ".nothing", ["x"]) == "no section .nothing"
+    assert why(host.find_elf_strings, str(tmp_path / "cut"), ".rodata", ["x"]) == "no section table"
 
 
 def test_no_damage_to_a_library_is_more_than_a_gap(built, tmp_path):
-    whole, path, door = built.read_bytes(), tmp_path / "damaged", LiveHost()
+    whole, path, host = built.read_bytes(), tmp_path / "damaged", LiveHost()
     for at in [*range(16, 64), *range(64, 600, 7)]:
         for byte in (0x00, 0xFF):
             path.write_bytes(whole[:at] + bytes([byte]) + whole[at + 1 :])
             for call in (
-                lambda: door.read_elf_headers(str(path)),
-                lambda: door.find_elf_strings(str(path), ".rodata", ["sm_"]),
+                lambda: host.read_elf_headers(str(path)),
+                lambda: host.find_elf_strings(str(path), ".rodata", ["sm_"]),
             ):
                 with contextlib.suppress(AccessError):
                     call()

@@ -11,11 +11,11 @@ from tests.deadlines import fastest
 
 
 @pytest.fixture
-def door():
+def host():
     return LiveHost()
 
 
-def blind(call, *args):
+def unreadable(call, *args):
     with pytest.raises(AccessError) as caught:
         call(*args)
     return str(caught.value)
@@ -24,71 +24,71 @@ def blind(call, *args):
 # -- read
 
 
-def test_a_file_is_read(door, tmp_path):
+def test_a_file_is_read(host, tmp_path):
     (tmp_path / "a").write_text("driver 580\n")
-    assert door.read_text(str(tmp_path / "a")) == "driver 580\n"
+    assert host.read_text(str(tmp_path / "a")) == "driver 580\n"
 
 
-def test_an_empty_file_is_empty_and_not_absent(door, tmp_path):
+def test_an_empty_file_is_empty_and_not_absent(host, tmp_path):
     (tmp_path / "a").touch()
-    assert door.read_text(str(tmp_path / "a")) == ""
+    assert host.read_text(str(tmp_path / "a")) == ""
 
 
 @pytest.mark.parametrize("path", ["/no/such/file", "/etc/passwd/below-a-file", "/proc/999999999/stat"])
-def test_what_is_not_there_is_none(door, path):
-    assert door.read_text(path) is None
-    assert door.list_directory(path) is None
-    assert door.stat_path(path) is None
-    assert door.get_disk_space(path) is None
+def test_what_is_not_there_is_none(host, path):
+    assert host.read_text(path) is None
+    assert host.list_directory(path) is None
+    assert host.stat_path(path) is None
+    assert host.get_disk_space(path) is None
 
 
-def test_proc_is_read_though_it_claims_to_be_empty(door):
+def test_proc_is_read_though_it_claims_to_be_empty(host):
     assert os.stat("/proc/self/status").st_size == 0
-    assert "Name:" in door.read_text("/proc/self/status")
+    assert "Name:" in host.read_text("/proc/self/status")
 
 
-def test_bytes_that_are_not_text_are_escaped(door, tmp_path):
+def test_bytes_that_are_not_text_are_escaped(host, tmp_path):
     (tmp_path / "a").write_bytes(b"H\xff\xfe200 \xc3\xa9")
-    assert door.read_text(str(tmp_path / "a")) == "H\\xff\\xfe200 é"
+    assert host.read_text(str(tmp_path / "a")) == "H\\xff\\xfe200 é"
 
 
-def test_a_large_file_is_capped_and_quick(door, tmp_path):
+def test_a_large_file_is_capped_and_quick(host, tmp_path):
     path = tmp_path / "large"
     with open(path, "wb") as file:
         file.write(b"x" * 1000)
         file.truncate(100 << 20)  # a hundred megabytes, most of them a hole
-    assert len(door.read_text(str(path))) == 65536
-    assert fastest(lambda: door.read_text(str(path))) < fastest(path.read_bytes) / 4
-    assert door.read_text(str(path), limit=10) == "x" * 10
-    assert len(door.read_text(str(path), limit=3 << 20)) == 3 << 20
+    assert len(host.read_text(str(path))) == 65536
+    assert fastest(lambda: host.read_text(str(path))) < fastest(path.read_bytes) / 4
+    assert host.read_text(str(path), limit=10) == "x" * 10
+    assert len(host.read_text(str(path), limit=3 << 20)) == 3 << 20
 
 
-def test_a_directory_is_no_file(door, tmp_path):
-    assert blind(door.read_text, str(tmp_path)) == "is a directory"
+def test_a_directory_is_no_file(host, tmp_path):
+    assert unreadable(host.read_text, str(tmp_path)) == "is a directory"
 
 
-def test_a_pipe_is_never_waited_for(door, tmp_path):
+def test_a_pipe_is_never_waited_for(host, tmp_path):
     path = str(tmp_path / "fifo")
     os.mkfifo(path)
-    assert blind(door.read_text, path) == "not a regular file"  # who waits for it waits for ever
-    assert door.stat_path(path)["kind"] == "other"
+    assert unreadable(host.read_text, path) == "not a regular file"  # who waits for it waits for ever
+    assert host.stat_path(path)["kind"] == "other"
 
 
-def test_a_device_is_never_opened(door):
-    assert blind(door.read_text, "/dev/zero") == "not a regular file"
-    assert door.stat_path("/dev/null")["kind"] == "char"
+def test_a_device_is_never_opened(host):
+    assert unreadable(host.read_text, "/dev/zero") == "not a regular file"
+    assert host.stat_path("/dev/null")["kind"] == "char"
 
 
-def test_a_path_with_a_nul_is_no_path(door):
+def test_a_path_with_a_nul_is_no_path(host):
     for ask in (
-        door.read_text,
-        door.list_directory,
-        door.stat_path,
-        door.get_disk_space,
-        door.resolve_path,
-        door.read_elf_headers,
+        host.read_text,
+        host.list_directory,
+        host.stat_path,
+        host.get_disk_space,
+        host.resolve_path,
+        host.read_elf_headers,
     ):
-        assert blind(ask, "/tmp/\0x") == "not a path"
+        assert unreadable(ask, "/tmp/\0x") == "not a path"
 
 
 def test_permission_denied_is_not_absence(open_folder, as_nobody):
@@ -100,12 +100,12 @@ def test_permission_denied_is_not_absence(open_folder, as_nobody):
     inside.chmod(0o000)
 
     def look():
-        door, said = LiveHost(), []
+        host, said = LiveHost(), []
         for ask, path in (
-            (door.read_text, shut),
-            (door.list_directory, inside),
-            (door.read_text, inside / "a"),
-            (door.stat_path, inside / "a"),
+            (host.read_text, shut),
+            (host.list_directory, inside),
+            (host.read_text, inside / "a"),
+            (host.stat_path, inside / "a"),
         ):
             try:
                 said.append(ask(str(path)))
@@ -116,52 +116,52 @@ def test_permission_denied_is_not_absence(open_folder, as_nobody):
     assert as_nobody(look) == ["blind: permission denied"] * 4
 
 
-def test_a_loop_of_links_is_blind(door, tmp_path):
+def test_a_loop_of_links_is_blind(host, tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    assert blind(door.read_text, str(tmp_path / "a")) == "too many levels of symbolic links"
+    assert unreadable(host.read_text, str(tmp_path / "a")) == "too many levels of symbolic links"
 
 
-def test_a_file_that_the_kernel_will_not_give_is_blind(door):
+def test_a_file_that_the_kernel_will_not_give_is_blind(host):
     # /proc/self/mem is a regular file whose first page cannot be read.
-    assert "error" in blind(door.read_text, "/proc/self/mem")
+    assert "error" in unreadable(host.read_text, "/proc/self/mem")
 
 
 # -- list, stat, real, disk
 
 
-def test_names_are_sorted_and_odd_ones_escaped(door, tmp_path):
+def test_names_are_sorted_and_odd_ones_escaped(host, tmp_path):
     for name in (b"b", b"a", b"\xffodd", "é".encode()):
         with open(os.path.join(os.fsencode(tmp_path), name), "w"):
             pass
-    assert door.list_directory(str(tmp_path)) == ("\\xffodd", "a", "b", "é")
+    assert host.list_directory(str(tmp_path)) == ("\\xffodd", "a", "b", "é")
 
 
-def test_a_file_has_no_names_in_it(door, tmp_path):
+def test_a_file_has_no_names_in_it(host, tmp_path):
     (tmp_path / "a").touch()
-    assert door.list_directory(str(tmp_path / "a")) is None
+    assert host.list_directory(str(tmp_path / "a")) is None
 
 
-def test_stat(door, tmp_path):
+def test_stat(host, tmp_path):
     path = tmp_path / "a"
     path.write_text("12345")
     path.chmod(0o640)
     os.utime(path, (1000, 2000))
-    assert door.stat_path(str(path)) == {"kind": "file", "mode": 0o640, "uid": os.geteuid(), "size": 5, "mtime": 2000.0}
-    assert door.stat_path(str(tmp_path))["kind"] == "dir"
+    assert host.stat_path(str(path)) == {"kind": "file", "mode": 0o640, "uid": os.geteuid(), "size": 5, "mtime": 2000.0}
+    assert host.stat_path(str(tmp_path))["kind"] == "dir"
 
 
-def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(door, tmp_path):
+def test_a_link_is_followed_and_named_only_where_it_leads_nowhere(host, tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "good").symlink_to("file")
     (tmp_path / "broken").symlink_to("nowhere")
-    assert door.stat_path(str(tmp_path / "good"))["kind"] == "file"
-    assert door.stat_path(str(tmp_path / "broken"))["kind"] == "link"
-    assert door.resolve_path(str(tmp_path / "good")) == str(tmp_path / "file")
+    assert host.stat_path(str(tmp_path / "good"))["kind"] == "file"
+    assert host.stat_path(str(tmp_path / "broken"))["kind"] == "link"
+    assert host.resolve_path(str(tmp_path / "good")) == str(tmp_path / "file")
 
 
-def test_disk(door):
-    found = door.get_disk_space("/")
+def test_disk(host):
+    found = host.get_disk_space("/")
     assert 0 <= found["free"] <= found["total"]
     assert found["total"] > 0
     assert set(found) == {"free", "total", "free_inodes"}
@@ -183,19 +183,19 @@ def fake(tmp_path):
 
 
 def test_a_root_of_our_own(fake):
-    door = LiveHost(root=str(fake))
-    assert door.read_text("/sys/module/nvidia/version") == "580.1\n"
-    assert door.list_directory("/usr/local") == ("cuda", "cuda-12.8")
-    assert door.stat_path("/sys/module/nvidia")["kind"] == "dir"
-    assert door.read_text("/proc/version") is None
-    assert door.get_disk_space("/usr")["total"] > 0
+    host = LiveHost(root=str(fake))
+    assert host.read_text("/sys/module/nvidia/version") == "580.1\n"
+    assert host.list_directory("/usr/local") == ("cuda", "cuda-12.8")
+    assert host.stat_path("/sys/module/nvidia")["kind"] == "dir"
+    assert host.read_text("/proc/version") is None
+    assert host.get_disk_space("/usr")["total"] > 0
 
 
 def test_links_are_resolved_inside_the_root(fake):
-    door = LiveHost(root=str(fake))
-    assert door.read_text("/usr/local/cuda/version.json") == "{}"
-    assert door.resolve_path("/usr/local/cuda/version.json") == "/usr/local/cuda-12.8/version.json"
-    assert door.resolve_path("/usr/local/../local/./cuda") == "/usr/local/cuda-12.8"
+    host = LiveHost(root=str(fake))
+    assert host.read_text("/usr/local/cuda/version.json") == "{}"
+    assert host.resolve_path("/usr/local/cuda/version.json") == "/usr/local/cuda-12.8/version.json"
+    assert host.resolve_path("/usr/local/../local/./cuda") == "/usr/local/cuda-12.8"
 
 
 def test_no_link_leads_out_of_the_root(fake):
@@ -212,7 +212,7 @@ def test_a_broken_link_below_a_root_is_a_link(fake):
 def test_a_loop_of_links_below_a_root(fake):
     (fake / "etc/a").symlink_to("/etc/b")
     (fake / "etc/b").symlink_to("/etc/a")
-    assert blind(LiveHost(root=str(fake)).read_text, "/etc/a") == "too many levels of symbolic links"
+    assert unreadable(LiveHost(root=str(fake)).read_text, "/etc/a") == "too many levels of symbolic links"
     assert LiveHost(root=str(fake), environ={"PATH": "/etc"}).find_program("a") is None
 
 
@@ -220,9 +220,9 @@ def test_programs_are_found_below_the_root_and_run(fake):
     nvcc = fake / "usr/local/cuda-12.8/bin/nvcc"
     nvcc.write_text("#!/bin/sh\necho release 12.8\n")
     nvcc.chmod(0o755)
-    door = LiveHost(root=str(fake), environ={"PATH": "/usr/bin:/usr/local/cuda/bin"})
-    assert door.find_program("nvcc") == "/usr/local/cuda/bin/nvcc"
-    ran = door.run(["nvcc", "--version"])
+    host = LiveHost(root=str(fake), environ={"PATH": "/usr/bin:/usr/local/cuda/bin"})
+    assert host.find_program("nvcc") == "/usr/local/cuda/bin/nvcc"
+    ran = host.run(["nvcc", "--version"])
     assert (ran.out, ran.argv) == ("release 12.8\n", ("/usr/local/cuda/bin/nvcc", "--version"))
-    assert door.run(["/usr/local/cuda/bin/nvcc"]).rc == 0
-    assert door.find_program("sh") is None
+    assert host.run(["/usr/local/cuda/bin/nvcc"]).rc == 0
+    assert host.find_program("sh") is None

@@ -56,8 +56,8 @@ def prints(_):
     return [Fact("printed", True)]
 
 
-def recurses(door):
-    return recurses(door)
+def recurses(host):
+    return recurses(host)
 
 
 def test_facts_come_back_whole_and_in_order(live):
@@ -109,9 +109,9 @@ def test_a_hang_costs_its_deadline_and_no_more(live, alive):
 def in_parts(key, then):
     """A look that gives one part and then does something else."""
 
-    def look(door):
-        yield [Fact(f"{key}.before", door.get_env_var("HOME"))]
-        then(door)
+    def look(host):
+        yield [Fact(f"{key}.before", host.get_env_var("HOME"))]
+        then(host)
         yield [Fact(f"{key}.after", 1)]
 
     return look
@@ -161,8 +161,8 @@ def test_ready_is_when_all_parts_are_there(live, tmp_path):
 def test_what_a_look_has_just_started_is_ended_when_it_is_stopped(live, alive):
     """Nobody has read yet that something was started: it is heard before the pipe is closed."""
 
-    def starts(door):
-        door.run(["sleep", "223.606"], deadline=60)
+    def starts(host):
+        host.run(["sleep", "223.606"], deadline=60)
 
     started = start_probes(live, [("starts", starts, ("a",), 60.0)])
     assert wait_until(lambda: alive("223.606", 0))
@@ -193,8 +193,8 @@ def test_spare_time_is_added_to_each_deadline(live):
 
 
 def test_what_a_look_started_goes_with_it(live, alive):
-    def starts(door):
-        door.run(["sleep", "141.421"], deadline=60)
+    def starts(host):
+        host.run(["sleep", "141.421"], deadline=60)
 
     begun = time.monotonic()
     assert one(live, starts, deadline=0.5).gap == "no answer within 0.5 s"
@@ -203,9 +203,9 @@ def test_what_a_look_started_goes_with_it(live, alive):
 
 
 def test_what_a_crashing_look_started_goes_with_it(live, alive):
-    def starts(door):
+    def starts(host):
         threading.Timer(0.2, lambda: os.kill(os.getpid(), 11)).start()
-        door.run(["sleep", "173.205"], deadline=60)
+        host.run(["sleep", "173.205"], deadline=60)
 
     assert one(live, starts, deadline=PATIENT_S).gap == "crashed: signal SEGV"
     assert alive("173.205") == []
@@ -320,7 +320,7 @@ def test_no_signal_falls_between_the_start_of_a_child_and_our_note_of_it(monkeyp
 
     held = []
     monkeypatch.setattr(
-        probe_run, "_fork_probe", lambda door, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none"
+        probe_run, "_fork_probe", lambda host, look: held.append(signal.pthread_sigmask(signal.SIG_BLOCK, ())) or "none"
     )
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     probe_run._ForkedRun(None, [("one", well, ("well",), 1.0)])

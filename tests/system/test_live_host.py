@@ -16,28 +16,28 @@ from tests.deadlines import fastest
 
 
 @pytest.fixture
-def door():
+def host():
     return LiveHost()
 
 
 # -- the environment
 
 
-def test_a_variable(door, monkeypatch):
+def test_a_variable(host, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda")
     monkeypatch.delenv("NOT_SET", raising=False)
     monkeypatch.setenv("EMPTY", "")
-    assert door.get_env_var("CUDA_HOME") == "/usr/local/cuda"
-    assert door.get_env_var("NOT_SET") is None
-    assert door.get_env_var("EMPTY") == ""
+    assert host.get_env_var("CUDA_HOME") == "/usr/local/cuda"
+    assert host.get_env_var("NOT_SET") is None
+    assert host.get_env_var("EMPTY") == ""
 
 
-def test_no_variable_gives_its_secret_away(door, monkeypatch):
+def test_no_variable_gives_its_secret_away(host, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefghijklmnopqrstuvwxyz")
     monkeypatch.setenv("https_proxy", "http://me:hunter2@proxy:3128")
-    assert door.get_env_var("HF_TOKEN") == "[redacted]"
-    assert door.get_env_var("https_proxy") == "http://me:[redacted]@proxy:3128"
-    assert door.get_environment()["HF_TOKEN"] == "[redacted]"
+    assert host.get_env_var("HF_TOKEN") == "[redacted]"
+    assert host.get_env_var("https_proxy") == "http://me:[redacted]@proxy:3128"
+    assert host.get_environment()["HF_TOKEN"] == "[redacted]"
 
 
 def test_bytes_that_are_not_text_are_escaped(monkeypatch):
@@ -77,25 +77,25 @@ def test_a_real_process_with_ten_thousand_variables_and_invalid_bytes():
 # -- the machine
 
 
-def test_uname(door):
-    found = door.get_uname()
+def test_uname(host):
+    found = host.get_uname()
     assert found["machine"] == platform.machine()
     assert found["release"] == platform.release()
     assert set(found) == {"system", "release", "version", "machine", "node"}
 
 
-def test_hostname(door, monkeypatch):
+def test_hostname(host, monkeypatch):
     monkeypatch.delenv("GPUREADY_HOSTNAME", raising=False)
-    assert door.get_hostname() == os.uname().nodename
+    assert host.get_hostname() == os.uname().nodename
     monkeypatch.setenv("GPUREADY_HOSTNAME", "gpu-07")
-    assert door.get_hostname() == "gpu-07"
+    assert host.get_hostname() == "gpu-07"
 
 
-def test_limits(door):
+def test_limits(host):
     import resource
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    found = door.get_resource_limits()
+    found = host.get_resource_limits()
     assert set(found) == {"nofile", "memlock", "nproc", "stack"}
     assert found["nofile"] == soft
     assert all(value == -1 or value >= 0 for value in found.values())
@@ -109,31 +109,31 @@ def test_limits(door):
     assert done.stdout == "1048576\n", done.stderr
 
 
-def test_the_processors_that_we_may_use(door):
+def test_the_processors_that_we_may_use(host):
     before = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(before)})
-        assert door.count_cpus() == {"online": os.cpu_count(), "usable": 1}
+        assert host.count_cpus() == {"online": os.cpu_count(), "usable": 1}
     finally:
         os.sched_setaffinity(0, before)
 
 
-def test_libc(door, monkeypatch):
+def test_libc(host, monkeypatch):
     name, version = platform.libc_ver()
     if name == "glibc":
-        assert door.get_glibc_version() == version
+        assert host.get_glibc_version() == version
     monkeypatch.setattr(os, "confstr", lambda _: None)
-    assert door.get_glibc_version() is None
+    assert host.get_glibc_version() is None
 
     def refuse(_):
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "confstr", refuse)
-    assert door.get_glibc_version() is None
+    assert host.get_glibc_version() is None
 
 
-def test_the_user(tmp_path, door):
-    assert door.get_user()["uid"] == os.geteuid()
+def test_the_user(tmp_path, host):
+    assert host.get_user()["uid"] == os.geteuid()
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/passwd").write_text(f"damaged\nsomebody:x:{os.geteuid()}:1::/:/bin/sh\n")
     assert LiveHost(root=str(tmp_path)).get_user() == {"uid": os.geteuid(), "name": "somebody"}
@@ -154,8 +154,8 @@ def test_a_folder_that_was_removed_under_us(tmp_path, monkeypatch):
         LiveHost().get_cwd()
 
 
-def test_the_interpreter(door):
-    assert door.get_interpreter() == {
+def test_the_interpreter(host):
+    assert host.get_interpreter() == {
         "executable": sys.executable,
         "prefix": sys.prefix,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -163,13 +163,13 @@ def test_the_interpreter(door):
     }
 
 
-def test_the_clock_never_goes_back(door):
-    assert door.get_monotonic_time() <= door.get_monotonic_time()
+def test_the_clock_never_goes_back(host):
+    assert host.get_monotonic_time() <= host.get_monotonic_time()
 
 
-def test_an_unknown_question(door):
+def test_an_unknown_question(host):
     with pytest.raises(AttributeError):
-        door.answer_query("no_such_verb")
+        host.answer_query("no_such_verb")
 
 
 # -- the price of the door

@@ -20,7 +20,7 @@ SECRETS = (
 )
 
 
-def everything(door):
+def everything(host):
     """One of each question."""
 
     def see(call, *args, **options):
@@ -30,33 +30,33 @@ def everything(door):
             return f"blind: {why}"
 
     return [
-        see(door.get_env_var, "PATH"),
-        see(door.get_env_var, "NO_SUCH_VARIABLE"),
-        see(door.get_environment),
-        see(door.read_text, "/proc/version"),
-        see(door.read_text, "/proc/version", limit=5),
-        see(door.read_text, "/no/such"),
-        see(door.read_text, "/"),
-        see(door.list_directory, "/proc/self/task"),
-        see(door.stat_path, "/dev/null"),
-        see(door.resolve_path, "/proc/self/cwd"),
-        see(door.get_disk_space, "/proc"),
-        see(door.find_program, "sh"),
-        see(door.run, ["sh", "-c", "echo hi"]),
-        see(door.run, ["no-such-program"], deadline=60),
-        see(door.find_library, "libc.so.6"),
-        see(door.list_libraries, "libc.so"),
-        see(door.read_elf_headers, "/proc/version"),
-        see(door.find_elf_strings, "/proc/version", ".rodata", ["x"]),
-        see(door.query_nvml),
-        see(door.get_uname),
-        see(door.get_hostname),
-        see(door.get_resource_limits),
-        see(door.count_cpus),
-        see(door.get_glibc_version),
-        see(door.get_user),
-        see(door.get_cwd),
-        see(door.get_interpreter),
+        see(host.get_env_var, "PATH"),
+        see(host.get_env_var, "NO_SUCH_VARIABLE"),
+        see(host.get_environment),
+        see(host.read_text, "/proc/version"),
+        see(host.read_text, "/proc/version", limit=5),
+        see(host.read_text, "/no/such"),
+        see(host.read_text, "/"),
+        see(host.list_directory, "/proc/self/task"),
+        see(host.stat_path, "/dev/null"),
+        see(host.resolve_path, "/proc/self/cwd"),
+        see(host.get_disk_space, "/proc"),
+        see(host.find_program, "sh"),
+        see(host.run, ["sh", "-c", "echo hi"]),
+        see(host.run, ["no-such-program"], deadline=60),
+        see(host.find_library, "libc.so.6"),
+        see(host.list_libraries, "libc.so"),
+        see(host.read_elf_headers, "/proc/version"),
+        see(host.find_elf_strings, "/proc/version", ".rodata", ["x"]),
+        see(host.query_nvml),
+        see(host.get_uname),
+        see(host.get_hostname),
+        see(host.get_resource_limits),
+        see(host.count_cpus),
+        see(host.get_glibc_version),
+        see(host.get_user),
+        see(host.get_cwd),
+        see(host.get_interpreter),
     ]
 
 
@@ -71,18 +71,18 @@ def test_what_is_recorded_is_what_is_played():
 
 
 def test_recording_changes_no_answer():
-    door = LiveHost()
+    host = LiveHost()
     for query in ("get_uname", "count_cpus", "get_glibc_version", "get_resource_limits", "get_cwd", "get_interpreter"):
-        assert getattr(RecordingHost(door), query)() == getattr(door, query)()
+        assert getattr(RecordingHost(host), query)() == getattr(host, query)()
 
 
 def test_a_question_that_was_not_asked():
-    door = ReplayHost({})
-    for ask in (door.get_uname, door.get_environment, door.get_glibc_version, door.query_nvml):
+    host = ReplayHost({})
+    for ask in (host.get_uname, host.get_environment, host.get_glibc_version, host.query_nvml):
         with pytest.raises(AccessError, match=r"^not recorded$"):
             ask()
     with pytest.raises(AccessError, match=r"^not recorded$"):
-        door.read_text("/etc/os-release")
+        host.read_text("/etc/os-release")
 
 
 def test_a_run_never_raises_not_even_from_a_tape():
@@ -144,7 +144,7 @@ def test_a_tape_that_somebody_else_wrote(answer):
     paths = {
         query_key(v, "/x"): answer for v in ("read", "list", "stat", "real", "disk", "elf", "library", "libraries")
     }
-    door = ReplayHost(
+    host = ReplayHost(
         {
             **tape,
             **paths,
@@ -154,29 +154,29 @@ def test_a_tape_that_somebody_else_wrote(answer):
         }
     )
     kinds = {
-        (door.read_text, "/x"): (str, type(None)),
-        (door.list_directory, "/x"): (tuple, type(None)),
-        (door.stat_path, "/x"): (dict, type(None)),
-        (door.resolve_path, "/x"): (str,),
-        (door.get_disk_space, "/x"): (dict, type(None)),
-        (door.read_elf_headers, "/x"): (dict, type(None)),
-        (door.find_library, "/x"): (str, type(None)),
-        (door.list_libraries, "/x"): (dict,),
-        (door.get_env_var, "X"): (str, type(None)),
-        (door.find_program, "x"): (str, type(None)),
-        (door.get_environment,): (dict,),
-        (door.get_uname,): (dict,),
-        (door.get_hostname,): (str,),
-        (door.get_resource_limits,): (dict,),
-        (door.get_glibc_version,): (str, type(None)),
-        (door.query_nvml,): (dict,),
+        (host.read_text, "/x"): (str, type(None)),
+        (host.list_directory, "/x"): (tuple, type(None)),
+        (host.stat_path, "/x"): (dict, type(None)),
+        (host.resolve_path, "/x"): (str,),
+        (host.get_disk_space, "/x"): (dict, type(None)),
+        (host.read_elf_headers, "/x"): (dict, type(None)),
+        (host.find_library, "/x"): (str, type(None)),
+        (host.list_libraries, "/x"): (dict,),
+        (host.get_env_var, "X"): (str, type(None)),
+        (host.find_program, "x"): (str, type(None)),
+        (host.get_environment,): (dict,),
+        (host.get_uname,): (dict,),
+        (host.get_hostname,): (str,),
+        (host.get_resource_limits,): (dict,),
+        (host.get_glibc_version,): (str, type(None)),
+        (host.query_nvml,): (dict,),
     }
     for (ask, *args), wanted in kinds.items():
         try:
             assert isinstance(ask(*args), wanted)
         except AccessError as why:
             assert "damaged" in str(why)
-    assert door.run(["x"]).rc is None
+    assert host.run(["x"]).rc is None
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_a_failed_look_fails_the_same_way_from_the_tape():
     def crash(_):
         os.kill(os.getpid(), 11)
 
-    def well(door):
-        return [Fact("host.kernel", door.get_uname()["release"], "uname")]
+    def well(host):
+        return [Fact("host.kernel", host.get_uname()["release"], "uname")]
 
     looks = [("crashing", crash, ("gpu.count", "gpu.name"), 2.0), ("well", well, ("host.kernel",), 2.0)]
     recorder = RecordingHost(LiveHost())

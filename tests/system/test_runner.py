@@ -15,141 +15,141 @@ from tests.deadlines import AFTER_S, HANG_S, PATIENT_S, wait_until
 
 
 @pytest.fixture
-def door():
+def host():
     return LiveHost()
 
 
-def timed(door, *args, **options):
+def timed(host, *args, **options):
     """What it took, too; what hangs here would take half a minute."""
     begun = time.monotonic()
-    ran = door.run(*args, **options)
+    ran = host.run(*args, **options)
     return ran, time.monotonic() - begun
 
 
 # -- ends
 
 
-def test_a_program_that_answers(door):
-    ran = door.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
+def test_a_program_that_answers(host):
+    ran = host.run(["sh", "-c", "echo out; echo err >&2; exit 3"])
     assert (ran.rc, ran.out, ran.err, ran.end, ran.cut) == (3, "out\n", "err\n", "", False)
-    assert ran.argv[0] == door.find_program("sh")
+    assert ran.argv[0] == host.find_program("sh")
     assert ran.seconds > 0
 
 
-def test_success_without_a_word_is_told_as_it_is(door):
-    ran = door.run(["true"])
+def test_success_without_a_word_is_told_as_it_is(host):
+    ran = host.run(["true"])
     assert (ran.rc, ran.out, ran.err, ran.end) == (0, "", "", "")
 
 
-def test_a_hang_ends_at_the_deadline(door):
-    ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
+def test_a_hang_ends_at_the_deadline(host):
+    ran, seconds = timed(host, ["sleep", "60"], deadline=0.3)
     assert (ran.rc, ran.end) == (None, "deadline")
     assert 0.27 <= seconds < HANG_S / 2  # it includes what ending it takes
 
 
-def test_what_was_said_before_the_hang_is_kept(door, script):
-    ran, seconds = timed(door, [script("printf 'GPU 0: H200\\nGPU 1'; exec sleep 60")], deadline=AFTER_S)
+def test_what_was_said_before_the_hang_is_kept(host, script):
+    ran, seconds = timed(host, [script("printf 'GPU 0: H200\\nGPU 1'; exec sleep 60")], deadline=AFTER_S)
     assert (ran.out, ran.end, ran.rc) == ("GPU 0: H200\nGPU 1", "deadline", None)
     assert seconds < HANG_S / 2
 
 
-def test_a_crash_is_named(door):
-    ran = door.run(["sh", "-c", "echo before; kill -SEGV $$"])
+def test_a_crash_is_named(host):
+    ran = host.run(["sh", "-c", "echo before; kill -SEGV $$"])
     assert (ran.rc, ran.end, ran.out) == (-11, "signal SEGV", "before\n")
 
 
-def test_a_program_that_ignores_the_polite_signal(door, script, alive):
+def test_a_program_that_ignores_the_polite_signal(host, script, alive):
     path = script("trap '' TERM INT HUP; while :; do sleep 0.05; done", name="stubborn-program")
-    ran, seconds = timed(door, [path], deadline=0.3)
+    ran, seconds = timed(host, [path], deadline=0.3)
     assert ran.end == "deadline"
     assert seconds < HANG_S / 2
     assert alive("stubborn-program") == []
 
 
-def test_a_grandchild_that_holds_the_pipe_delays_nothing(door, alive):
-    ran, seconds = timed(door, ["sh", "-c", "sleep 314.159 & echo done"], deadline=PATIENT_S)
+def test_a_grandchild_that_holds_the_pipe_delays_nothing(host, alive):
+    ran, seconds = timed(host, ["sh", "-c", "sleep 314.159 & echo done"], deadline=PATIENT_S)
     assert (ran.rc, ran.out, ran.end) == (0, "done\n", "")
     assert seconds < 314.159 / 2
     assert alive("314.159") == []
 
 
-def test_the_whole_family_is_ended_at_the_deadline(door, alive):
-    ran, seconds = timed(door, ["sh", "-c", "sleep 271.828 & sleep 271.828 & wait"], deadline=0.3)
+def test_the_whole_family_is_ended_at_the_deadline(host, alive):
+    ran, seconds = timed(host, ["sh", "-c", "sleep 271.828 & sleep 271.828 & wait"], deadline=0.3)
     assert ran.end == "deadline"
     assert seconds < 271.828 / 2
     assert alive("271.828") == []
 
 
-def test_output_that_never_ends(door):
-    ran, _ = timed(door, ["yes"], deadline=PATIENT_S)
+def test_output_that_never_ends(host):
+    ran, _ = timed(host, ["yes"], deadline=PATIENT_S)
     assert (len(ran.out), ran.cut, ran.end, ran.rc) == (1 << 20, True, "endless output", None)
 
 
-def test_errors_that_never_end(door):
-    ran, _ = timed(door, ["sh", "-c", "yes >&2"], deadline=PATIENT_S, limit=1000)
+def test_errors_that_never_end(host):
+    ran, _ = timed(host, ["sh", "-c", "yes >&2"], deadline=PATIENT_S, limit=1000)
     assert (len(ran.err), ran.cut, ran.end) == (1000, True, "endless output")
 
 
-def test_long_output_is_cut_and_the_program_still_ends_well(door):
-    ran = door.run(["sh", "-c", "head -c 3000 /dev/zero; exit 4"], limit=1000)
+def test_long_output_is_cut_and_the_program_still_ends_well(host):
+    ran = host.run(["sh", "-c", "head -c 3000 /dev/zero; exit 4"], limit=1000)
     assert (len(ran.out), ran.cut, ran.rc, ran.end) == (1000, True, 4, "")
 
 
-def test_output_to_the_limit_is_not_cut(door):
-    assert door.run(["head", "-c", "1000", "/dev/zero"], limit=1000).cut is False
+def test_output_to_the_limit_is_not_cut(host):
+    assert host.run(["head", "-c", "1000", "/dev/zero"], limit=1000).cut is False
 
 
-def test_more_output_than_a_pipe_holds(door):
-    ran = door.run(["head", "-c", "900000", "/dev/zero"])
+def test_more_output_than_a_pipe_holds(host):
+    ran = host.run(["head", "-c", "900000", "/dev/zero"])
     assert (len(ran.out), ran.rc, ran.cut) == (900000, 0, False)
 
 
-def test_bytes_that_are_not_text(door):
-    assert door.run(["printf", r"\377\376ok"]).out == "\\xff\\xfeok"
+def test_bytes_that_are_not_text(host):
+    assert host.run(["printf", r"\377\376ok"]).out == "\\xff\\xfeok"
 
 
 # -- programs that never start
 
 
-def test_a_program_that_is_not_there(door, tmp_path):
+def test_a_program_that_is_not_there(host, tmp_path):
     for argv in (["no-such-program-anywhere"], [str(tmp_path / "nope")], [""], []):
-        ran = door.run(argv)
+        ran = host.run(argv)
         assert (ran.rc, ran.end) == (None, "not found"), argv
 
 
-def test_a_file_that_may_not_be_executed(door, tmp_path):
+def test_a_file_that_may_not_be_executed(host, tmp_path):
     (tmp_path / "plain").write_text("#!/bin/sh\n")
-    assert door.run([str(tmp_path / "plain")]).end == "cannot execute: permission denied"
+    assert host.run([str(tmp_path / "plain")]).end == "cannot execute: permission denied"
 
 
-def test_a_directory_is_no_program(door, tmp_path):
-    assert door.run([str(tmp_path)]).end == "cannot execute: permission denied"
+def test_a_directory_is_no_program(host, tmp_path):
+    assert host.run([str(tmp_path)]).end == "cannot execute: permission denied"
 
 
-def test_a_file_that_is_no_program(door, tmp_path):
+def test_a_file_that_is_no_program(host, tmp_path):
     path = tmp_path / "junk"
     path.write_bytes(b"\0\1\2\3 not a program")
     path.chmod(0o755)
-    assert door.run([str(path)]).end == "cannot execute: exec format error"
+    assert host.run([str(path)]).end == "cannot execute: exec format error"
 
 
-def test_a_script_whose_interpreter_is_gone(door, script):
-    assert door.run([script("", interpreter="/no/such/python")]).end == "not found"
+def test_a_script_whose_interpreter_is_gone(host, script):
+    assert host.run([script("", interpreter="/no/such/python")]).end == "not found"
 
 
-def test_an_argument_that_cannot_be_passed(door):
-    assert door.run(["true", "a\0b"]).end == "cannot execute: not an argument list"
+def test_an_argument_that_cannot_be_passed(host):
+    assert host.run(["true", "a\0b"]).end == "cannot execute: not an argument list"
 
 
 # -- a child that cannot be killed
 
 
-def test_an_unkillable_child_is_left_and_named(door, monkeypatch):
+def test_an_unkillable_child_is_left_and_named(host, monkeypatch):
     real = os.killpg
     pids = []
     monkeypatch.setattr(os, "killpg", lambda pid, _: pids.append(pid))
     monkeypatch.setattr(os, "kill", lambda *_: None)
-    ran, seconds = timed(door, ["sleep", "60"], deadline=0.3)
+    ran, seconds = timed(host, ["sleep", "60"], deadline=0.3)
     assert seconds < HANG_S / 2
     assert ran.rc is None
     assert ran.end.startswith(f"unkillable: pid {pids[0]} in state S")
@@ -197,8 +197,8 @@ def test_signals_have_names():
 # -- what a child inherits
 
 
-def show_environment(door, **options):
-    return dict(line.split("=", 1) for line in door.run(["env"], **options).out.splitlines() if "=" in line)
+def show_environment(host, **options):
+    return dict(line.split("=", 1) for line in host.run(["env"], **options).out.splitlines() if "=" in line)
 
 
 def test_the_environment_is_scrubbed_and_the_locale_is_plain(monkeypatch):
@@ -228,20 +228,20 @@ def test_an_environment_too_large_to_hand_on():
     assert "VARIABLE_0" not in seen
 
 
-def test_there_is_nothing_to_read_on_standard_input(door):
-    ran, _ = timed(door, ["cat"], deadline=PATIENT_S)
+def test_there_is_nothing_to_read_on_standard_input(host):
+    ran, _ = timed(host, ["cat"], deadline=PATIENT_S)
     assert (ran.out, ran.rc, ran.end) == ("", 0, "")
 
 
-def test_a_session_of_its_own(door):
-    ran = door.run(["sh", "-c", "ps -o pid=,pgid=,sid= -p $$ 2>/dev/null || cut -d' ' -f1,5,6 /proc/$$/stat"])
+def test_a_session_of_its_own(host):
+    ran = host.run(["sh", "-c", "ps -o pid=,pgid=,sid= -p $$ 2>/dev/null || cut -d' ' -f1,5,6 /proc/$$/stat"])
     pid, group, session = ran.out.split()
     assert pid == group == session
 
 
-def test_a_broken_pipe_ends_a_child_as_it_should(door):
+def test_a_broken_pipe_ends_a_child_as_it_should(host):
     # Python ignores SIGPIPE; a child that inherited that would see write errors instead.
-    ran = door.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]) if door.find_program("bash") else None
+    ran = host.run(["bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}"]) if host.find_program("bash") else None
     if ran is None:
         pytest.skip("no bash here")
     assert ran.out.splitlines() == ["y", "141"]
@@ -264,17 +264,17 @@ def test_our_own_standard_streams_may_be_closed():
     assert done.stdout == r"0 'fine\n' 'bad\n' ''"
 
 
-def test_nothing_outlives_an_interrupt(door, monkeypatch, alive):
+def test_nothing_outlives_an_interrupt(host, monkeypatch, alive):
     def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "wait_for_any", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        door.run(["sleep", "161.803"])
+        host.run(["sleep", "161.803"])
     assert alive("161.803") == []
 
 
-def test_an_old_c_library_without_sessions(door, monkeypatch):
+def test_an_old_c_library_without_sessions(host, monkeypatch):
     real = os.posix_spawn
 
     def old(*args, setsid=False, **options):
@@ -283,8 +283,8 @@ def test_an_old_c_library_without_sessions(door, monkeypatch):
         return real(*args, **options)
 
     monkeypatch.setattr(os, "posix_spawn", old)
-    assert door.run(["echo", "yes"]).out == "yes\n"
-    ran, seconds = timed(door, ["sh", "-c", "sleep 60 & sleep 60"], deadline=0.2)
+    assert host.run(["echo", "yes"]).out == "yes\n"
+    ran, seconds = timed(host, ["sh", "-c", "sleep 60 & sleep 60"], deadline=0.2)
     assert ran.end == "deadline"
     assert seconds < HANG_S / 2
 
@@ -307,8 +307,8 @@ def test_where_the_kernel_collects_our_children_nothing_is_made_up():
     assert done.stdout.splitlines() == ["None exit status lost: SIGCHLD is ignored x", "3"], done.stderr
 
 
-def test_no_shell_ever_sees_the_arguments(door):
-    assert door.run(["echo", "$(id)", "; rm -rf x", "`id`", "a b"]).out == "$(id) ; rm -rf x `id` a b\n"
+def test_no_shell_ever_sees_the_arguments(host):
+    assert host.run(["echo", "$(id)", "; rm -rf x", "`id`", "a b"]).out == "$(id) ; rm -rf x `id` a b\n"
 
 
 # -- which
@@ -316,38 +316,38 @@ def test_no_shell_ever_sees_the_arguments(door):
 
 def test_which_takes_the_first_on_the_path(tmp_path, script):
     script("echo mine", name="ls")
-    door = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert door.find_program("ls") == f"{tmp_path}/ls"
-    assert door.run(["ls"]).out == "mine\n"
+    host = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert host.find_program("ls") == f"{tmp_path}/ls"
+    assert host.run(["ls"]).out == "mine\n"
 
 
 def test_which_passes_over_what_cannot_be_run(tmp_path):
     (tmp_path / "ls").mkdir()
     (tmp_path / "sh").write_text("not executable")
-    door = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
-    assert door.find_program("ls") in ("/usr/bin/ls", "/bin/ls")
-    assert door.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
+    host = LiveHost(environ={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    assert host.find_program("ls") in ("/usr/bin/ls", "/bin/ls")
+    assert host.find_program("sh") in ("/usr/bin/sh", "/bin/sh")
 
 
 def test_a_relative_entry_of_the_path_is_never_followed(tmp_path, script, monkeypatch):
     script("echo planted", name="nvidia-smi")
     monkeypatch.chdir(tmp_path)
     for path in (".", "", ":", ".:", "bin:."):
-        door = LiveHost(environ={"PATH": path})
-        assert door.find_program("nvidia-smi") is None
-        assert door.run(["nvidia-smi"]).end == "not found"
+        host = LiveHost(environ={"PATH": path})
+        assert host.find_program("nvidia-smi") is None
+        assert host.run(["nvidia-smi"]).end == "not found"
 
 
-def test_which_of_a_path(door, script):
+def test_which_of_a_path(host, script):
     path = script("")
-    assert door.find_program(path) == path
-    assert door.find_program("/etc/passwd") is None
+    assert host.find_program(path) == path
+    assert host.find_program("/etc/passwd") is None
 
 
 def test_no_path_at_all():
     assert LiveHost(environ={}).find_program("sh") is not None  # the system's own default
 
 
-def test_a_run_is_a_plain_record(door):
-    ran = door.run(["echo", "x"])
+def test_a_run_is_a_plain_record(host):
+    ran = host.run(["echo", "x"])
     assert RunResult.from_json(ran.to_json()) == ran

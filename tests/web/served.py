@@ -37,13 +37,13 @@ class Server:
         self, path: str, method: str = "GET", body: Any = None, *, token: str | None = TOKEN, **headers: str
     ) -> Reply:
         """One request; ``x_gpuready="1"`` is the header ``x-gpuready``."""
-        told = {name.replace("_", "-"): value for name, value in headers.items()}
+        settings = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
-            told.setdefault("authorization", f"Bearer {token}")
+            settings.setdefault("authorization", f"Bearer {token}")
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            line.putrequest(method, path, skip_host="host" in told, skip_accept_encoding=True)
-            for name, value in told.items():
+            line.putrequest(method, path, skip_host="host" in settings, skip_accept_encoding=True)
+            for name, value in settings.items():
                 line.putheader(name, value)
             if isinstance(body, bytes):
                 line.putheader("content-length", str(len(body)))
@@ -57,10 +57,10 @@ class Server:
 def ask_until_complete(server: Server, question: str) -> Any:
     """Ask for a page's parts until none is pending: a slow machine may need more than one wait."""
     for _ in range(8):
-        told = server.ask(f"{question}&wait=15").json
-        if told["pending"] == []:
-            return told
-    raise AssertionError(f"{question}: {told['pending']} is still pending")
+        result = server.ask(f"{question}&wait=15").json
+        if result["pending"] == []:
+            return result
+    raise AssertionError(f"{question}: {result['pending']} is still pending")
 
 
 @contextlib.contextmanager

@@ -84,9 +84,9 @@ def test_a_recording_gives_its_report(server):
 
 
 def test_what_a_recording_says_stays_text(server):
-    told = json.loads(MACHINE.read_text())
-    told["host"] = "<script>alert(1)</script>"
-    reply = server.ask("/api/report?framework=transformers", "POST", json.dumps(told).encode())
+    document = json.loads(MACHINE.read_text())
+    document["host"] = "<script>alert(1)</script>"
+    reply = server.ask("/api/report?framework=transformers", "POST", json.dumps(document).encode())
     assert reply.status == 200 and "<script>alert(1)" not in reply.text
 
 
@@ -99,9 +99,9 @@ def test_what_is_no_recording_is_refused_in_a_sentence(server, body):
 def test_many_at_once_get_what_one_gets(server):
     questions = list(SAME)[:9] * 4
     with ThreadPoolExecutor(16) as pool:
-        told = list(pool.map(lambda question: server.ask(f"/api/{question}").text, questions))
+        result = list(pool.map(lambda question: server.ask(f"/api/{question}").text, questions))
     alone = {question: by_command(SAME[question]) for question in set(questions)}
-    assert all(text == alone[question] for question, text in zip(questions, told, strict=True))
+    assert all(text == alone[question] for question, text in zip(questions, result, strict=True))
 
 
 # -- the page's question ------------------------------------------------------------------------------------------
@@ -110,13 +110,13 @@ WHATIF = "/api/whatif?framework=trl&gpu=rtx4090&count=2&model=qwen2.5-0.5b&micro
 
 
 def test_the_page_gets_all_parts_in_one(server):
-    told = ask_until_complete(server, WHATIF)
-    assert told["pending"] == [] and set(told["parts"]) == {"check", "plan", "env", "memory", "fit"}
+    result = ask_until_complete(server, WHATIF)
+    assert result["pending"] == [] and set(result["parts"]) == {"check", "plan", "env", "memory", "fit"}
     fit = server.ask("/api/fit?model=qwen2.5-0.5b&on=rtx4090x2&micro-batch=64").json
-    assert told["parts"]["fit"] == fit and fit["verdict"] == "does not fit" and fit["proposals"]
+    assert result["parts"]["fit"] == fit and fit["verdict"] == "does not fit" and fit["proposals"]
     check = server.ask("/api/check?framework=trl&on=rtx4090x2").json
-    assert all(check[name] == value for name, value in told["parts"]["check"].items())
-    assert "proposals" in told["parts"]["memory"] and told["parts"]["memory"]["peak_device"] == fit["peak_device"]
+    assert all(check[name] == value for name, value in result["parts"]["check"].items())
+    assert "proposals" in result["parts"]["memory"] and result["parts"]["memory"]["peak_device"] == fit["peak_device"]
 
 
 def test_what_is_not_there_yet_is_named(server):
@@ -133,8 +133,8 @@ def test_of_nothing_there_is_nothing(server):
 
 
 def test_a_job_that_fits_needs_no_search(server):
-    told = ask_until_complete(server, "/api/whatif?gpu=h100&model=qwen2.5-0.5b")
-    assert told["parts"]["fit"] == told["parts"]["memory"] and told["parts"]["fit"]["fits"] is True
+    result = ask_until_complete(server, "/api/whatif?gpu=h100&model=qwen2.5-0.5b")
+    assert result["parts"]["fit"] == result["parts"]["memory"] and result["parts"]["fit"]["fits"] is True
 
 
 # -- the crew -----------------------------------------------------------------------------------------------------
@@ -144,38 +144,38 @@ CHECK = {"words": ["check", "--json", "--on=h100", "--", "trl"]}
 
 def test_a_worker_that_is_late_is_replaced(tmp_path):
     async def go():
-        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
+        workers = WorkerPool("gpuready.web.worker", [str(tmp_path)])
         try:
             with pytest.raises(WorkerTimeout):
-                await crew.send_request(CHECK, seconds=0.001)
-            told, text = await crew.send_request(CHECK, seconds=60)
-            assert told["status"] == 200 and json.loads(text)["host"] == "h100"
-            pid = crew._workers[0].process.pid
-            crew._workers[0].process.kill()
+                await workers.send_request(CHECK, seconds=0.001)
+            reported, text = await workers.send_request(CHECK, seconds=60)
+            assert reported["status"] == 200 and json.loads(text)["host"] == "h100"
+            pid = workers._workers[0].process.pid
+            workers._workers[0].process.kill()
             with pytest.raises(WorkerLost):
-                await crew.send_request({"words": ["explain"]}, seconds=60)
-            assert (await crew.send_request(CHECK, seconds=60))[1] == text
-            assert crew._workers[0].process.pid != pid
+                await workers.send_request({"words": ["explain"]}, seconds=60)
+            assert (await workers.send_request(CHECK, seconds=60))[1] == text
+            assert workers._workers[0].process.pid != pid
         finally:
-            await crew.stop_all()
-        assert crew._workers[0].process is None
+            await workers.stop_all()
+        assert workers._workers[0].process is None
 
     asyncio.run(go())
 
 
 def test_who_leaves_does_not_take_the_answer_of_the_next(tmp_path):
     async def go():
-        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
+        workers = WorkerPool("gpuready.web.worker", [str(tmp_path)])
         try:
-            asked = [asyncio.ensure_future(crew.send_request(CHECK, seconds=60)) for _ in range(3)]
+            asked = [asyncio.ensure_future(workers.send_request(CHECK, seconds=60)) for _ in range(3)]
             await asyncio.sleep(0.05)
             asked[0].cancel()
             asked[1].cancel()
             assert json.loads((await asked[2])[1])["host"] == "h100"
             other = {"words": ["explain", "--json", "--", "DRV001"]}
-            assert json.loads((await crew.send_request(other, seconds=60))[1])["code"] == "DRV001"
+            assert json.loads((await workers.send_request(other, seconds=60))[1])["code"] == "DRV001"
         finally:
-            await crew.stop_all()
+            await workers.stop_all()
 
     asyncio.run(go())
 
@@ -184,20 +184,20 @@ def test_too_many_are_turned_away(tmp_path, monkeypatch):
     monkeypatch.setattr("gpuready.system.process.worker_pool.MAX_WAITING", 2)
 
     async def go():
-        crew = WorkerPool("gpuready.web.worker", [str(tmp_path)])
-        desk = QueryService(crew)
+        workers = WorkerPool("gpuready.web.worker", [str(tmp_path)])
+        service = QueryService(workers)
         try:
-            waiting = [asyncio.ensure_future(crew.send_request(CHECK, seconds=60)) for _ in range(3)]
+            waiting = [asyncio.ensure_future(workers.send_request(CHECK, seconds=60)) for _ in range(3)]
             await asyncio.sleep(0)
             with pytest.raises(PoolBusy):
-                await crew.send_request(CHECK, seconds=60)
-            assert (await desk.answer_command(["explain", "--json"])).status == 503
+                await workers.send_request(CHECK, seconds=60)
+            assert (await service.answer_command(["explain", "--json"])).status == 503
             assert len({text for _, text in await asyncio.gather(*waiting)}) == 1
             assert (
-                await desk.answer_command(["explain", "--json"])
+                await service.answer_command(["explain", "--json"])
             ).status == 200  # a refusal for want of room is not kept
         finally:
-            await crew.stop_all()
+            await workers.stop_all()
 
     asyncio.run(go())
 

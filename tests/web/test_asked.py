@@ -62,15 +62,15 @@ def test_nor_does_the_page(pairs):
 
 def holds_no_path(line: list[str]) -> None:
     try:
-        told = parser.parse_command_line(line)
+        result = parser.parse_command_line(line)
     except UsageError:
         return
-    named = [*told.arguments, str(told.flags.get("on", "")), str(told.flags.get("model", ""))]
+    named = [*result.arguments, str(result.flags.get("on", "")), str(result.flags.get("model", ""))]
     for word in named:
         assert "/" not in word and "\\" not in word and not word.startswith((".", "~", "-"))
         assert not word.lower().endswith((".json", ".yml", ".yaml", ".py", ".toml"))
     assert not {"contract", "config", "python", "source", "find-links", "bundle", "o", "since", "trace"} & set(
-        told.flags
+        result.flags
     )
 
 

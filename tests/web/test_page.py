@@ -167,10 +167,10 @@ def test_a_log_that_is_dropped_is_diagnosed(page):
 
 
 def test_a_recording_that_is_chosen_gives_its_report(page, server):
-    told = json.loads(MACHINE.read_text())
-    told["host"] = "<script>document.title='gone'</script>"
+    document = json.loads(MACHINE.read_text())
+    document["host"] = "<script>document.title='gone'</script>"
     page.set_input_files(
-        "#file", {"name": "m.json", "mimeType": "application/json", "buffer": json.dumps(told).encode()}
+        "#file", {"name": "m.json", "mimeType": "application/json", "buffer": json.dumps(document).encode()}
     )
     page.wait_for_selector("#told a")
     with page.context.expect_page() as opened:

@@ -56,10 +56,10 @@ def test_nothing_can_be_sent_without_the_token(server, path):
 
 
 @pytest.mark.parametrize(
-    "given", [f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN} x", "Bearer ", "bearer", "Bearer \xe9" + TOKEN]
+    "requested", [f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN} x", "Bearer ", "bearer", "Bearer \xe9" + TOKEN]
 )
-def test_the_token_is_given_as_bearer_or_not_at_all(server, given):
-    assert server.ask("/api/gpus", token=None, authorization=given).status == 401
+def test_the_token_is_given_as_bearer_or_not_at_all(server, requested):
+    assert server.ask("/api/gpus", token=None, authorization=requested).status == 401
 
 
 def test_a_token_in_a_query_opens_the_page_alone_and_does_not_stay_there(server):
@@ -136,10 +136,10 @@ def test_two_hosts_are_none(server):
     "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1", "file://"]
 )
 def test_another_origin_is_refused(server, origin):
-    told = origin.format(port=server.port)
-    refused(server.ask("/api/gpus", origin=told), 403)
-    refused(server.ask("/api/diagnose", "POST", b"x", origin=told), 403)
-    assert server.ask("/", origin=told).status == 403
+    result = origin.format(port=server.port)
+    refused(server.ask("/api/gpus", origin=result), 403)
+    refused(server.ask("/api/diagnose", "POST", b"x", origin=result), 403)
+    assert server.ask("/", origin=result).status == 403
 
 
 def test_its_own_origin_is_taken(server):
@@ -243,9 +243,9 @@ def test_a_long_query_is_refused(server):
 
 
 def test_a_refusal_of_a_part_stands_in_its_place(server):
-    told = ask_until_complete(server, "/api/whatif?framework=trl&gpu=h100&model=unheard-of")
-    assert told["pending"] == [] and told["parts"]["check"]["verdict"] == "clear"
-    assert "no model is known" in told["parts"]["memory"]["error"]
+    result = ask_until_complete(server, "/api/whatif?framework=trl&gpu=h100&model=unheard-of")
+    assert result["pending"] == [] and result["parts"]["check"]["verdict"] == "clear"
+    assert "no model is known" in result["parts"]["memory"]["error"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE"])

@@ -15,7 +15,7 @@ from gpuready.workflow.refusal import Refused
 
 
 @pytest.fixture
-def yard(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "a.json").write_text("{}")
@@ -39,15 +39,15 @@ def yard(tmp_path, monkeypatch):
         "~/x.json",
     ],
 )
-def test_what_is_outside_is_refused(yard, path):
+def test_what_is_outside_is_refused(folder, path):
     with pytest.raises(Refused):
-        yard.check_file(path)
+        folder.check_file(path)
 
 
-def test_what_is_inside_is_read_by_any_name(yard, tmp_path):
+def test_what_is_inside_is_read_by_any_name(folder, tmp_path):
     for path in ("a.json", "./a.json", "../inside/a.json", str(tmp_path / "inside" / "a.json")):
-        assert yard.check_file(path) == path
-    assert yard.check_machine_name("h100x8") == "h100x8" and yard.check_model("llama-3.1-8b") == "llama-3.1-8b"
+        assert folder.check_file(path) == path
+    assert folder.check_machine_name("h100x8") == "h100x8" and folder.check_model("llama-3.1-8b") == "llama-3.1-8b"
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_what_the_kernel_answers_is_no_file_even_where_all_is_allowed(path):
         AllowedPaths(["/"]).check_file(path)
 
 
-def test_a_link_made_later_is_seen(yard, tmp_path):
+def test_a_link_made_later_is_seen(folder, tmp_path):
     os.symlink(tmp_path / "inside-not" / "b.json", tmp_path / "inside" / "c.json")
     with pytest.raises(Refused, match="outside"):
-        yard.check_file("c.json")
+        folder.check_file("c.json")
 
 
 @pytest.mark.parametrize("read", ["host", "log", "folder"])
-def test_a_link_that_changes_after_it_was_checked_leads_nowhere(yard, tmp_path, monkeypatch, read):
+def test_a_link_that_changes_after_it_was_checked_leads_nowhere(folder, tmp_path, monkeypatch, read):
     """What was opened counts: a path may lead elsewhere between the check and the reading."""
     (tmp_path / "inside-not" / "b.json").write_text("secret of another\n")
     link, outside = tmp_path / "inside" / "link.json", tmp_path / "inside-not" / "b.json"
@@ -89,29 +89,29 @@ def test_a_link_that_changes_after_it_was_checked_leads_nowhere(yard, tmp_path, 
             look()
 
 
-def test_files_that_files_name_are_held_to_the_fence(yard, tmp_path):
+def test_files_that_files_name_are_held_to_the_fence(folder, tmp_path):
     outside = str(tmp_path / "inside-not" / "b.json")
     assert refusal.read_named_file(outside) == "{}"
-    yard.restrict_named_files()
+    folder.restrict_named_files()
     try:
         with pytest.raises(Refused, match="does not exist"):
             refusal.read_named_file(outside)
         assert refusal.read_named_file("a.json") == "{}"
-        door = RestrictedHost(PathAllowlist([str(tmp_path / "inside")]))
-        assert door.stat_path(outside) is None and door.stat_path("a.json") and door.list_directory("/etc") is None
+        host = RestrictedHost(PathAllowlist([str(tmp_path / "inside")]))
+        assert host.stat_path(outside) is None and host.stat_path("a.json") and host.list_directory("/etc") is None
     finally:
         refusal.set_fence(None)
     assert refusal.read_named_file(outside) == "{}"
 
 
-def test_an_environment_is_a_folder_inside(yard, tmp_path):
+def test_an_environment_is_a_folder_inside(folder, tmp_path):
     (tmp_path / "inside" / "python").write_text("#!/bin/sh\ntouch ran\n")
     (tmp_path / "inside" / "python").chmod(0o755)
     (tmp_path / "inside" / "venv").mkdir()
-    assert yard.check_environment("venv") == "venv"
+    assert folder.check_environment("venv") == "venv"
     for path in ("python", "nothing", "/usr"):
         with pytest.raises(Refused):
-            yard.check_environment(path)
+            folder.check_environment(path)
 
 
 def test_the_python_of_a_server_is_found_as_check_finds_it(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
 
 
-class _Told:
+class _Reported:
     def __init__(self, value: str):
         self.value = value
 
@@ -25,7 +25,7 @@ class _Told:
 
 def _order(value: str) -> InstallOrder:
     order = InstallOrder.__new__(InstallOrder)
-    order.host = _Told(value)
+    order.host = _Reported(value)
     return order
 
 

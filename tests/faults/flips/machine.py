@@ -52,8 +52,8 @@ class MachineAccess(live_host.ReadOnlyHost):
         return {**super()._answer_limits(), **self.machine.limits}
 
     def answer_query(self, verb: str, *args: Any) -> Any:
-        told = self.machine.answers.get(verb)
-        return told if told is not None and verb in self.machine.answers else super().answer_query(verb, *args)
+        result = self.machine.answers.get(verb)
+        return result if result is not None and verb in self.machine.answers else super().answer_query(verb, *args)
 
 
 class BreakableMachine:
@@ -150,9 +150,9 @@ class BreakableMachine:
         at = self.machine.file(path)
         words = [*build, "-x", "none", "-Wl,--no-as-needed", *(work / name for name in needed), "-o", at]
         subprocess.run(words, input=source.encode(), check=True)
-        told = bytearray(at.read_bytes())
-        told[18:20] = (62).to_bytes(2, "little")  # for the processor that the machine says it has
-        at.write_bytes(told)
+        result = bytearray(at.read_bytes())
+        result[18:20] = (62).to_bytes(2, "little")  # for the processor that the machine says it has
+        at.write_bytes(result)
 
     def toolkit(self, version: str, at: str = "/usr/local/cuda") -> None:
         plain = ".".join(version.split(".")[:2])
