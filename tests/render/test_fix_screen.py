@@ -64,3 +64,10 @@ def test_a_long_change_is_continued_below_its_text():
     first = next(i for i, line in enumerate(lines) if line.startswith("  1  make"))
     assert lines[first].endswith("by gpuready") and lines[first + 1].startswith("     ") and "there" in lines[first + 1]
     assert "  environment  /opt/venv (venv)" in lines
+
+
+def test_a_dry_run_with_nothing_to_change_says_so():
+    assert render_fix_screen(PLANNED.replace(items=()), Screen(80)).startswith("nothing to fix ")
+    assert render_fix_screen(PLANNED.replace(items=ITEMS[1:]), Screen(80)).startswith(
+        "nothing that gpuready can change"
+    )

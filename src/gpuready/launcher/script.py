@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 
 from gpuready.system import file_contents
 
@@ -38,6 +39,7 @@ _TORCH_USERS = (
     "diffusers",
 )
 MAX_SCRIPT_BYTES = 1 << 20
+CONFIG_SUFFIXES = (".yml", ".yaml", ".json", ".toml")
 
 
 def read_script(path: str) -> str | None:
@@ -70,6 +72,9 @@ def why_not_runnable(
     if os.path.isdir(path):
         module = os.path.basename(path.rstrip("/"))
         return f"{path} is a folder", f"name the script in it, or a module: -- -m {module}"
+    if path.endswith(CONFIG_SUFFIXES):
+        reader = f"gpuready run -- axolotl train {shlex.quote(path)}"
+        return f"{path} is a configuration file, not a script", f"start the program that reads it, such as {reader}"
     try:
         with open(path, "rb") as file:
             head = file.read(4096)

@@ -65,6 +65,8 @@ def fix_json_fields(outcome: FixOutcome) -> dict[str, Any]:
 def _headline(outcome: FixOutcome) -> str:
     if outcome.verdict == "failed" and any(item.state == "applied" for item in outcome.items):
         return "failed"
+    if outcome.verdict == "dry-run" and not outcome.items:
+        return _HEADLINES["nothing-to-fix"]
     if outcome.verdict == "dry-run" and all(item.by == "you" for item in outcome.items):
         return _HEADLINES["by-hand"]
     return _HEADLINES[outcome.verdict]

@@ -118,11 +118,17 @@ def render_run_refusal(items: Iterable[PreflightItem], screen: Screen | None = N
     return render_preflight(rows, display) + "\n" + "\n".join(display.format_paragraph(end)) + "\n"
 
 
+def _count_ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
 def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None) -> str:
     """What would start where, with every variable and its reason."""
     display, job = screen or Screen(), start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
-    lines = display.format_paragraph(f"{job['nproc']} ranks{nodes} by {job['engine']}; dry run: nothing is started", 0)
+    lines = display.format_paragraph(
+        f"{_count_ranks(job['nproc'])}{nodes} by {job['engine']}; dry run: nothing is started", 0
+    )
     lines += display.format_paragraph(f"logs in {job['logs']}", 2)
     lines += display.format_command(tuple(start_plan["command"]), 2)
     rows = [(v["name"], v["value"], v["why"]) for v in start_plan["variables"]]
@@ -146,7 +152,7 @@ def format_outcome_line(outcome: RunOutcome) -> str:
     last = outcome.last
     job = outcome.job
     if outcome.verdict == "done":
-        return f"done: {job.world} ranks, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
+        return f"done: {_count_ranks(job.world)}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
     first = ", ".join(f"rank {rank}" for rank in last.first)
     who = f", {first} failed first" if first else ""
     return f"{outcome.verdict}: exit {outcome.code}{who}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
@@ -179,7 +185,7 @@ def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> l
 def _format_outcome_verdict(outcome: RunOutcome, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
-        done = f"{outcome.job.world} ranks in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
+        done = f"{_count_ranks(outcome.job.world)} in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
         return display.lead_paragraph("done:", done, "ok")
     if outcome.verdict == "interrupted":
         return display.lead_paragraph("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")
