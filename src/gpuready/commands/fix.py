@@ -61,7 +61,7 @@ def run(request: Request) -> Result:
             next(iter(shared.named_frameworks(request)), None),
             None,
             **request.pick_options("python", "wants", "model", "config", "contract"),
-            run_python=True,
+            run_python=not is_dry,
         ),
         only=codes,
         find_links=request.get_option("find_links", ()),

@@ -82,9 +82,9 @@ class InstallOrder:
         show_step: ShowStep = lambda *_: None,
         acts: bool = True,
     ):
-        """With ``acts`` (it will be installed), refuse now what the install would refuse."""
+        """With ``acts`` (it will be installed), refuse now what the install would refuse; without, start no program of the environment."""
         self.framework, self.on, self.python = framework, on, python
-        self.wants, self.contract, self.keep, self.show_step = wants, contract, keep, show_step
+        self.wants, self.contract, self.keep, self.show_step, self.acts = wants, contract, keep, show_step, acts
         self.what_if, self.config, self.lock = dict(what_if or {}), config, lock
         self.allow_build, self.use_project_config = allow_build, use_project_config
         self.home = environment_home(environment)
@@ -148,7 +148,7 @@ class InstallOrder:
             use_project_config=self.use_project_config,
             what_if=self.what_if,
             note=self.show_step,
-            run_python=True,
+            run_python=self.acts,
         )
         chosen: Plan = planned.plans[0]
         if chosen.verdict != "plan":
