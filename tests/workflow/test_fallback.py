@@ -109,6 +109,25 @@ def test_a_glibc_that_nobody_stated_makes_nothing_impossible():
     assert found.notes[0] == "b" and "glibc 2.35 or newer: sglang" in found.notes[1]
 
 
+def test_a_glibc_that_nobody_stated_makes_nobody_build():
+    """As vllm's llguidance, whose wheel is for glibc 2.31: where builds are allowed, it was built."""
+    built = (LockedPackage("llg", "1", built=True),)
+
+    def resolve(plan):
+        return plan.replace(lock=built if plan.platform == OLD.platform else ROW, resolved="resolved")
+
+    def find_wheels(rows, plan):
+        return frozenset({"llg"} if plan.platform == "x86_64-manylinux_2_35" else ())
+
+    found = resolve_for_newer_glibc(OLD, resolve, find_wheels)
+    assert (
+        found.lock == ROW
+        and found.platform == "x86_64-manylinux_2_35"
+        and "llg 1 would have to be built" in found.notes[-1]
+    )
+    assert resolve_for_newer_glibc(OLD, resolve).lock == built
+
+
 def test_another_conflict_is_no_matter_of_the_system():
     found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
     assert found.verdict == "impossible" and found.platform == OLD.platform

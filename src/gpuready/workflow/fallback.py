@@ -178,23 +178,30 @@ def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]
     return resolve_plan
 
 
-def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan) -> Plan:
+def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan, find_wheels: FindWheels = lambda *_: None) -> Plan:
     """Resolve a plan for an unstated system; for a newer glibc where a package has no wheel for the old one.
 
-    The glibc of such a plan is our own assumption, and must not be what makes it impossible.
+    The glibc of such a plan is our own assumption, and must neither make it impossible nor make anybody build.
     """
     resolved = resolve(plan)
+    built = [row for row in resolved.lock if row.built]
     machine, _, assumed = plan.platform.partition("-manylinux_")
-    for glibc in NEWER_GLIBCS if assumed else ():
-        why = _why_no_wheel(resolved)
-        if not why or versions.compare_versions(glibc, assumed.replace("_", ".")) <= 0:
-            continue
-        other = resolve(plan.replace(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}"))
-        if other.lock:
+    newer = [one for one in NEWER_GLIBCS if assumed and versions.compare_versions(one, assumed.replace("_", ".")) > 0]
+    for glibc in newer:
+        target = plan.replace(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}")
+        why = _why_no_wheel(resolved) or _why_build(built, find_wheels(built, target) if built else None)
+        other = resolve(target) if why else resolved
+        if other.lock and other is not resolved and sum(row.built for row in other.lock) <= len(built):
             kept = [note for note in other.notes if not note.startswith("operating system not given")]
             note_text = f"operating system not given: planned for Linux with glibc {glibc} or newer: {why}"
             return other.replace(notes=(*kept, note_text))
     return resolved
+
+
+def _why_build(built: Sequence[LockedPackage], wheels: frozenset[str] | None) -> str:
+    """Name the packages that would be built although they have a wheel for a newer system."""
+    named = [f"{row.name} {row.version}" for row in built if row.name in (wheels or ())]
+    return f"{' and '.join(named)} would have to be built for an older one" if named else ""
 
 
 def _why_no_wheel(resolved: Plan) -> str:

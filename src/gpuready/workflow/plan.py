@@ -296,6 +296,7 @@ def _resolve_plans(
     host = system.LiveHost()
     plans = []
     folders, judge_plan = wheel_folders(host, resolve_options), make_plan_judge(facts)
+    find_wheels = make_wheel_finder(host, resolve_options)
 
     def has_local_torch(plan: Plan) -> bool:
         return "torch" in find_folder_wheels(host, plan, folders)
@@ -316,7 +317,7 @@ def _resolve_plans(
         ask_once = ask_index_once(resolve_once, has_local_torch)
 
         def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = ask_once) -> Plan:
-            return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once)
+            return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once, find_wheels)
 
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]
@@ -327,7 +328,7 @@ def _resolve_plans(
                 resolve_plan,
                 free,
                 list_folder_wheels(host, resolve_options),
-                make_wheel_finder(host, resolve_options),
+                find_wheels,
                 is_accepted,
             )
         elif plan.verdict == "plan":
