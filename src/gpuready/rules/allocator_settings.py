@@ -13,23 +13,27 @@ READS = ("env.*", "package.torch")
 OLD_VARIABLE, NEW_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 
 
+def read_allocator_variables(facts: Facts) -> tuple[str | None, str | None, str] | None:
+    """Return the old and the new variable, and the version of torch; None if neither is set or there is no torch."""
+    if environment_variables.environment_unknown(facts):
+        return None
+    old, new = (environment_variables.read_variable(facts, name) for name in (OLD_VARIABLE, NEW_VARIABLE))
+    if not (old or new):
+        return None
+    version = facts.value("package.torch")
+    return None if version is None else (old, new, str(version))
+
+
 def effective_allocator_setting(facts: Facts) -> tuple[str, str] | None:
     """Return the variable that the installed torch reads, and its value; None if neither is set.
 
     From 2.9 on the new name is read, with the old one as a fallback; before, only the old one.
     """
-    if environment_variables.environment_unknown(facts):
+    found = read_allocator_variables(facts)
+    if found is None:
         return None
-    old, new = (
-        environment_variables.read_variable(facts, OLD_VARIABLE),
-        environment_variables.read_variable(facts, NEW_VARIABLE),
-    )
-    if not (old or new):
-        return None
-    version = facts.value("package.torch")
-    if version is None:
-        return None
-    if catalogue.allocator_variable(str(version)) == NEW_VARIABLE and new:
+    old, new, version = found
+    if catalogue.allocator_variable(version) == NEW_VARIABLE and new:
         return NEW_VARIABLE, new
     return (OLD_VARIABLE, old) if old else None
 

@@ -19,7 +19,7 @@ ENTRY_OVERHEAD = 512
 
 class ResponseCache:
     def __init__(self, max_bytes: int = MAX_CACHE_BYTES):
-        self._max_bytes, self._used_bytes = max_bytes, 0
+        self._max_bytes, self.used_bytes = max_bytes, 0
         self._answers: OrderedDict[Hashable, tuple[float, int, Any]] = OrderedDict()
         self._pending: dict[Hashable, asyncio.Task[Any]] = {}
 
@@ -31,17 +31,17 @@ class ResponseCache:
         expires, size, answer = entry
         if expires < time.monotonic():
             del self._answers[key]
-            self._used_bytes -= size
+            self.used_bytes -= size
             return None
         self._answers.move_to_end(key)
         return answer
 
     def store_answer(self, key: Hashable, answer: Any, size: int, seconds: float = float("inf")) -> None:
         replaced = self._answers.pop(key, None)
-        self._used_bytes += size + ENTRY_OVERHEAD - (replaced[1] if replaced else 0)
+        self.used_bytes += size + ENTRY_OVERHEAD - (replaced[1] if replaced else 0)
         self._answers[key] = time.monotonic() + seconds, size + ENTRY_OVERHEAD, answer
-        while self._used_bytes > self._max_bytes and self._answers:
-            self._used_bytes -= self._answers.popitem(last=False)[1][1]
+        while self.used_bytes > self._max_bytes and self._answers:
+            self.used_bytes -= self._answers.popitem(last=False)[1][1]
 
     def run_once(self, key: Hashable, ask: Callable[[], Coroutine[Any, Any, Any]]) -> asyncio.Task[Any]:
         """Return the task that answers a query; it continues if one client disconnects."""
@@ -55,7 +55,3 @@ class ResponseCache:
         self._pending.pop(key, None)
         if not task.cancelled():
             task.exception()  # mark as retrieved: waiting clients get it, nobody else needs it
-
-    @property
-    def used_bytes(self) -> int:
-        return self._used_bytes

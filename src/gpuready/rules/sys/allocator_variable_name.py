@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import allocator_settings, environment_variables
+from gpuready.rules import allocator_settings
 from gpuready.rules.allocator_settings import NEW_VARIABLE, OLD_VARIABLE
 
 CODE = "SYS012"
@@ -36,18 +36,11 @@ HEALTHY = BROKEN | {"package.torch": "2.10.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if environment_variables.environment_unknown(facts):
+    variables = allocator_settings.read_allocator_variables(facts)
+    if variables is None or variables[0] == variables[1]:
         return None
-    old, new = (
-        environment_variables.read_variable(facts, OLD_VARIABLE),
-        environment_variables.read_variable(facts, NEW_VARIABLE),
-    )
-    if not (old or new):
-        return None
-    version = facts.value("package.torch")
-    if version is None or old == new:
-        return None
-    right = catalogue.allocator_variable(str(version))
+    old, new, version = variables
+    right = catalogue.allocator_variable(version)
     set_, idle = (new, old) if right == NEW_VARIABLE else (old, new)
     if not idle:
         return None
