@@ -142,11 +142,13 @@ def try_framework(spec: str, asked: argparse.Namespace) -> dict[str, object]:
 
 
 def write_record(path: Path, rows: list[dict[str, object]]) -> None:
+    """Replace the rows of the same frameworks on the same kind of machine."""
     before = json.loads(path.read_text()) if path.exists() else {}
-    fresh = {row["framework"] for row in rows}
-    kept = [row for row in before.pop("rows", []) if row["framework"] not in fresh]
-    head = before | {"date": str(date.today()), "machine": platform.machine(), "python": platform.python_version()}
-    path.write_text(json.dumps(head | {"rows": [*kept, *rows]}, indent=1) + "\n")
+    here = {"machine": platform.machine(), "day": str(date.today())}
+    fresh = {(row["framework"], here["machine"]) for row in rows}
+    kept = [row for row in before.pop("rows", []) if (row["framework"], row["machine"]) not in fresh]
+    head = before | {"date": str(date.today()), "python": platform.python_version()}
+    path.write_text(json.dumps(head | {"rows": [*kept, *(row | here for row in rows)]}, indent=1) + "\n")
 
 
 def main() -> None:

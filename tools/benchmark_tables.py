@@ -197,6 +197,24 @@ def _audited(record: Record) -> Rows:
     return [head, *([f"`{name}`", *row.values()] for name, row in record["locks"].items())]
 
 
+def _installed(record: Record) -> Rows:
+    """From bare to a training step: each framework with what was planned, installed, imported, trained, proved and checked."""
+    head = ["framework", "machine", "plan", "install", "import", "step", "prove", "check", "times uv", "note"]
+    return [head, *([row["framework"], row["machine"], *_install_cells(row)] for row in record["rows"])]
+
+
+def _install_cells(row: Record) -> list[str]:
+    names = ["plan here, after", "plan here", *(name for name in row if name.startswith("plan "))]
+    locked = next((row[name] for name in names if row.get(name, {}).get("packages")), {})
+    install = next((step for name, step in row.items() if name.startswith("install")), {})
+    prove, imported = row.get("prove", {}), install.get("import", "")
+    planned = f"torch {locked['torch']}, {locked['packages']} packages" if locked else ""
+    imports = "yes" if imported.startswith("import ") or prove.get("passed") else imported
+    steps = ", ".join(prove.get("step", [name for name in prove.get("passed", ()) if name == "training-step"]))
+    verdicts = [install.get("verdict", "not installed"), imports, steps, prove.get("verdict", ""), row.get("check", "")]
+    return [planned, *verdicts, row.get("warm install", {}).get("ratio", ""), row.get("note", "")]
+
+
 def _rows(key: str = "rows") -> Callable[[Record], Rows]:
     return lambda record: listed(record, key)
 
@@ -215,6 +233,7 @@ TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Record], Rows]], ...] = (
     ("`gpuready.launch()` beside a bare `init_process_group`", ("launch-overhead-2core", "launch-overhead-2core-short"), _launched),
     ("`gpuready run` beside torchrun, seconds", ("run-speed-2core",), _rows()),
     ("What watching a run costs", ("watch-overhead-2core",), _rows()),
+    ("From bare to a training step, without a GPU", ("framework-table-cpu",), _installed),
     ("Installs that were killed", ("kill-install-2core", "kill-install-2core-short"), _rows("results")),
     ("A fleet's controller", ("fleet-scale-2core",), _rows()),
     ("The search for bad nodes and links", ("fleet-search",), _rows()),
