@@ -147,7 +147,8 @@ def write_record(path: Path, rows: list[dict[str, object]]) -> None:
     here = {"machine": platform.machine(), "day": str(date.today())}
     fresh = {(row["framework"], here["machine"]) for row in rows}
     kept = [row for row in before.pop("rows", []) if (row["framework"], row["machine"]) not in fresh]
-    head = before | {"date": str(date.today()), "python": platform.python_version()}
+    head = before | {"date": str(date.today()), "command": "python benchmarks/framework_table.py SPEC … -o FILE"}
+    head |= {"python": platform.python_version()}
     path.write_text(json.dumps(head | {"rows": [*kept, *(row | here for row in rows)]}, indent=1) + "\n")
 
 
