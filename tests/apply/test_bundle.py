@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 
 import pytest
 
@@ -68,6 +70,34 @@ def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tm
     ran = subprocess.run(asked, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "site/sparrow/__init__.py").exists()
+
+
+def add_source(index, name: str, project: str) -> None:
+    """A source archive on the index, whose PKG-INFO tells what it requires: nothing."""
+    folder = index.folder / "main"
+    told = f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\nRequires-Python: >=3.9\n"
+    with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as archive:
+        for path, text in (("PKG-INFO", told), ("pyproject.toml", project)):
+            member = tarfile.TarInfo(f"{name}-1.0/{path}")
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+
+
+def test_a_bundle_has_what_its_sources_are_built_with(world, index, tmp_path):
+    """As setuptools for ColossalAI: offline nothing else brings it."""
+    index.add("nest", "3.0", needs=["twig"])
+    index.add("twig", "1.0")
+    add_source(
+        index,
+        "osprey",
+        '[build-system]\nrequires = ["nest>=2"]\nbuild-backend = "nest"\n[project]\nname = "osprey"\nversion = "1.0"\n',
+    )
+    found = resolve_plan(world, plan(options={"allow-build": True}), contract(need("osprey", "*")), allow_build=True)
+    assert found.lock, (found.resolved, found.conflicts)
+    notes = write_bundle(world, found, str(tmp_path / "out"))
+    assert {"osprey-1.0.tar.gz", "nest-3.0-py3-none-any.whl", "twig-1.0-py3-none-any.whl"} <= names(tmp_path / "out")
+    assert "osprey 1.0 has no wheel" in notes[0] and "--allow-build" in (tmp_path / "out/README.txt").read_text()
+    assert not {"nest", "twig"} & {row.name for row in found.lock}
 
 
 def test_a_file_with_another_hash_is_refused_and_nothing_appears(world, index, locked, tmp_path):

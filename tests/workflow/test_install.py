@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.apply import uv
 from gpuready.apply.install_steps import note_purpose
 from gpuready.model import Fact, Facts
 from gpuready.model.plan import LockedPackage, Plan
@@ -44,6 +45,20 @@ def _planned(torch: str, cuda: str = "", wants: str | None = None, on: str | Non
     order.plan, order.wants, order.on, order.what_if = Plan("demo", "1", "plan", torch=torch, cuda=cuda), wants, on, {}
     order.framework = "demo"
     return order
+
+
+@pytest.mark.parametrize(("offline", "named"), [("", None), ("1", None), ("", "3.12")])
+def test_a_python_that_is_not_here_is_fetched_by_uv_unless_it_was_named(monkeypatch, offline, named):
+    order = _planned("2.13.0+cpu")
+    order.plan, order.python, order.notes = order.plan.replace(python="3.12"), named, []
+    order.host, order.uv_settings = _Reported(offline), uv.UvSettings()
+    monkeypatch.setattr(uv, "find_python", lambda *_: "")
+    if offline or named:
+        with pytest.raises(Refused, match=r"3\.12 is not to be found here: install it \(uv python install 3\.12\)"):
+            order._find_interpreter("uv")
+    else:
+        assert order._find_interpreter("uv") == "3.12"
+        assert order.notes == ["Python 3.12 is not on this machine: uv fetches it"]
 
 
 def test_a_cpu_environment_that_nobody_asked_for_is_announced():
