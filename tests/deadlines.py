@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 HANG_S = 60.0
 
-PATIENT_S = 60.0
+GENEROUS_S = 60.0
 """The deadline of what must go well, and how long a state is waited for: it costs nothing where it is reached early."""
 
 AFTER_S = 2.0
 """The deadline of what does something first and then hangs: the first part takes milliseconds, and a share of this on a slow machine."""
 
 
-def wait_until(is_true: Callable[[], object], seconds: float = PATIENT_S) -> bool:
+def wait_until(is_true: Callable[[], object], seconds: float = GENEROUS_S) -> bool:
     """Wait for a state; return whether it came."""
     until = time.monotonic() + seconds
     while not is_true():

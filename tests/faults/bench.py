@@ -127,7 +127,7 @@ class Machine:
         self.variables = {"PATH": "/usr/bin:/bin", "VIRTUAL_ENV": "/venv", "HOME": "/home/ada", "TMPDIR": "/tmp"}
         self.pace = self.nvml_pace = 1.0
         self._host()
-        self._patient()
+        self._target()
         self.gpus(1)
 
     # -- what is there ----------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ class Machine:
 
     def says(self, name: str, text: str | bytes, then: str = "") -> None:
         """A program that prints a text, and then does something else."""
-        told = self.folder / f"{name}.txt"
-        told.write_bytes(text.encode() if isinstance(text, str) else text)
-        self.program(name, f"cat '{told}'\n{then}")
+        result = self.folder / f"{name}.txt"
+        result.write_bytes(text.encode() if isinstance(text, str) else text)
+        self.program(name, f"cat '{result}'\n{then}")
 
     def packages(self, *names: str) -> None:
         """Installed distributions: ``transformers-5.22.0``."""
@@ -202,7 +202,7 @@ class Machine:
         self.program("g++", "echo 12.3.0")
         self.program("ninja", "echo 1.11.1")
 
-    def _patient(self) -> None:
+    def _target(self) -> None:
         self.file("/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.12.4\n")
         self.program("python", "exit 1", "/venv/bin")
         self.file(f"{SITE}/torch/version.py", VERSION_PY)

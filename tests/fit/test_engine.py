@@ -167,8 +167,8 @@ def test_adapters_on_every_layer_reach_the_experts_as_peft_has_it():
     experts, hidden, inner, kv, rank = 4, 256, 512, 128, 16
     attention = rank * (4 * 2 * hidden + 2 * (kv - hidden))
     beside = (hidden + experts) + 2 * experts * (hidden + 2 * inner) + experts * (inner + hidden)
-    told = small(model={**config, "model_type": "mixtral"}, method="lora", lora_r=rank)
-    trained = TrainingRun(told.validate_fields(), H200).maker.trained
+    result = small(model={**config, "model_type": "mixtral"}, method="lora", lora_r=rank)
+    trained = TrainingRun(result.validate_fields(), H200).maker.trained
     assert sum(t.numel for t in trained) == SMALL["num_hidden_layers"] * (attention + rank * beside)
     alone = small(model={**config, "model_type": "qwen2_moe"}, method="lora")
     assert not any(layer.adapters for layer in TrainingRun(alone.validate_fields(), H200).model.layers)
@@ -274,8 +274,10 @@ def test_what_deepspeed_frees_while_it_sets_up_stays_cached():
 
 
 def test_weights_that_stay_after_the_forward_cost_all_of_them():
-    told = {"world": 4, "fsdp": True, "micro_batch": 1, "seq": 64}
-    kept, gone = (predict_memory(small(**told, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True))
+    settings = {"world": 4, "fsdp": True, "micro_batch": 1, "seq": 64}
+    kept, gone = (
+        predict_memory(small(**settings, reshard=r), H200, search=False).phases["fwd1"] for r in (False, True)
+    )
     assert kept > gone
 
 
@@ -290,8 +292,8 @@ def test_a_share_of_the_weights():
 
 def test_shares_that_wait_on_the_host_are_not_on_the_gpu():
     """FSDP with offloaded parameters: shares come for a gather alone, and gradients leave when they are reduced."""
-    told = {"world": 4, "fsdp": True, "optimizer": "adamw_fused", "micro_batch": 1, "seq": 64}
-    here, there = (predict_memory(small(**told, offload=o), H200, search=False) for o in ("", "parameters"))
+    settings = {"world": 4, "fsdp": True, "optimizer": "adamw_fused", "micro_batch": 1, "seq": 64}
+    here, there = (predict_memory(small(**settings, offload=o), H200, search=False) for o in ("", "parameters"))
     assert "parameters" in here.parts and "optimizer" in here.parts
     assert not {"parameters", "optimizer", "gradients"} & set(there.parts)
     assert there.phases["zero1"] - (64 << 20) < 4096  # cuBLAS has its workspaces, and there is the batch

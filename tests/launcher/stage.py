@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.deadlines import PATIENT_S
+from tests.deadlines import GENEROUS_S
 from tests.running import QUIET, SRC
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ class Stage:
             preexec_fn=self.before,
         )  # fmt: skip
 
-    def run(self, *argv: str, timeout: float = 2 * PATIENT_S, **environment: str) -> Ran:
+    def run(self, *argv: str, timeout: float = 2 * GENEROUS_S, **environment: str) -> Ran:
         return self.ended(self.start(*argv, **environment), timeout)
 
-    def ended(self, process: subprocess.Popen[bytes], timeout: float = 2 * PATIENT_S) -> Ran:
+    def ended(self, process: subprocess.Popen[bytes], timeout: float = 2 * GENEROUS_S) -> Ran:
         began = time.monotonic()
         try:
             out, err = process.communicate(timeout=timeout)
@@ -101,7 +101,7 @@ class Stage:
     def log(self, rank: int) -> str:
         return (self.folder / "logs" / f"rank-{rank}.log").read_text()
 
-    def until(self, said: str, rank: int = 0, seconds: float = PATIENT_S) -> None:
+    def until(self, said: str, rank: int = 0, seconds: float = GENEROUS_S) -> None:
         """Wait until a rank has said something."""
         deadline = time.monotonic() + seconds
         while True:

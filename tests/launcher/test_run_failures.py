@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.launcher.supervisor import INTERRUPT_GRACE_SECONDS
-from tests.deadlines import HANG_S, PATIENT_S, wait_until
+from tests.deadlines import GENEROUS_S, HANG_S, wait_until
 from tests.launcher.stage import kill
 
 FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
@@ -228,7 +228,7 @@ def test_a36_ranks_that_outlived_their_launcher(stage):
                 pytest.skip("orphans go to a process of this container, not to the first one")
         stage.script("pass\n")
         process = stage.start("--nproc", "2", "--", "train.py")
-        out = " ".join(process.communicate(timeout=PATIENT_S)[0].decode().split())
+        out = " ".join(process.communicate(timeout=GENEROUS_S)[0].decode().split())
         assert process.returncode == 1 and f"pid {pid}" in out and "--reap" in out
         done = stage.run("--nproc", "2", "--reap", "--", "train.py")
         assert done.code == 0

@@ -13,7 +13,7 @@ from gpuready.launcher.rank_logs import RankLogs
 from gpuready.system import private_files
 from gpuready.workflow.launch_job import _choose_hang_action
 from gpuready.workflow.refusal import Refused
-from tests.deadlines import HANG_S, PATIENT_S
+from tests.deadlines import GENEROUS_S, HANG_S
 from tests.launcher.test_run_failures import failing
 
 READY = "import os, signal, sys, time\n{}\nprint('pid', os.getpid(), flush=True)\nend = time.monotonic() + 120\n"
@@ -148,7 +148,7 @@ def test_on_hang_report_says_it_and_lets_it_go_on(stage):
     os.mkfifo(stage.folder / "go")
     stage.script("def load():\n    open('go').read()\nload()\nprint('went on')\n")
     process = stage.start("--nproc", "1", "--hang-timeout", "1.5", "--on-hang", "report", "--", "train.py")
-    end = threading.Timer(PATIENT_S, process.kill)
+    end = threading.Timer(GENEROUS_S, process.kill)
     end.start()
     for line in process.stderr:
         if b"nothing has moved" in line and b"(load)" in line:

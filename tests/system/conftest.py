@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuready.system import LiveHost
-from tests.deadlines import PATIENT_S
+from tests.deadlines import GENEROUS_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ def _search() -> set[int]:
     return found
 
 
-def _alive(marker: str, patience: float = PATIENT_S) -> list[int]:
+def _alive(marker: str, patience: float = GENEROUS_S) -> list[int]:
     until = time.monotonic() + patience  # killed is not yet gone on a busy machine: a signal takes until the next turn
     while (found := _running(marker)) and time.monotonic() < until:
         time.sleep(0.01)
@@ -77,7 +77,7 @@ def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     threads = len(os.listdir("/proc/self/task"))
     yield
     monkeypatch.undo()
-    until = time.monotonic() + PATIENT_S
+    until = time.monotonic() + GENEROUS_S
     while children() - before and time.monotonic() < until:
         time.sleep(0.01)
     while len(os.listdir("/proc/self/task")) > threads and time.monotonic() < until:

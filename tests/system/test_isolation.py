@@ -14,7 +14,7 @@ import pytest
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
 from gpuready.system.process import isolation, probe_run
-from tests.deadlines import AFTER_S, HANG_S, PATIENT_S, wait_until
+from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S, wait_until
 from tests.system.looks import one, raises, well
 
 
@@ -62,7 +62,7 @@ def recurses(host):
 
 def test_facts_come_back_whole_and_in_order(live):
     values = [None, True, 5, 1.5, "text é", ["a", ["b"]], {"k": {"n": None}}, 1 << 100]
-    looks = [(f"look{i}", well(f"key.{i}", value), (f"key.{i}",), PATIENT_S) for i, value in enumerate(values)]
+    looks = [(f"look{i}", well(f"key.{i}", value), (f"key.{i}",), GENEROUS_S) for i, value in enumerate(values)]
     facts = run_probes(live, looks)
     assert [f.key for f in facts] == [f"key.{i}" for i in range(len(values))]
     assert [f.value for f in facts] == values
@@ -88,7 +88,9 @@ def test_no_looks_no_facts(live):
 )
 def test_a_look_that_fails_is_a_gap_for_each_of_its_keys(live, look, why, monkeypatch):
     monkeypatch.setattr(isolation, "MAX_ANSWER_BYTES", 1 << 20)
-    facts = run_probes(live, [("bad", look, ("one", "two"), PATIENT_S), ("good", well("three"), ("three",), PATIENT_S)])
+    facts = run_probes(
+        live, [("bad", look, ("one", "two"), GENEROUS_S), ("good", well("three"), ("three",), GENEROUS_S)]
+    )
     assert facts[0] == Fact("one", None, "probe bad", gap=why)
     assert facts[1] == Fact("two", None, "probe bad", gap=why)
     assert facts[2] == Fact("three", "fine", "a source", "run")
@@ -100,7 +102,7 @@ def test_endless_recursion_is_a_gap(live):
 
 def test_a_hang_costs_its_deadline_and_no_more(live, alive):
     begun = time.monotonic()
-    facts = run_probes(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), PATIENT_S)])
+    facts = run_probes(live, [("bad", hang, ("a",), 0.3), ("good", well("b"), ("b",), GENEROUS_S)])
     assert time.monotonic() - begun < HANG_S / 2
     assert facts[0].gap == "no answer within 0.3 s"
     assert facts[1].value == "fine"
@@ -134,7 +136,7 @@ def test_what_a_look_gave_before_it_failed_is_kept(live, then, why, monkeypatch)
 
 
 def test_parts_that_all_come_are_one_answer(live):
-    looks = [("parts", in_parts("k", lambda _: None), ("k.before", "k.after"), PATIENT_S)]
+    looks = [("parts", in_parts("k", lambda _: None), ("k.before", "k.after"), GENEROUS_S)]
     assert [(f.key, f.gap) for f in run_probes(live, looks)] == [("k.before", ""), ("k.after", "")]
 
 
@@ -151,7 +153,7 @@ def test_with_threads_too_the_parts_are_kept(live, a_thread):
 def test_ready_is_when_all_parts_are_there(live, tmp_path):
     go = tmp_path / "go"
     slow = in_parts("k", lambda _: wait_until(go.exists))
-    started = start_probes(live, [("slow", slow, ("k.before", "k.after"), PATIENT_S)])
+    started = start_probes(live, [("slow", slow, ("k.before", "k.after"), GENEROUS_S)])
     assert wait_until(lambda: started.all_ready() or started._children[0].sent)
     assert not started.all_ready()
     go.touch()
@@ -189,7 +191,7 @@ def test_spare_time_is_added_to_each_deadline(live):
         return [Fact("a", 1)]
 
     assert run_probes(live, [("slow", hang, ("a",), 0.1)])[0].gap == "no answer within 0.1 s"
-    assert run_probes(live, [("slow", slow, ("a",), 0.1)], extra_seconds=PATIENT_S)[0].value == 1
+    assert run_probes(live, [("slow", slow, ("a",), 0.1)], extra_seconds=GENEROUS_S)[0].value == 1
 
 
 def test_what_a_look_started_goes_with_it(live, alive):
@@ -207,7 +209,7 @@ def test_what_a_crashing_look_started_goes_with_it(live, alive):
         threading.Timer(0.2, lambda: os.kill(os.getpid(), 11)).start()
         host.run(["sleep", "173.205"], deadline=60)
 
-    assert one(live, starts, deadline=PATIENT_S).gap == "crashed: signal SEGV"
+    assert one(live, starts, deadline=GENEROUS_S).gap == "crashed: signal SEGV"
     assert alive("173.205") == []
 
 
@@ -223,7 +225,7 @@ def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
     assert gap.startswith(f"no answer within 0.3 s; unkillable: pid {killed[0]} in state S")
     monkeypatch.undo()
     real(killed[0], 9)
-    assert termination.ends_within(killed[0], PATIENT_S) and killed[0] in termination._unkillable
+    assert termination.ends_within(killed[0], GENEROUS_S) and killed[0] in termination._unkillable
     assert one(live, prints).value is True
     assert killed[0] not in termination._unkillable  # the next look collects it: a server must not gather zombies
 
@@ -248,21 +250,22 @@ def test_looks_run_at_the_same_time(live, tmp_path):
     def look_beside_others(key):
         def look(_):
             (tmp_path / key).touch()
-            return [Fact(key, wait_until(lambda: len(os.listdir(tmp_path)) == 5, PATIENT_S / 2))]
+            return [Fact(key, wait_until(lambda: len(os.listdir(tmp_path)) == 5, GENEROUS_S / 2))]
 
         return look
 
-    facts = run_probes(live, [(f"s{i}", look_beside_others(f"k{i}"), (f"k{i}",), PATIENT_S) for i in range(5)])
+    facts = run_probes(live, [(f"s{i}", look_beside_others(f"k{i}"), (f"k{i}",), GENEROUS_S) for i in range(5)])
     assert [fact.value for fact in facts] == [True] * 5
 
 
 def test_work_may_be_done_between_start_and_collect(live):
     large = well("large", "x" * 1_000_000)  # more than a pipe holds
     started = start_probes(
-        live, [("a", well("a"), ("a",), PATIENT_S), ("big", large, ("large",), PATIENT_S), ("hang", hang, ("h",), 0.2)]
+        live,
+        [("a", well("a"), ("a",), GENEROUS_S), ("big", large, ("large",), GENEROUS_S), ("hang", hang, ("h",), 0.2)],
     )
     for child in started._children[:2]:
-        assert select.select([child.fd], [], [], PATIENT_S)[0], "it has begun to answer"
+        assert select.select([child.fd], [], [], GENEROUS_S)[0], "it has begun to answer"
         child.ends_at = (
             time.monotonic()
         )  # nobody reads until the deadline has passed: what was done in time still counts
@@ -273,7 +276,7 @@ def test_work_may_be_done_between_start_and_collect(live):
 
 
 def test_the_time_of_each_look_is_told(live):
-    started = start_probes(live, [("a", well("a"), ("a",), PATIENT_S), ("hang", hang, ("h",), 0.2)])
+    started = start_probes(live, [("a", well("a"), ("a",), GENEROUS_S), ("hang", hang, ("h",), 0.2)])
     started.collect_facts()
     assert started.seconds["a"] > 0
     assert 0.18 <= started.seconds["hang"] < HANG_S / 2

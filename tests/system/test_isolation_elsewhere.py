@@ -11,7 +11,7 @@ import pytest
 from gpuready.model import Fact
 from gpuready.system import LiveHost, RecordingHost, ReplayHost, run_probes, start_probes
 from gpuready.system.process import isolation, probe_run
-from tests.deadlines import PATIENT_S, wait_until
+from tests.deadlines import GENEROUS_S, wait_until
 from tests.system.looks import one, raises, well
 
 # -- with threads
@@ -23,8 +23,8 @@ def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
     facts = run_probes(
         live,
         [
-            ("good", well("a"), ("a",), PATIENT_S),
-            ("bad", raises, ("b",), PATIENT_S),
+            ("good", well("a"), ("a",), GENEROUS_S),
+            ("bad", raises, ("b",), GENEROUS_S),
             ("slow", lambda _: released.wait(), ("c",), 0.2),
         ],
     )
@@ -37,7 +37,7 @@ def test_with_threads_the_looks_run_in_threads(live, a_thread, monkeypatch):
 
 def test_with_threads_a_recorder_records(a_thread):
     recorder = RecordingHost(LiveHost())
-    looks = [("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), PATIENT_S)]
+    looks = [("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), GENEROUS_S)]
     facts = run_probes(recorder, looks)
     assert run_probes(ReplayHost(recorder.recording), looks) == facts
 
@@ -58,9 +58,9 @@ def test_a_thread_that_python_does_not_know_counts(monkeypatch):
 
 def test_a_recorder_gathers_what_every_look_asked(live):
     looks = [
-        ("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), PATIENT_S),
-        ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), PATIENT_S),
-        ("c", raises, ("c",), PATIENT_S),
+        ("a", lambda d: [Fact("kernel", d.read_text("/proc/version"))], ("kernel",), GENEROUS_S),
+        ("b", lambda d: [Fact("shell", d.run(["sh", "-c", "echo hi"]).out)], ("shell",), GENEROUS_S),
+        ("c", raises, ("c",), GENEROUS_S),
     ]
     recorder = RecordingHost(live)
     facts = run_probes(recorder, looks)
@@ -75,7 +75,7 @@ def test_a_replay_runs_here_in_turn(monkeypatch):
     def look(name):
         return lambda _: order.append(name) or [Fact(name, 1)]
 
-    started = start_probes(ReplayHost({}), [(n, look(n), (n,), PATIENT_S) for n in "abc"])
+    started = start_probes(ReplayHost({}), [(n, look(n), (n,), GENEROUS_S) for n in "abc"])
     assert [f.key for f in started.collect_facts()] == ["a", "b", "c"]
     assert order == ["a", "b", "c"]
     assert set(started.seconds) == {"a", "b", "c"}
@@ -104,7 +104,7 @@ def damaged(data):
     os.close(write)
     child = object.__new__(isolation.ForkedChild)
     child.__dict__.update(
-        pid=pid, fd=read, started_at=0.0, ends_at=time.monotonic() + PATIENT_S, deadline=PATIENT_S, seconds=0.0, sent=[], fault="",
+        pid=pid, fd=read, started_at=0.0, ends_at=time.monotonic() + GENEROUS_S, deadline=GENEROUS_S, seconds=0.0, sent=[], fault="",
         done=False, _groups=set(), _buffer=bytearray(), _size=0,
     )  # fmt: skip
     while child.read_messages():

@@ -10,7 +10,7 @@ from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost
 from gpuready.system.nvml import combine_parts
 from gpuready.system.nvml_gpu import _parse_process_rows
 from gpuready.system.process import isolation
-from tests.deadlines import AFTER_S, HANG_S, PATIENT_S
+from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S
 
 GAP = {"gap": "Not Supported"}
 
@@ -19,7 +19,7 @@ GAP = {"gap": "Not Supported"}
 def ask(fake_nvml, monkeypatch):
     """Ask the fake, with FAKE_* variables set."""
 
-    def call(deadline=PATIENT_S, **said):
+    def call(deadline=GENEROUS_S, **said):
         for name, value in said.items():
             monkeypatch.setenv(f"FAKE_{name.upper()}", str(value))
         monkeypatch.setenv("GPUREADY_NVML", str(fake_nvml))

@@ -11,7 +11,7 @@ import pytest
 
 from gpuready.system import LiveHost, RunResult
 from gpuready.system.process import runner, termination
-from tests.deadlines import AFTER_S, HANG_S, PATIENT_S, wait_until
+from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S, wait_until
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_program_that_ignores_the_polite_signal(host, script, alive):
 
 
 def test_a_grandchild_that_holds_the_pipe_delays_nothing(host, alive):
-    ran, seconds = timed(host, ["sh", "-c", "sleep 314.159 & echo done"], deadline=PATIENT_S)
+    ran, seconds = timed(host, ["sh", "-c", "sleep 314.159 & echo done"], deadline=GENEROUS_S)
     assert (ran.rc, ran.out, ran.end) == (0, "done\n", "")
     assert seconds < 314.159 / 2
     assert alive("314.159") == []
@@ -81,12 +81,12 @@ def test_the_whole_family_is_ended_at_the_deadline(host, alive):
 
 
 def test_output_that_never_ends(host):
-    ran, _ = timed(host, ["yes"], deadline=PATIENT_S)
+    ran, _ = timed(host, ["yes"], deadline=GENEROUS_S)
     assert (len(ran.out), ran.cut, ran.end, ran.rc) == (1 << 20, True, "endless output", None)
 
 
 def test_errors_that_never_end(host):
-    ran, _ = timed(host, ["sh", "-c", "yes >&2"], deadline=PATIENT_S, limit=1000)
+    ran, _ = timed(host, ["sh", "-c", "yes >&2"], deadline=GENEROUS_S, limit=1000)
     assert (len(ran.err), ran.cut, ran.end) == (1000, True, "endless output")
 
 
@@ -154,7 +154,7 @@ def test_an_unkillable_child_is_left_and_named(host, monkeypatch):
     assert ran.rc is None
     assert ran.end.startswith(f"unkillable: pid {pids[0]} in state S")
     real(pids[0], 9)
-    assert termination.ends_within(pids[0], PATIENT_S)
+    assert termination.ends_within(pids[0], GENEROUS_S)
     termination.collect_unkillable()  # it is collected later, when it does end
     assert pids[0] not in termination._unkillable
 
@@ -229,7 +229,7 @@ def test_an_environment_too_large_to_hand_on():
 
 
 def test_there_is_nothing_to_read_on_standard_input(host):
-    ran, _ = timed(host, ["cat"], deadline=PATIENT_S)
+    ran, _ = timed(host, ["cat"], deadline=GENEROUS_S)
     assert (ran.out, ran.rc, ran.end) == ("", 0, "")
 
 
