@@ -76,7 +76,9 @@ def inline_headings(words: str) -> str:
 
 
 def code_of(sign: str) -> str:
-    """A text as code, whatever back-quotes stand in it."""
+    """A text as code, whatever back-quotes stand in it; ``<!`` would be read as markup even there."""
+    if "<!" in sign:
+        return f"<code>{''.join(c if c.isalnum() or c == ' ' else f'&#{ord(c)};' for c in sign)}</code>"
     return f"`` {sign} ``" if "`" in sign else f"`{sign}`"
 
 

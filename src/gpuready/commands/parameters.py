@@ -50,7 +50,13 @@ ALLOW_BUILD = Parameter("agree that packages without a wheel are built, which ru
 USE_PROJECT_CONFIG = Parameter("also use uv's settings of the current folder (uv.toml, pyproject.toml)")
 OFFLINE = Parameter("use no index: only the cache and the given folders")
 CONFIG_DETAILS = "The path of the job's own configuration (YAML or JSON of a trainer)."
-CONFIG = Parameter("the job's own configuration file", "FILE", mcp=True, path="file", details=CONFIG_DETAILS)
+CONFIG = Parameter(
+    "the job's own configuration file, which names the framework if you do not",
+    "FILE",
+    mcp=True,
+    path="file",
+    details=CONFIG_DETAILS,
+)
 ON_DETAILS = (
     "The machine to judge: a GPU by name, with a count (h100, h100x8, rtx4090, a100-40gb), or the path of a recording "
     "(FILE.json made by `gpuready probe -o FILE.json`). Leave it out for the machine that this server runs on."
