@@ -75,9 +75,9 @@ def test_uv_installs_the_bundle_with_hashes_and_without_network(world, index, tm
 def add_source(index, name: str, project: str) -> None:
     """A source archive on the index, whose PKG-INFO tells what it requires: nothing."""
     folder = index.folder / "main"
-    told = f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\nRequires-Python: >=3.9\n"
+    result = f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\nRequires-Python: >=3.9\n"
     with tarfile.open(folder / f"{name}-1.0.tar.gz", "w:gz") as archive:
-        for path, text in (("PKG-INFO", told), ("pyproject.toml", project)):
+        for path, text in (("PKG-INFO", result), ("pyproject.toml", project)):
             member = tarfile.TarInfo(f"{name}-1.0/{path}")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))

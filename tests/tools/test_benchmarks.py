@@ -79,9 +79,9 @@ def test_a_record_says_when_where_and_how_and_no_path_of_this_machine(tmp_path, 
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     row = runner.run(job, tmp_path, "", asked)
     assert row["ended"] == "ran"
-    told = json.loads((tmp_path / "one.json").read_text())
-    assert told["rows"] == [1] and told["at"] == "one.py"
-    assert told["command"] == "python benchmarks/one.py -o FILE" and {"date", "hardware"} <= set(told)
+    document = json.loads((tmp_path / "one.json").read_text())
+    assert document["rows"] == [1] and document["at"] == "one.py"
+    assert document["command"] == "python benchmarks/one.py -o FILE" and {"date", "hardware"} <= set(document)
 
 
 def test_a_failure_is_told_and_the_old_record_stays(tmp_path, runner, asked, monkeypatch):
