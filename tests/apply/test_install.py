@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.apply.install_errors import suggest_missing_package
 from tests.apply import wheels
 from tests.apply.wheels import lock, owned, wheel
 from tests.sampling import FUZZ
@@ -340,7 +341,13 @@ def test_f22_a_wheel_that_does_not_import_is_not_published(standing):
     standing.locks["6.0"] = lock(standing.folder / "6.0.lock", bad)
     ran = standing.install("6.0", "--json")
     assert ran.code == 1 and reported(ran)["verdict"] == "failed" and "no_such_module" in reported(ran)["says"]
+    assert "a contract of your own with the need package.no-such-module does" in reported(ran)["says"]
     assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
+
+
+@pytest.mark.parametrize("error", ["ImportError: libkite.so", "ModuleNotFoundError: No module named 'alpha.wing'"])
+def test_another_failed_import_names_no_package(error):
+    assert suggest_missing_package(error) == ""
 
 
 def test_f22_an_import_that_crashes_or_hangs_is_not_published(standing):

@@ -9,7 +9,7 @@ import time
 
 from gpuready.apply import audit, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
-from gpuready.apply.install_errors import InstallFailed, format_os_error
+from gpuready.apply.install_errors import InstallFailed, format_os_error, suggest_missing_package
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.source_checkout import add_left_out
@@ -303,7 +303,7 @@ class Installer:
             return
         error_lines = [line for line in ran.err.splitlines() if line.strip()]
         last = ran.end or (error_lines[-1].strip() if error_lines else f"exit {ran.rc}")
-        text = f"import {', '.join(modules)} fails in the new environment: {last[:300]}"
+        text = f"import {', '.join(modules)} fails in the new environment: {last[:300]}{suggest_missing_package(last)}"
         if not self.inputs.elsewhere:
             raise InstallFailed(text, 1)
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")

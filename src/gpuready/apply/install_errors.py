@@ -26,3 +26,16 @@ def format_os_error(error: OSError) -> str:
     message = (error.strerror or str(error)).lower()
     where = f" ({error.filename})" if error.filename else ""
     return f"{code}, {message}{where}" if code else f"{message}{where}"
+
+
+def suggest_missing_package(error: str) -> str:
+    """What to do about ``ModuleNotFoundError: No module named 'kite'``; a part of a package (``kite.wing``) no other one brings."""
+    import re
+
+    found = re.search(r"No module named '(\w{1,100})'", error)
+    if not found:
+        return ""
+    name = found[1].replace("_", "-")
+    return (
+        f"; nothing in the plan brings it: a contract of your own with the need package.{name} does (--contract FILE)"
+    )
