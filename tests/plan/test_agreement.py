@@ -80,3 +80,21 @@ def test_a_system_without_glibc_has_no_torch():
 def test_an_old_python_that_torch_has_had_wheels_for_is_tried():
     report = workflow.check_machine(["transformers==4.41.2"], on="a100", what_if={"python-version": "3.8"})[0]
     assert not [f for f in report.findings if f.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "what_if", "verdict"),
+    [
+        ("vllm==0.11.2", {"torch": "2.8.0+cu128"}, "not-ready"),
+        ("vllm==0.10.2", {"torch": "2.8.0+cu128"}, "clear"),
+        ("vllm==0.9.2", {"python-version": "3.13"}, "not-ready"),
+        ("sglang==0.5.5", {"python-version": "3.14"}, "not-ready"),
+    ],
+)
+def test_a_version_without_a_contract_has_the_torch_and_the_python_of_the_catalogue(spec, what_if, verdict):
+    assert workflow.check_machine([spec], on="h100", what_if=what_if)[0].verdict == verdict
+
+
+@pytest.mark.parametrize("framework", ["vllm", "sglang"])
+def test_what_only_an_image_brings_for_rocm_is_not_called_impossible(framework):
+    assert workflow.check_machine([framework], on="mi300x")[0].verdict == "undecided"

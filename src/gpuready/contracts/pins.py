@@ -6,7 +6,7 @@ A version without a contract of its own has exact dependencies in its metadata. 
 
 from __future__ import annotations
 
-from gpuready.catalog.packages import canonical_package_name
+from gpuready.catalog.packages import canonical_package_name, find_package
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
 from gpuready.model.contract import BORROWED_NEED
@@ -16,6 +16,7 @@ from gpuready.model.versions import parse_plain_release, parse_version_key, sati
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
 
     from gpuready.model import Contract, Facts
 
@@ -25,6 +26,10 @@ MARKER_SYSTEMS = {
     "windows": ("win32", "Windows", "nt"),
 }
 """Names of the systems in requirement markers: sys_platform, platform_system, os_name."""
+
+
+CATALOGUED_NEEDS = {"python.version": "Python", "package.torch": "torch"}
+"""What the catalogue has of a release, in words."""
 
 
 class MetadataPin(Record):
@@ -148,6 +153,28 @@ def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | No
 def soften_borrowed_needs(contract: Contract) -> Contract:
     """Return a contract of another version, of which no metadata is known: what it requires only advises."""
     return contract.replace(needs=tuple(borrow_need(need, contract) for need in contract.needs))
+
+
+def judge_by_catalogue(contract: Contract) -> Contract:
+    """Return a borrowed contract as advice, with the Python and the torch that the catalogue has for the asked version."""
+    advised = soften_borrowed_needs(contract)
+    row = _find_catalogued_release(contract)
+    if row is None:
+        return advised
+    cite = f"METADATA of {contract.distribution or contract.framework} {row['version']}"
+    wants = {"python.version": row.get("requires_python"), "package.torch": row.get("torch")}
+    own = [Requirement(key, _normalize_specifier(want), "", "required", cite) for key, want in wants.items() if want]
+    wanted = [f"{CATALOGUED_NEEDS[need.key]} {need.want}" for need in own]
+    replaced = {need.key for need in own} | ({"torch.cuda"} if row.get("torch") else set())
+    kept = [need for need in advised.needs if need.key not in replaced]
+    return advised.replace(needs=(*own, *kept), says=f"{advised.says}; of its own: {', '.join(wanted)} ({cite})")
+
+
+def _find_catalogued_release(contract: Contract) -> dict[str, Any] | None:
+    """Return the catalogue's row of a version; one that differs by .postN alone has the same requirements."""
+    rows = (find_package(contract.distribution or contract.framework) or {}).get("version", ())
+    asked = contract.version.partition(".post")[0]
+    return next((row for row in rows if str(row["version"]).partition(".post")[0] == asked), None)
 
 
 def borrow_need(need: Requirement, contract: Contract) -> Requirement:

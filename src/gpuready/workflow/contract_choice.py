@@ -64,9 +64,9 @@ def _judge_by_metadata(
     """Return a borrowed contract with the pins of the version's own metadata; what is borrowed only advises."""
     if requires is not None and installed is not None:
         return contracts.with_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
-    from gpuready.contracts.pins import soften_borrowed_needs
+    from gpuready.contracts.pins import judge_by_catalogue
 
-    return soften_borrowed_needs(borrowed)
+    return judge_by_catalogue(borrowed)
 
 
 def _with_own_pins(facts: Facts, contract: Contract, installed: str, requires: Mapping[str, Any]) -> Contract:

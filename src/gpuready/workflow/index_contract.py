@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready import contracts, system
 from gpuready.contracts.metadata_contract import contract_from_metadata
-from gpuready.contracts.pins import add_metadata_pins, marker_environment, soften_borrowed_needs, without_package_pins
+from gpuready.contracts.pins import add_metadata_pins, judge_by_catalogue, marker_environment, without_package_pins
 from gpuready.model import Fact
 from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -44,12 +44,13 @@ def make_release_finder(
 def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder | None) -> list[Contract]:
     """Return a borrowed contract with the pins of the asked version's own metadata; what is borrowed only advises.
 
-    Where no metadata is known, the borrowed pins are tried first, and bind nobody.
+    Where the catalogue does not know the version either, the borrowed pins are tried first, and bind nobody.
     """
     name = borrowed.distribution or borrowed.framework
     release = find_release(name, borrowed.version) if find_release else None
     if release is None or not release.requires_dist:
-        return [borrowed, soften_borrowed_needs(borrowed)]
+        known = judge_by_catalogue(borrowed)
+        return [known] if any(need.level == "required" for need in known.needs) else [borrowed, known]
     return [contracts.with_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
 
 

@@ -80,10 +80,21 @@ def _unknown_torch_fact(facts: Facts, contract: Contract) -> Fact | None:
     """Whether versions fit is not known on a platform that the catalogue has no torch for, though the framework runs there."""
     from gpuready.plan.platform import lacks_catalogued_torch
 
-    if not lacks_catalogued_torch(facts, contract):
+    platform = facts.value_if_known("platform.name")
+    if lacks_catalogued_torch(facts, contract):
+        gap = f"the catalogue has no torch for {platform} to judge versions by"
+    elif platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
+        gap = f"the wheels of {contract.framework} on the default index are for CUDA: for ROCm its project has an image"
+    else:
         return None
-    gap = f"the catalogue has no torch for {facts.value('platform.name')} to judge versions by"
     return Fact("contract.conflict", None, "the catalogue", "stated", gap)
+
+
+def _pins_torch_exactly(contract: Contract) -> bool:
+    """Whether a framework's kernels are compiled for one torch, whose builds for another vendor its own image has."""
+    return any(
+        need.level == "required" and need.want.startswith("==") for need in contract.requirements_for("package.torch")
+    )
 
 
 def _conflict_fact(conflict: PlanConflict | None) -> Fact | None:
