@@ -86,3 +86,12 @@ def test_reasons_and_rejected_choices_are_details():
         assert detail not in brief and detail in loud
     assert "install it:  gpuready install transformers --on h100x8 --wants fp8 \\\n" in brief
     assert "             --find-links '/srv/wheels of the lab' -e .venv\n" in brief
+
+
+def test_why_no_older_version_fits_is_in_the_details():
+    older = tuple(PlanConflict(f"vllm 0.{minor} needs compute capability >= 7.5") for minor in (31, 30))
+    several = NOT_POSSIBLE.replace(conflicts=(*NOT_POSSIBLE.conflicts, *older), options={"on": "v100x2"})
+    short = plan.render_plan_screen(several, Screen())
+    assert "vllm 0.31" not in short and "2 more conflicts (-v)" in short
+    assert "details:  gpuready plan vllm --on v100x2 -v" in short and "$ gpuready plan vllm --on a40x2" in short
+    assert "vllm 0.30" in plan.render_plan_screen(several, Screen(), verbose=True)

@@ -77,11 +77,13 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
     if plan.options.get("fix"):
         return render_fix_plan_screen(plan, display, verbose)
     is_possible = plan.verdict == "plan"
-    sections = _format_possible_plan(plan, display, verbose) if is_possible else _format_impossible_plan(plan, display)
+    format_plan = _format_possible_plan if is_possible else _format_impossible_plan
+    sections = format_plan(plan, display, verbose)
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
     rows = [("install it", command_lines.build_install_command(plan))] if is_possible and plan.lock else []
     rows += list_next_commands(plan.start) if is_possible else []
-    rows += [("details", command_lines.build_plan_command(plan))] if is_possible and not verbose else []
+    has_more = is_possible or len(plan.conflicts) > 1
+    rows += [("details", command_lines.build_plan_command(plan))] if has_more and not verbose else []
     catalog = [f"chosen by the catalogue of {plan.catalog}"] if verbose and plan.catalog else []
     return join_sections([*sections, display.format_labelled_commands(rows), display.format_paragraphs(catalog, 2)])
 
@@ -97,10 +99,14 @@ def _format_possible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[lis
     ]
 
 
-def _format_impossible_plan(plan: Plan, screen: Screen) -> list[list[str]]:
+def _format_impossible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[list[str]]:
+    """Why the version that was asked for does not fit; why no other one does is in ``-v``."""
     header = _format_plan_header("not possible: no known versions fit", "not possible:", "error", plan, screen)
-    conflicts = [_format_plan_conflict(conflict, screen) for conflict in plan.conflicts]
-    return [header, *conflicts, _format_openings(plan.opens, screen)]
+    shown = plan.conflicts if verbose else plan.conflicts[:1]
+    conflicts = [_format_plan_conflict(conflict, screen) for conflict in shown]
+    rest = len(plan.conflicts) - len(shown)
+    more = screen.format_paragraph(f"{units.format_count(rest, 'more conflict')} (-v)") if rest else []
+    return [header, *conflicts, more, _format_openings(plan.opens, screen)]
 
 
 def describe_stack(plan: Plan) -> str:
