@@ -43,6 +43,10 @@ def last_commands(*words: str) -> dict[str, str]:
                 "details": "check vllm==0.32 --on h100x8 --driver 550.54 --wants fp8 -v",
             },
         ),
+        (
+            "axolotl vllm --on h100x8",
+            {"plan": "plan axolotl vllm --on h100x8", "details": "check axolotl vllm --on h100x8 -v"},
+        ),
         ("transformers --on {m}/h200.json", {"details": "check transformers --on {m}/h200.json -v"}),
     ],
 )

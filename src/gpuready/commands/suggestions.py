@@ -32,7 +32,10 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
     }
     is_elsewhere = request.get_option("on") is not None
     specs = request.arguments if len(request.arguments) == len(reports) else [""] * len(reports)
-    return [list_next_commands(one, flags, spec, is_elsewhere) for one, spec in zip(reports, specs, strict=True)]
+    together = request.arguments if len(request.arguments) > 1 else ()
+    return [
+        list_next_commands(one, flags, spec, is_elsewhere, together) for one, spec in zip(reports, specs, strict=True)
+    ]
 
 
 def suggest_details(request: Request) -> CommandRows:

@@ -257,15 +257,24 @@ def count_phrases(report: Report) -> list[str]:
 
 
 def list_next_commands(
-    report: Report, flags: Mapping[str, tuple[str, ...]] | None = None, name: str = "", is_elsewhere: bool = False
+    report: Report,
+    flags: Mapping[str, tuple[str, ...]] | None = None,
+    name: str = "",
+    is_elsewhere: bool = False,
+    together: Sequence[str] = (),
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Label and words of the commands that come next. ``flags``: those of each command, as the user gave them."""
+    """Label and words of the commands that come next.
+
+    ``flags``: those of each command, as the user gave them. ``together``: all frameworks of the call, if several.
+    """
     name, is_stated = name or contract_spec(report.contract), report.facts.otherwise == NOT_STATED
     on = ("--on", report.facts.host) if is_stated and report.facts.host else ()
     flags = {"plan": on, "check": (*on, "-v")} if flags is None else flags
 
     def words(command: str, *more: str) -> tuple[str, ...]:
-        names = () if "--contract" in flags.get(command, ()) else (name,)
+        takes_several = command == "check" or (command == "plan" and "--format" not in more)
+        named = tuple(together) if together and takes_several else (name,)
+        names = () if "--contract" in flags.get(command, ()) and not together else named
         return ("gpuready", command, *names, *more, *flags.get(command, ()))
 
     rows = [("details", words("check"))]
