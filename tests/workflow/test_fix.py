@@ -380,3 +380,18 @@ def test_a_framework_for_gpus_alone_without_one_is_fixed_by_a_person(tmp_path):
         pytest.skip("a GPU is here")
     assert ran.code == 1 and ran.out.startswith("nothing that gpuready can change here"), ran.out + ran.err
     assert "once a GPU is visible here" in ran.out
+
+
+def test_what_could_not_be_checked_is_not_called_fine():
+    """A check that cannot tell leaves something open, though no change is known for it."""
+    from gpuready.model import Report, UndecidedRule
+    from gpuready.workflow.fix_order import FixOrder
+
+    def idle_verdict(*undecided: UndecidedRule) -> str:
+        order = FixOrder.__new__(FixOrder)
+        order.tasks, order.before = [], Report(Contract("demo", "1.0"), Facts([], ""), undecided=undecided)
+        return order._idle_verdict()
+
+    gap = Fact("import.damage", None, "the environment", "read", "no answer within 60 s")
+    assert idle_verdict(UndecidedRule("PKG042", "error", "importing fails", (gap,))) == "by-hand"
+    assert idle_verdict() == "nothing-to-fix"

@@ -124,7 +124,8 @@ def _format_what_is_left(outcome: FixOutcome, screen: Screen) -> list[str]:
     left = _errors_left(outcome)
     if not left and outcome.report is not None and outcome.report.verdict == "undecided":
         count = units.format_count(len(outcome.report.undecided), "check")
-        return screen.lead_paragraph("checked again:", f"no error is left, and {count} could not be made", "warning")
+        label = "checked:" if outcome.verdict == "by-hand" else "checked again:"
+        return screen.lead_paragraph(label, f"no error is left, and {count} could not be made", "warning")
     if not left:
         return screen.lead_paragraph("checked again:", "no problems found", "ok")
     lines = screen.lead_paragraph("left:", units.format_count(len(left), "problem"), "error")

@@ -110,7 +110,8 @@ class FixOrder:
 
     def _idle_verdict(self) -> str:
         errors = any(finding.severity == "error" for finding in self.before.findings)
-        return "by-hand" if errors or self.tasks else "nothing-to-fix"
+        is_open = self.before.verdict == "undecided"
+        return "by-hand" if errors or self.tasks or is_open else "nothing-to-fix"
 
     def _make_changes(self, how: str, make: Callable[[list[FixTask]], None]) -> None:
         from gpuready.apply.install_errors import InstallFailed
