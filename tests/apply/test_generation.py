@@ -174,11 +174,12 @@ SMALL = "numpy sympy networkx mpmath filelock fsspec jinja2 markupsafe typing-ex
         ("12.4", CUDA_12, f"torch triton {SMALL}", 5064),
         ("12.8", f"{CUDA_12} cufile cusparselt", f"torch triton setuptools {SMALL}", 6440),
         ("13.0", f"{CUDA_12} cufile cusparselt nvshmem", f"torch triton setuptools {SMALL}", 4490),
+        ("13.2", f"{CUDA_12} cufile cusparselt nvshmem", f"torch triton setuptools {SMALL}", 5290),
         ("", "", f"torch setuptools {SMALL}", 761),
     ],
 )
 def test_sizes_are_within_a_fifth_of_what_was_measured(cuda, libraries, others, mib):
-    """Environments of torch 2.5.1, 2.8.0, 2.13.0 for CUDA 13.0 and 2.13.0+cpu, their files added up."""
+    """Environments of torch 2.5.1, 2.8.0, 2.13.0 for CUDA 13.0, 2.15.0 for 13.2 and 2.13.0+cpu, their files added up."""
     names = [*(f"nvidia-{name}-cu{cuda[:2]}" for name in libraries.split()), *others.split()]
     rows = [LockedPackage(name, "1.0", ("sha256:x",)) for name in names]
     result = disk_space.estimate_space(plan(*rows, cuda=cuda), [])

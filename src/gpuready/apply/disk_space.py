@@ -17,7 +17,7 @@ UNPACK_FACTOR = 3.0
 TYPICAL_PACKAGE = (2 << 20, 80)
 """Bytes and files of an unknown distribution: the mean of 186 packages of an environment of ROLL without its 22 largest."""
 
-TORCH_SIZES = {"cpu": (670 << 20, 12_500), "cuda": (1_640 << 20, 13_000), "cuda13": (870 << 20, 12_500)}
+TORCH_SIZES = {"cpu": (670 << 20, 12_500), "cuda": (1_640 << 20, 13_000), "cuda13": (960 << 20, 12_500)}
 LARGE_PACKAGES = {
     "av": 101, "bitsandbytes": 150, "botocore": 27, "cupy": 219, "decord2": 72, "flashinfer-cubin": 1_500, "flashinfer-python": 60,
     "fonttools": 22, "gradio": 155, "grpcio": 17, "llvmlite": 165, "lm-eval": 67, "matplotlib": 23, "mistral-common": 36, "modelscope": 21, "numba": 25, "numpy": 61,
@@ -33,10 +33,10 @@ LARGE_PACKAGES = {
 those of vllm, flashinfer and sglang-kernel are estimates."""
 
 CUDA_13_PACKAGES = {
-    "nvidia-cublas": 661, "nvidia-cuda-nvrtc": 99, "nvidia-cudnn": 573, "nvidia-cufft": 271, "nvidia-cusolver": 256, "nvidia-cusparse": 167,
-    "nvidia-cusparselt": 261, "nvidia-nccl": 227, "nvidia-nvshmem": 77, "triton": 649,
+    "nvidia-cublas": 661, "nvidia-cuda-nvrtc": 99, "nvidia-cudnn": 750, "nvidia-cufft": 271, "nvidia-cusolver": 256, "nvidia-cusparse": 167,
+    "nvidia-cusparselt": 261, "nvidia-nccl": 227, "nvidia-nvshmem": 135, "triton": 780,
 }  # fmt: skip
-"""MiB of those that are another size for CUDA 13, measured beside torch 2.12 and 2.13: it has no code for GPUs before Turing."""
+"""MiB of those that are another size for CUDA 13, the mean of torch 2.12 (13.0) and 2.15 (13.2): it has no code for GPUs before Turing."""
 
 LARGE_PACKAGE_FILES = 300
 
