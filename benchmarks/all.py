@@ -94,6 +94,7 @@ ELSEWHERE = {
     "host-placement-h200.json": "a GPU and transformers: host_placement.py, host_cores.py",
     "decode-lengths-h200.json": "a GPU and transformers: decode_lengths.py",
     "real-install-faults.json": "gigabytes of packages, and root: real_install_faults.py",
+    "real-install-faults-colossalai.json": "gigabytes of packages, and root: real_install_faults.py",
     "framework-table-cpu.json": "an hour and gigabytes of packages: framework_table.py",
     "fit-rivals.json": "measured runs and DeepSpeed: fit_rivals.py",
     "fit-sharded.json": "torch, transformers and DeepSpeed: fit_sharded.py",

@@ -84,9 +84,11 @@ class RealInstall:
     def finish(self, home: Path, env: dict[str, str] | None = None) -> dict[str, object]:
         """What the fault left, and the same command again without it."""
         old = self.holds(self.before, home)
-        code, seconds, _ = self.install(self.spec, home, env)
+        code, seconds, said = self.install(self.spec, home, env)
         left = sorted(path.name for path in (home / "generations").iterdir())
-        done = {"old environment whole": old, "rerun": code, "rerun seconds": seconds}
+        done = {"old environment whole": old, "rerun": code, "rerun seconds": seconds} | (
+            {"rerun said": said} if code else {}
+        )
         return done | {"new environment whole": self.holds(self.spec, home), "generations": len(left)}
 
 
