@@ -52,3 +52,10 @@ def test_the_logits_of_an_encoder_decoder_are_fp32_under_autocast():
     logits = 8 * 64 * 30000
     plain, cast = (live_activations(BART, seq=64, precision=word) for word in ("bf16", "amp-bf16"))
     assert cast - plain > 2 * 2 * logits * 0.9  # scores and their gradient, 4 bytes instead of 2
+
+
+def test_the_loss_of_a_masked_language_model_keeps_its_scores_in_both_types_under_autocast():
+    """log_softmax stays in 16 bits, its copy in fp32 is kept for the loss: with the fp32 gradient, 2 + 4 + 4 bytes a score, and 12 if all were fp32."""
+    few, many = ({"model_type": "bert", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": words} for words in (20000, 40000))  # fmt: skip
+    low, high = (live_activations(model, seq=64, precision="amp-bf16") for model in (few, many))
+    assert high - low == pytest.approx(10 * 8 * 64 * 20000, rel=0.05)

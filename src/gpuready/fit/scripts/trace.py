@@ -181,11 +181,11 @@ def generate_tokens(job, model, inputs, recorder):
             return generate_from_encoder(job, model, inputs, batch, recorder)
         first = model(**batch, use_cache=True, **last)
         kept = next((name for name in CACHE_NAMES if name in first and name in inputs.parameters), None)
-        if kept is None:
-            raise Refusal(f"{inputs.class_name} returns no cache that it takes again")
         recorder.mark("prefill")
         del first
         recorder.mark("freed", "=activations")
+        if kept is None:
+            return generate_without_cache(job, model, inputs, batch, last, recorder)
         ids = batch["input_ids"]
         more = torch.empty_like(ids), torch.empty_like(ids)
         cache = None
@@ -198,6 +198,33 @@ def generate_tokens(job, model, inputs, recorder):
             del logits
         del cache, more
         recorder.mark("generate")
+
+
+def generate_without_cache(job, model, inputs, batch, last, recorder):
+    """Generate with a class that returns no cache: transformers passes one, which the class may fill.
+
+    A class with a way of its own to prepare its inputs gets the whole row for every token, any other the last token alone.
+    """
+    if "input_ids" not in batch:  # of sound: one pass for all tokens
+        if not inputs.class_name.endswith("ForCTC"):
+            raise Refusal(f"{inputs.class_name} returns no cache that it takes again")
+        model(**batch)["logits"].argmax(-1)
+        return recorder.mark("generate")
+    plain = transformers.GenerationMixin.prepare_inputs_for_generation
+    whole = type(inputs.model).prepare_inputs_for_generation is not plain
+    how = "every token takes the whole row" if whole else "every token is played alone"
+    inputs.notes.append(f"{inputs.class_name} returns no cache: {how}")
+    passed = {}
+    if "past_key_values" in inputs.parameters:
+        passed["past_key_values"] = transformers.DynamicCache(config=inputs.config.get_text_config(decoder=True))
+    ids = batch["input_ids"]
+    for count in range(job["new_tokens"]):
+        more = inputs.follow_tokens(ids, job["seq"] + count)
+        logits = model(**(batch | more | {"input_ids": ids}), use_cache=True, **passed, **last)["logits"]
+        token = logits[:, -1:].float().argmax(-1)
+        del logits
+        ids = torch.cat([ids, token], -1) if whole else token
+    return recorder.mark("generate")
 
 
 def generate_from_encoder(job, model, inputs, batch, recorder):

@@ -113,9 +113,8 @@ class EncoderModel(DecoderModel):
         return self.ops.dropout(x, self.shape.dropout_hidden if self.training else 0.0)
 
     def compute_loss(self, hidden: Tensor, logits: Tensor) -> Tensor:
-        """Cross entropy in the dtype of the logits, or in fp32 under autocast, without a shift."""
+        """Cross entropy in the dtype of the logits, without a shift."""
         ops, rows = self.ops, logits.numel // logits.shape[-1]
-        logits = ops.to_width(logits, 4) if ops.autocast else logits
         return cross_entropy(ops, ops.view(logits, (rows, logits.shape[-1])), ops.new_scratch(0))
 
 

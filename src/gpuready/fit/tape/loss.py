@@ -36,7 +36,7 @@ def plain_loss(model: DecoderModel, hidden: Tensor, logits: Tensor) -> Tensor:
 
 
 def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
-    """log_softmax, whose result is kept, and the negative log-likelihood."""
+    """log_softmax, whose result is kept, and the negative log-likelihood, which autocast runs on a copy in fp32."""
     ops.tape.op = "cross_entropy"
     scores = ops.empty_like(logits)
     ops.tape.launch_kernel("softmax", logits.numel, logits.shape[-1], 8)
@@ -50,12 +50,17 @@ def cross_entropy(ops: TorchOps, logits: Tensor, labels: Tensor) -> Tensor:
 
         ops.add_node(scores, "cross_entropy", (logits,), backward_scores)
         del result
+    narrow = scores.width < 4
+    if ops.autocast:
+        scores = ops.to_width(scores, 4)
+    ops.tape.op = "cross_entropy"
     loss, weight = ops.new_empty((), 4), ops.new_empty((), 4)
     if ops.any_requires_grad(scores):
         ops.count_saved()
         shape, width = scores.shape, scores.width
+        copy = scores if ops.autocast and narrow else None
 
-        def backward(g: Grads, kept: object = (labels, weight)) -> tuple[Tensor | None, ...]:
+        def backward(g: Grads, kept: object = (labels, weight, copy)) -> tuple[Tensor | None, ...]:
             made = ops.new_empty(shape, width)
             ops.tape.launch_kernel("move", made.numel * width)  # zeros, and one value a row
             return (made,)
