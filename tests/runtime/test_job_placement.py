@@ -100,6 +100,15 @@ def test_check_with_a_config_has_them_in_its_report_and_on_the_verbose_screen(tm
     assert keys["job.device"]["value"] == "cuda:0" and keys["job.precision"]["value"] == "fp16"
     text = render_check_screen(report, Screen(), verbose=True)
     assert "device: cuda:0" in text and "precision: fp16 (the job says auto" in text
+    assert "attention: not known (package.flash-attn: not given)" in text, "not given is not absent"
     assert "precision:" not in render_check_screen(report, Screen())
     (without,) = workflow.check_machine(["axolotl"], on="v100")
     assert not [fact for fact in without.facts if fact.key in ("job.device", "job.precision", "job.attention")]
+
+
+def test_attention_is_known_where_the_packages_are():
+    assert predict("axolotl", **{"package_flash-attn": None, "package_xformers": None})["job.attention"].value == "sdpa"
+    unread = Facts([Fact("package.flash-attn", None, gap="cannot be read")])
+    known = Facts([Fact(key, value) for key, value in H100X8.items()]).with_facts(*unread)
+    found = predict_job_placement(known, contracts.load_contract("axolotl", None, None), {})[2]
+    assert found.value is None and found.gap == "package.flash-attn: cannot be read"

@@ -41,13 +41,24 @@ def predict_job_placement(facts: Facts, contract: Contract, options: Mapping[str
     capability = _lowest_capability(facts) if available - {"cpu"} else None
     device, device_reasons = _choose_job_device(facts, contract.framework, available, options)
     dtype, why = _choose_precision(facts, contract, capability, bool(options.get("auto_precision")))
-    installed = {name: v for name in ("flash-attn", "xformers") if (v := facts.value_if_known(f"package.{name}"))}
-    attention, attention_reason = precision.best_attention(capability, installed, dtype or "fp32", contract)
     return [
         Fact("job.device", device, "; ".join(device_reasons), "stated"),
         Fact("job.precision", dtype, why, "stated") if dtype else Fact("job.precision", None, "", "stated", gap=why),
-        Fact("job.attention", attention, attention_reason, "stated"),
+        _predict_attention(facts, contract, capability, dtype or "fp32"),
     ]
+
+
+def _predict_attention(facts: Facts, contract: Contract, capability: str | None, dtype: str) -> Fact:
+    """Return the attention that is used; unknown where a faster one may be installed or not."""
+    packages = {name: facts.fact(f"package.{name}") for name in ("flash-attn", "xformers")}
+    installed = {name: str(fact.value) for name, fact in packages.items() if fact.value and not fact.gap}
+    attention, why = precision.best_attention(capability, installed, dtype, contract)
+    for name, fact in packages.items():
+        if name == attention:
+            break
+        if fact.gap:
+            return Fact("job.attention", None, contract.name, "stated", gap=f"{fact.key}: {describe_gap(fact.gap)}")
+    return Fact("job.attention", attention, why, "stated")
 
 
 def available_devices(facts: Facts) -> set[str]:
