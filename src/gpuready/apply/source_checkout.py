@@ -31,9 +31,7 @@ def open_checkout(host: HostAccess, source: str) -> str:
 
     folder = f"{make_cache_folder(unredacted_variables(host), 'sources')}/{sha256(source.encode()).hexdigest()[:16]}"
     _run_git(host, ("git", "init", "--quiet", folder), source)
-    _run_git(
-        host, ("git", "-C", folder, "fetch", "--quiet", "--depth", "1", "--", address, revision or "HEAD"), source
-    )
+    _run_git(host, ("git", "-C", folder, "fetch", "--quiet", "--depth", "1", "--", address, revision or "HEAD"), source)
     _run_git(host, ("git", "-C", folder, "reset", "--quiet", "--hard", "FETCH_HEAD"), source)
     return folder
 
