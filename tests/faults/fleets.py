@@ -41,6 +41,14 @@ def ip(*words: str) -> None:
     assert done.returncode == 0, (words, done.stderr)
 
 
+def measure_torch_start(python: str, count: int) -> float:
+    """Seconds in which this machine starts so many Pythons with torch at once, as busy as it is now."""
+    began = time.monotonic()
+    for process in [subprocess.Popen([python, "-c", "import torch.distributed"]) for _ in range(count)]:
+        assert process.wait(600) == 0
+    return time.monotonic() - began
+
+
 class Hosts:
     """Hosts at one switch, each with an sshd; and a desk, from which they are asked."""
 

@@ -137,14 +137,14 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
     mark = tmp_path / "begun"
     slow = tmp_path / "site"
     slow.mkdir()
-    body = f"import os, sys, time\nif sys.argv[0] == '-c' and sys.argv[-1:] == ['n3']:\n    open({str(mark)!r}, 'w').close(); time.sleep(60)\n"
+    body = f"import os, sys, time\nif sys.argv[0] == '-c' and sys.argv[-1:] == ['n3']:\n    open({str(mark)!r}, 'w').close(); time.sleep(600)\n"
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexport PYTHONPATH={slow}\nexec {ray.python} "$@"\n')
     python.chmod(0o755)
     (slow / "sitecustomize.py").write_text(body)
 
     def kill() -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 240
         while not mark.exists() and time.monotonic() < until:
             time.sleep(0.1)
         ray.kill(3)
@@ -163,7 +163,7 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
     transport.ask_nodes(
         transport.list_nodes(),
         {"schema": 1, "do": "fingerprint", "token": "t1"},
-        90.0,
+        300.0,
         lambda a: answers.__setitem__(a.node, a),
     )
     thread.join()

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from tests import target_environment
+from tests.faults import fleets
 from tests.faults.fleets import SRC, Hosts, gpuready, ip, kept
 
 pytestmark = pytest.mark.faults
@@ -90,12 +91,12 @@ def test_g15_the_bad_node_and_the_bad_link_among_eight(hosts, seen, fault):
         cuts.append((2, 5))
     if fault in ("node", "both"):
         cuts += [(7, other) for other in range(7)]
+    python = target_environment.python()
+    patience = f"{25 + 4 * fleets.measure_torch_start(python, 8):.0f}"  # a start that is only slow is no bad link
     for one, other in cuts:
         hosts.cut(one, other)
     try:
-        found, seconds = fleet(
-            hosts, "bisect", "--hosts", HOSTS, "--python", target_environment.python(), "--timeout", "25"
-        )
+        found, seconds = fleet(hosts, "bisect", "--hosts", HOSTS, "--python", python, "--timeout", patience)
     finally:
         for one, other in cuts:
             hosts.mend(one, other)

@@ -91,7 +91,8 @@ def test_a_temporary_folder_that_another_user_made_is_not_used(stage):
     folder.mkdir(mode=0o777)
     os.chown(folder, 65534, 65534)
     stage.script("print('trained')\n")
-    done = stage.run("--nproc", "1", "--no-preflight", "--log-dir", "/dev/null/logs", "--", "train.py", USER="me")
+    nobody = {"USER": "me", "HOME": str(stage.folder / "none")}
+    done = stage.run("--nproc", "1", "--no-preflight", "--log-dir", "/dev/null/logs", "--", "train.py", **nobody)
     assert done.code == 2 and "the logs cannot be kept in /dev/null/logs" in done.words and not list(folder.iterdir())
 
 

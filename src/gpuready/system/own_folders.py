@@ -77,6 +77,15 @@ class TemporaryFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+def list_log_folders(variables: Mapping[str, str]) -> list[str]:
+    """Where logs may go: the user's state folder, if there is a home, and a temporary one: others can foresee its name, so it must be ours."""
+    home, state = variables.get("HOME", ""), variables.get("XDG_STATE_HOME", "")
+    if not state and os.path.isdir(home):
+        state = os.path.join(home, ".local", "state")
+    temporary = os.path.join(variables.get("TMPDIR") or "/tmp", f"gpuready-{variables.get('USER') or os.getuid()}")
+    return [*([os.path.join(state, "gpuready", "runs")] if state else []), temporary]
+
+
 def write_scratch_file(path: str, data: bytes) -> str:
     """Write a file in a temporary folder of ours; return its path."""
     with open(path, "wb") as file:

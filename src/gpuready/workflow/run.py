@@ -9,7 +9,7 @@ from gpuready.launcher import engines, preflight, restart, script
 from gpuready.launcher.rank_logs import RankLogs
 from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
 from gpuready.model.verdict_words import verdict_words
-from gpuready.system import private_files
+from gpuready.system import own_folders, private_files
 from gpuready.workflow import launch_job, machine_facts, run_record
 from gpuready.workflow.refusal import Refused
 
@@ -202,22 +202,13 @@ def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, s
     except OSError as error:
         reason = error.strerror
     name = os.path.basename(folder.rstrip("/")) or "logs"
-    for parent in _other_log_folders(environ):
+    for parent in own_folders.list_log_folders(environ):
         try:
             other = os.path.join(private_files.make_private_folder(parent), name)
             return RankLogs(other), f"the logs cannot be kept in {folder} ({reason}): they are in {other}"
         except (OSError, system.AccessError):
             continue
     raise Refused(f"the logs cannot be kept in {folder}: {reason}; choose another with --log-dir DIR")
-
-
-def _other_log_folders(environ: Mapping[str, str]) -> list[str]:
-    """The user's state folder, if there is a home, and a temporary one: others can foresee its name, so it must be ours."""
-    home, state = environ.get("HOME", ""), environ.get("XDG_STATE_HOME", "")
-    if not state and os.path.isdir(home):
-        state = os.path.join(home, ".local", "state")
-    temporary = os.path.join(environ.get("TMPDIR") or "/tmp", f"gpuready-{environ.get('USER') or os.getuid()}")
-    return [*([os.path.join(state, "gpuready", "runs")] if state else []), temporary]
 
 
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE = "MEM003", "SYS001", "RUN029"
