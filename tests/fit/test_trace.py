@@ -249,6 +249,10 @@ PLAYED = {
     "falcon": (FALCON, {}, "FalconForCausalLM", "no fused attention kernel"),
     "bart": (BART, {}, "BartForConditionalGeneration", ""),
     "bart-answer": (BART, {"task": "generate", "new_tokens": 2}, "BartForConditionalGeneration", ""),
+    "bert-answer": (
+        {"model_type": "bert", "architectures": ["BertLMHeadModel"]} | SMALL, {"task": "generate", "new_tokens": 2}, "BertLMHeadModel",
+        "returns no cache: every token is played alone",
+    ),
     "whisper": (
         {**BART, "model_type": "whisper", "num_mel_bins": 8, "max_source_positions": 32, "max_target_positions": 32, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1},
         {"seq": 16}, "WhisperForConditionalGeneration", "",
