@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 OTHER_MACHINE_STEPS = (
     "use gpus of", "use a machine", "run on a machine", "use more gpus", "choose another variant",
     "give each framework", "run each framework", "use a container or a distribution", "give vllm an environment",
-    "use wsl", "or give vllm",
+    "use wsl", "or give vllm", "use what fits",
 )  # fmt: skip
 """Beginnings of steps that lead to another machine, framework or environment: they fix nothing here."""
 
