@@ -151,7 +151,8 @@ def test_b04_shapes_that_differ(torch_stage, seen):
     done = torch_stage.run("--nproc", "2", "--", "train.py")
     assert done.code not in (0, 2) and "failed: rank 1 on here" in done.words and "RUN001" in done.words
     assert "bytes for" in done.words and "--check-collectives" in done.words
-    exact = torch_stage.run("--nproc", "2", "--check-collectives", "--", "train.py")
+    # A folder of its own: logs are appended to, and those of the run before have the other words.
+    exact = torch_stage.run("--nproc", "2", "--log-dir", "exact", "--check-collectives", "--", "train.py")
     taken = since(torch_stage)
     said = "rank 0 is in ALLREDUCE of shape [8], rank 1 in ALLREDUCE of shape [4]"
     other = "rank 1 is in ALLREDUCE of shape [4], rank 0 in ALLREDUCE of shape [8]"
