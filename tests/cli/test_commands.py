@@ -141,7 +141,7 @@ def test_the_screen_of_several_shows_each_and_one_time(reported, workflow):
     workflow.answer("check_machine", [VERDICTS["not-ready"], VERDICTS["clear"]])
     _, out, _ = reported("check", "demo", "other")
     assert "demo 1.0 on here" in out and "other 2.0 on here" in out
-    assert out.count("\n\nno problems found") == 1 and "gpuready check other -v" in out
+    assert out.count("\n\nno problems found") == 1 and "gpuready check demo other -v" in out
     assert reported("check", "demo", "other", "-v")[1].count(" ms\n") == 1, "one time for all"
 
 
