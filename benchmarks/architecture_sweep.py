@@ -80,19 +80,24 @@ def run_trace(request: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def play_type(kind: str, task: str) -> dict[str, Any]:
-    """Trace a type; the first config that is answered counts, else the reason of the default one."""
+def play_type(kind: str, task: str, precision: str = "bf16") -> dict[str, Any]:
+    """Trace a type; the first config that is answered counts, else the reason of the default one.
+
+    A type that transformers itself cannot run in bf16, because it mixes types inside a product, is traced in fp32.
+    """
     import known_values
 
     last: dict[str, Any] = {}
     for config in candidate_configs(kind):
         try:
-            return run_trace(REQUEST | {"config": config, "task": task})
+            return run_trace(REQUEST | {"config": config, "task": task, "precision": precision})
         except known_values.Refusal as wrong:
             last = {"result": "refused", "why": str(wrong)[:300]}
         except Exception as wrong:
             why = f"{type(wrong).__name__}: {str(wrong).strip().partition(chr(10))[0][:240]}"
             last = {"result": "refused", "why": why, "at": find_frames(wrong)}
+    if precision == "bf16" and "which a GPU refuses" in last.get("why", ""):
+        return play_type(kind, task, "fp32")
     return last
 
 

@@ -285,13 +285,17 @@ def main():
 
 
 def record_any(*arguments):
-    """Record the job with the main input; where the model refuses that, with the other ways to call it."""
+    """Record the job with the main input; where the model refuses that, with the other ways to call it.
+
+    A refusal is raised rather than an error of torch, and the first of each.
+    """
     first = None
     for variant in ("main", "everything", "turned"):
         try:
             return record_job(*arguments, variant)
         except Exception as error:
-            first = first or error
+            says_more = isinstance(error, Refusal) and not isinstance(first, Refusal)
+            first = error if first is None or says_more else first
     raise first
 
 
