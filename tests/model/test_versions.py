@@ -33,11 +33,19 @@ def test_satisfies_agrees_with_packaging(version, operator, release, suffix):
     assert versions.satisfies_specifier(version, clause) == expected
 
 
-@given(st.sampled_from(["2.9.0", "2.9", "2.9.1"]), st.sampled_from(["", "+cu128", "+cu130", "+cpu"]), st.sampled_from(["==", "!="]))
+@given(
+    st.sampled_from(["2.9.0", "2.9", "2.9.1"]),
+    st.sampled_from(["", "+cu128", "+cu130", "+cpu"]),
+    st.sampled_from(["==", "!="]),
+)
 def test_a_pin_with_a_local_part_is_met_by_that_build_alone(release, local, operator):
     clause = f"{operator}2.9.0+cu128"
     expected = SpecifierSet(clause).contains(release + local, prereleases=True)
-    assert versions.satisfies_specifier(release + local, clause) == versions.is_satisfied(release + local, clause) == expected
+    assert (
+        versions.satisfies_specifier(release + local, clause)
+        == versions.is_satisfied(release + local, clause)
+        == expected
+    )
 
 
 endings = st.sampled_from(
