@@ -103,6 +103,17 @@ def test_logs_that_have_no_folder_go_elsewhere(stage):
     assert "the logs cannot be kept in /dev/null/logs (Not a directory): they are in" in done.words
 
 
+def test_a_folder_of_logs_that_is_used_again_keeps_the_earlier_ones_apart(stage):
+    """The cause of an earlier run is not this run's."""
+    for number, error in enumerate(("RuntimeError('CUDA error: no kernel image is available')", "KeyError('label')")):
+        stage.script(f"raise {error}\n")
+        done = stage.run("--nproc", "1", "--no-preflight", "--log-dir", "logs", "--", "train.py")
+        assert done.code == 1 and ("no kernel image" in done.words) == (number == 0)
+    logs = stage.folder / "logs"
+    assert "no kernel image" in (logs / "rank-0.log.1").read_text() and "label" in (logs / "rank-0.log").read_text()
+    assert "no kernel image" not in (logs / "rank-0.log").read_text() and (logs / "gpuready.log.1").exists()
+
+
 def test_logs_that_cannot_be_written_are_lost_and_told_once(tmp_path, monkeypatch):
     book = RankLogs(str(tmp_path))
     with monkeypatch.context() as patched:

@@ -11,13 +11,22 @@ if TYPE_CHECKING:
     from typing import IO
 
 
-class RankLogs:
-    """DIR/rank-N.log, and DIR/engine.log for the engine's own output. A log that cannot be written is lost; the run is not."""
+EXITS = "gpuready"
+"""The log of how each rank ended."""
 
-    def __init__(self, folder: str):
-        self.folder, self.lost = folder, ""
+
+class RankLogs:
+    """DIR/rank-N.log, and DIR/engine.log for the engine's own output. A log that cannot be written is lost; the run is not.
+
+    With ``new_run`` a log of an earlier run is kept as rank-N.log.1: its lines would be taken for this run's.
+    """
+
+    def __init__(self, folder: str, new_run: bool = False):
+        self.folder, self.new_run, self.lost = folder, new_run, ""
         private_files.refuse_foreign_links(folder)
         os.makedirs(folder, exist_ok=True)
+        if new_run:
+            private_files.set_file_aside(os.path.join(folder, f"{EXITS}.log"))
         self._files: dict[str, IO[str]] = {}
 
     def write_lines(self, name: str, lines: list[str]) -> str:
@@ -35,6 +44,8 @@ class RankLogs:
 
     def _open_file(self, name: str) -> IO[str]:
         path = os.path.join(self.folder, f"{name}.log")
+        if self.new_run:
+            private_files.set_file_aside(path)
         # Kept open: opening it for each line would cost more than the ranks' writing.
         fd = private_files.open_to_append(path)
         self._files[name] = file = open(fd, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115

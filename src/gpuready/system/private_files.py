@@ -103,6 +103,16 @@ def open_to_append(path: str) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
+def set_file_aside(path: str) -> None:
+    """Rename a file that is there to PATH.1, or the next number that is free."""
+    if not os.path.lexists(path):
+        return
+    number = 1
+    while os.path.lexists(f"{path}.{number}"):
+        number += 1
+    os.rename(path, f"{path}.{number}")
+
+
 def refuse_foreign_links(path: str) -> None:
     """OSError where a folder below the current one is a link that another user made: it may lead anywhere."""
     here, inside = os.getcwd(), os.path.abspath(path)

@@ -6,7 +6,7 @@ import os
 
 from gpuready import system
 from gpuready.launcher import engines, preflight, restart, script
-from gpuready.launcher.rank_logs import RankLogs
+from gpuready.launcher.rank_logs import EXITS, RankLogs
 from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
 from gpuready.model.verdict_words import verdict_words
 from gpuready.system import own_folders, private_files
@@ -198,14 +198,14 @@ def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:
 def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, str]:
     """Open the logs; where their folder cannot be written, in the user's state folder or a temporary one, with a note."""
     try:
-        return RankLogs(folder), ""
+        return RankLogs(folder, new_run=True), ""
     except OSError as error:
         reason = error.strerror
     name = os.path.basename(folder.rstrip("/")) or "logs"
     for parent in own_folders.list_log_folders(environ):
         try:
             other = os.path.join(private_files.make_private_folder(parent), name)
-            return RankLogs(other), f"the logs cannot be kept in {folder} ({reason}): they are in {other}"
+            return RankLogs(other, new_run=True), f"the logs cannot be kept in {folder} ({reason}): they are in {other}"
         except (OSError, system.AccessError):
             continue
     raise Refused(f"the logs cannot be kept in {folder}: {reason}; choose another with --log-dir DIR")
@@ -268,7 +268,7 @@ def _log_rank_exits(folder: str, attempt: LaunchAttempt) -> None:
         book = RankLogs(folder)
     except OSError:
         return
-    book.write_lines("gpuready", lines)
+    book.write_lines(EXITS, lines)
     book.close()
 
 
