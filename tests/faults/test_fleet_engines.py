@@ -135,13 +135,10 @@ def test_ray_as_a_job_through_the_dashboard(ray, tmp_path, seen):
 def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, seen):
     """Node 3 is busy with its answer when its raylet is killed."""
     mark = tmp_path / "begun"
-    slow = tmp_path / "site"
-    slow.mkdir()
-    body = f"import os, sys, time\nif sys.argv[0] == '-c' and sys.argv[-1:] == ['n3']:\n    open({str(mark)!r}, 'w').close(); time.sleep(600)\n"
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexport PYTHONPATH={slow}\nexec {ray.python} "$@"\n')
+    wait = f": > {mark}; exec sleep 600"
+    python.write_text(f'#!/bin/sh\nfor last; do :; done\n[ "$last" != n3 ] || {{ {wait}; }}\nexec {ray.python} "$@"\n')
     python.chmod(0o755)
-    (slow / "sitecustomize.py").write_text(body)
 
     def kill() -> None:
         until = time.monotonic() + 240

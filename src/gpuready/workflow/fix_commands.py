@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.model import Facts, FixStep, Report
     from gpuready.system.host_access import HostAccess
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS = 1.0
 """How long the folders of PATH may take to say whether uv is there."""
 
 TORCH_INDEX = "https://download.pytorch.org/whl/"
