@@ -44,7 +44,7 @@ def disagreement(case) -> tuple[str, str]:
         return "plan", " ".join(tried.errors(tried.environment(facts, build, found.python, contract), contract))
     if any("which no version is" in c.says or "catalogue has no torch" in c.says for c in found.conflicts):
         return "impossible by its own pins", ""
-    return "impossible", tried.is_possible(facts, contract, (python,) if python else tried.PYTHONS) or ""
+    return "impossible", tried.possible(facts, contract, (python,) if python else tried.PYTHONS) or ""
 
 
 def main() -> int:

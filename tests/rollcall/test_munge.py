@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +17,11 @@ from tests.rollcall.strangers import TWO_HOSTS, Job, gone, intrude
 
 
 @pytest.fixture
-def munge_daemon(tmp_path, monkeypatch):
-    """A real munged with a key of its own, and its two programs first on PATH."""
+def munge_daemon(monkeypatch):
+    """A real munged with a key of its own, and its two programs first on PATH; not below pytest's folder, which no other user may enter."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("munge", "unmunge"))):
         pytest.skip("NO munge: install munge, and run as root")
-    folder = tmp_path / "munge"
+    folder = Path(tempfile.mkdtemp())
     (folder / "bin").mkdir(parents=True)
     (folder / "key").write_bytes(os.urandom(128))
     (folder / "key").chmod(0o400)
@@ -27,8 +29,7 @@ def munge_daemon(tmp_path, monkeypatch):
         script = folder / "bin" / name
         script.write_text(f'#!/bin/sh\nexec {shutil.which(name)} --socket={folder}/socket "$@"\n')
         script.chmod(0o755)
-    for path in (folder, *folder.parents[:3]):
-        path.chmod(0o755)
+    folder.chmod(0o755)
     files = [f"--{what}-file={folder}/{what}" for what in ("key", "pid", "log", "seed")]
     words = ["/usr/sbin/munged", "--foreground", "--force", f"--socket={folder}/socket", *files]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as daemon:
@@ -39,6 +40,7 @@ def munge_daemon(tmp_path, monkeypatch):
         monkeypatch.setenv("SLURM_JOB_ID", "7")
         yield folder / "bin"
         daemon.terminate()
+    shutil.rmtree(folder)
 
 
 def test_on_a_slurm_cluster_munge_vouches_for_the_ranks(munge_daemon, other_hosts):
