@@ -40,7 +40,7 @@ def ended(machine, process):
     until = time.monotonic() + 20
     while strays("bench-d63") and time.monotonic() < until:
         time.sleep(0.02)
-    assert strays("bench-d63") == [] and os.listdir(machine.tmp) == [] == os.listdir(machine.home)
+    assert strays("bench-d63") == [] and os.listdir(machine.tmp) == [] == machine.list_left_in_home()
     return Ended(process.returncode, out or b"", err or b"", taken)
 
 
