@@ -10,8 +10,9 @@ import yaml
 from gpuready.catalog import machine_names
 from gpuready.fit import FitJob, predict_memory
 from gpuready.fit.job import known_models
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.records import H200
-from gpuready.jobs import job_files, model_config
+from gpuready.jobs import job_files, model_config, model_size
 from gpuready.workflow import Refused, fit
 
 LORA = {"base_model": "llama-3.2-1b", "adapter": "lora", "lora_r": 8, "lora_target_linear": True, "bf16": True}
@@ -236,6 +237,26 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
     assert predict_memory(FitJob(llava.model, seq=64), H200, False).parts["parameters"] == pytest.approx(
         2 * 6.74e9, rel=0.01
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "outer", "inner", "tied"),
+    [
+        ("qwen3_vl", False, True, False),
+        ("qwen3_vl", True, False, True),
+        ("qwen2_5_vl", False, True, True),
+        ("llava", None, True, True),
+        ("internvl", None, False, False),
+        ("llava", True, None, True),
+    ],
+)
+def test_the_outer_config_says_whether_embeddings_are_tied(kind, outer, inner, tied):
+    text = known_models.find_model_config("llama-3.2-1b") | {"tie_word_embeddings": inner}
+    whole = {"model_type": kind, "tie_word_embeddings": outer, "text_config": text}
+    counted = 1_235_814_400 + (0 if tied else 128256 * 2048)
+    assert model_config.read_model_settings(whole, "c").model["tie_word_embeddings"] is tied
+    assert model_size.count_model_parameters(whole) == counted
+    assert parse_model_config(whole).count_parameters() == counted
 
 
 @pytest.mark.parametrize(

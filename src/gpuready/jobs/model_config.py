@@ -6,6 +6,7 @@ transformers' defaults; a quantised checkpoint has a ``quantization_config``.
 
 from __future__ import annotations
 
+from gpuready.fit.job.model_parser import read_tied_embeddings
 from gpuready.jobs.config_reader import ConfigReader, short_repr
 
 TYPE_CHECKING = False
@@ -37,7 +38,7 @@ SHAPE_DEFAULTS = {
 
 MULTIMODAL_KEYS = ("vision_config", "audio_config", "vision_tower", "mm_vision_tower", "visual")
 TEXT_CONFIG_KEYS = ("text_config", "llm_config", "language_config")
-INHERITED_KEYS = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
+INHERITED_KEYS = ("torch_dtype", "dtype", "quantization_config")
 
 
 def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
@@ -63,7 +64,8 @@ def language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
     outer = {key: config[key] for key in INHERITED_KEYS if config.get(key) is not None}
     kind = str(inner.get("model_type") or "")
     defaults = {name: size for name, size in zip(SHAPE_KEYS, SHAPE_DEFAULTS.get(kind, ()), strict=False) if size}
-    merged: dict[str, Any] = defaults | outer | inner
+    tied = read_tied_embeddings(config, inner)
+    merged: dict[str, Any] = defaults | outer | inner | ({} if tied is None else {"tie_word_embeddings": tied})
     return merged
 
 

@@ -19,13 +19,31 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+FORWARDING_TYPES = (
+    "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "qwen2_5_vl",
+    "qwen2_vl", "video_llama_3",
+)  # fmt: skip
+"""Types of transformers 5.17 that are tied also where only their language model's config says so."""
+
+
+def read_tied_embeddings(config: Mapping[str, Any], inner: Mapping[str, Any]) -> Any:
+    """Return whether a model with a language model inside ties its embeddings; None where no config says it.
+
+    transformers reads the outer config. Older versions wrote it into the inner one, which counts where the outer is silent.
+    """
+    outer, nested = config.get("tie_word_embeddings"), inner.get("tie_word_embeddings")
+    forwards = outer is False and nested is True and config.get("model_type") in FORWARDING_TYPES
+    return nested if outer is None or forwards else outer
+
+
 def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     """Return the shape that a config describes; FitUndecided for an unknown family, ValueError for invalid values."""
     if not hasattr(config, "get"):
         raise ValueError("a model's config must be an object with fields such as hidden_size")
     if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
         _refuse_other_parts(config)
-        config = config["text_config"]
+        tied = read_tied_embeddings(config, config["text_config"])
+        config = config["text_config"] | ({} if tied is None else {"tie_word_embeddings": tied})
     family = str(config.get("model_type") or "")
     family = FAMILY_ALIASES.get(family, family)
     if not family:
