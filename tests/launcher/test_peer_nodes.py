@@ -9,7 +9,7 @@ import pytest
 from gpuready.launcher import peer_nodes
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.model.run import LaunchJob
-from tests.launcher.test_rank_ledger import LOST, beat, end, ledger, out, row
+from tests.launcher.ledgers import LOST, beat, end, ledger, out, row
 
 JOB = LaunchJob("torchrun", "/v/bin/python", "script", ("t.py",), 1, nnodes=2, master="gpu-0", port=29500, run_id="r")
 

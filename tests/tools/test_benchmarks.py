@@ -17,6 +17,7 @@ PLAYED = {
     "fit_memtracker",
     "fit_play",
     "fit_sharded_recorder",
+    "fit_tape_setups",
     "soak_loads",
     "step_time_cases",
 }

@@ -1,0 +1,214 @@
+"""What the beats of living ranks say: stopped, frozen, holding the GIL, slow, all still."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpuready.launcher import liveness
+from tests.launcher.ledgers import beat, end, ledger, out, row
+
+if TYPE_CHECKING:
+    from gpuready.launcher.rank_ledger import RankLedger
+
+
+def beaten(
+    states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14
+) -> list[liveness.RunNote]:
+    """Beats of so many seconds; what is said at their end."""
+    made = ledger(len(states))
+    for second in range(seconds):
+        rows = {r: row(s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
+        beat(made, 1.0 + second, **rows)
+    return liveness.find_liveness_notes(made, float(seconds))
+
+
+def stand(made: RankLedger, rank: int, function: str, *inner: str, **more: object) -> None:
+    """A rank stands in a function of the user's, and in some of a library's inside it."""
+    lines = [
+        "Thread 0x1 (most recent call first):",
+        *(f'  File "/v/{i}", line 5 in {n}' for i, _, n in map(split, inner)),
+    ]
+    lines.append(f'  File "/j/train.py", line 9 in {function}')
+    made.record_message({"t": "stack", "r": rank, "d": lines, **more}, 1.0)
+
+
+def split(text: str) -> tuple[str, str, str]:
+    return text.rpartition(" ")
+
+
+C10D = "site-packages/torch/distributed/distributed_c10d.py"
+ALL_REDUCE, BARRIER = f"{C10D} all_reduce", f"{C10D} barrier"
+
+
+def judged(made: RankLedger, seconds: float = 30.0, **rows: tuple[object, ...]) -> list[liveness.RunNote]:
+    beat(made, seconds, **rows)
+    return liveness.find_liveness_notes(made, seconds)
+
+
+def test_a_stopped_rank_is_sure():
+    (note,) = beaten({"r0": "S", "r1": "T"}, {}, {}, 4)
+    assert note.kind == "stopped" and note.rank == 1 and note.sure and note.fix == "kill -CONT 101"
+
+
+def test_one_beat_in_state_t_is_not_enough():
+    assert not beaten({"r0": "S", "r1": "T"}, {}, {}, 2)
+
+
+def test_a_rank_in_uninterruptible_sleep_and_a_frozen_one():
+    assert not beaten({"r0": "S", "r1": "D"}, {}, {}, 15)
+    (note,) = beaten({"r0": "S", "r1": "D"}, {}, {}, 25)
+    assert note.kind == "kernel" and note.rank == 1 and "state D" in note.says
+    (note,) = beaten({"r0": "S", "r1": "F"}, {}, {}, 4)
+    assert note.kind == "frozen" and note.rank == 1 and note.sure
+
+
+@pytest.mark.parametrize(("share", "how"), [(0.98, "spins"), (0.0, "waits")])
+def test_who_holds_the_gil(share, how):
+    notes = beaten({"r0": "S", "r1": "S" if not share else "R"}, {"r1": share, "r0": 0.3}, {"r1": 1.0})
+    assert [n.kind for n in notes] == ["gil"] and how in notes[0].says and notes[0].rank == 1 and notes[0].sure
+
+
+def test_a_rank_whose_script_has_ended_beats_no_more():
+    """Python takes torch apart, for seconds on a busy machine: nobody holds the GIL."""
+    made = ledger(1)
+    made.record_message({"t": "leaving", "r": 0, "done": True}, 1.0)
+    for second in range(14):
+        beat(made, 1.0 + second, r0=row("R", 0.9 * second, float(second)))
+    assert not liveness.find_liveness_notes(made, 14.0)
+
+
+def test_who_gets_no_processor_does_not_hold_the_gil():
+    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.5, "r1": 0.01}, {"r1": 1.0}), "nor is it said to wait"
+
+
+def test_a_standstill_names_who_is_elsewhere_whoever_writes():
+    made = ledger(3)
+    for rank in (0, 1):
+        stand(made, rank, "step", ALL_REDUCE)
+    stand(made, 2, "load")
+    out(made, 0, "alive\n", 29.5)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=24.0), r2=row(still=26.0))
+    assert note.kind == "still" and not note.sure and note.rank == 2
+    assert "rank 2 in train.py:9 (load); ranks 0, 1 in all_reduce at train.py:9 (step)" in note.says
+    assert not judged(made, 31.0, r0=row(still=1.0), r1=row(still=25.0), r2=row()), "who moves does not stand still"
+
+
+def test_waiters_that_spin_are_not_accused():
+    """As NCCL waits: no Python runs, but the processor does."""
+    made = ledger(3)
+    for rank in (0, 1):
+        stand(made, rank, "item")
+    stand(made, 2, "fetch")
+    (note,) = judged(made, r0=row("R", ran=25.0), r1=row("R", ran=25.0), r2=row(still=25.0, ran=25.0))
+    assert note.rank == 2 and "fetch" in note.says
+
+
+def test_another_collective_and_another_kind_of_message():
+    made = ledger(3)
+    for rank in (0, 2):
+        stand(made, rank, "step", ALL_REDUCE)
+    stand(made, 1, "sync", BARRIER)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0), r2=row(still=25.0))
+    assert note.rank == 1 and "rank 1 in barrier at train.py:9 (sync)" in note.says
+    stand(made, 1, "step", ALL_REDUCE)
+    (note,) = judged(made, 31.0, r0=row(still=26.0), r1=row(still=26.0), r2=row(still=26.0))
+    assert note.rank is None and "--check-collectives" in note.fix
+
+
+def test_a_collective_has_the_name_that_the_user_called():
+    made = ledger(3)
+    for rank in (0, 1):
+        stand(
+            made,
+            rank,
+            "groups",
+            f"{C10D} _store_based_barrier",
+            f"{C10D} _new_process_group_helper",
+            f"{C10D} new_group",
+        )
+    stand(made, 2, "step", ALL_REDUCE)
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0), r2=row(still=25.0))
+    assert note.rank == 2 and "ranks 0, 1 in new_group at train.py:9 (groups)" in note.says
+
+
+def test_one_that_does_not_exit_is_named_and_not_those_who_finished():
+    made = ledger(3)
+    for rank in (0, 1):
+        end(made, rank, 1.0, 0)
+    made.record_message({"t": "leaving", "r": 2, "done": True}, 1.0)
+    stand(made, 2, "close")
+    (note,) = judged(made, r2=row(still=25.0))
+    assert note.rank == 2 and note.says.startswith("rank 2 finished the script and has not exited for 25 s")
+    assert "wait for it" not in note.says
+
+
+def test_one_that_goes_on_alone_is_not_kept_by_those_who_left():
+    made = ledger(3)
+    for rank in (0, 1):
+        end(made, rank, 1.0, 0)
+    stand(made, 2, "upload")
+    (note,) = judged(made, r2=row(still=25.0))
+    assert "rank 2 in train.py:9 (upload)" in note.says and "wait for it" not in note.says
+    stand(made, 2, "step", ALL_REDUCE)
+    (note,) = judged(made, 31.0, r2=row(still=26.0))
+    assert "rank 0 ended with 0 after 1 s, rank 1 ended with 0 after 1 s, and the others wait for it" in note.says
+
+
+def test_one_that_keeps_the_others_waiting():
+    made = ledger(2)
+    stand(made, 0, "step", ALL_REDUCE)
+    stand(made, 1, "resample")
+    assert not judged(made, 50.0, r0=row(still=45.0), r1=row("R", roamed=45.0)), "an evaluation"
+    (note,) = judged(made, 70.0, r0=row(still=65.0), r1=row("R", roamed=65.0))
+    assert note.rank == 1 and "resample" in note.says and "keeps the others waiting" in note.says
+    assert not judged(made, 90.0, r0=row(still=85.0), r1=row("R", roamed=2.0)), "it goes from function to function"
+
+
+def test_pauses_of_this_run_set_the_limit():
+    made = ledger(1)
+    stand(made, 0, "save")
+    for at, still in ((10.0, 9.0), (20.0, 15.0), (21.0, 0.0), (40.0, 15.0), (41.0, 0.0)):
+        beat(made, at, r0=row(still=still))
+    assert not judged(made, 80.0, r0=row(still=39.0)) and judged(made, 90.0, r0=row(still=49.0))
+
+
+def test_what_it_waits_for_is_said():
+    made = ledger(2)
+    stand(made, 0, "step", ALL_REDUCE)
+    child = {"pid": 7, "state": "S", "command": "sleep 100", "stack": []}
+    stand(made, 1, "upload", "lib/python3.11/subprocess.py wait", children=[child])
+    (note,) = judged(made, r0=row(still=25.0), r1=row(still=25.0))
+    assert "waiting for a program that it started ('sleep 100', pid 7, state S)" in note.says
+
+
+def test_b16_a_rank_that_the_others_wait_for_step_after_step():
+    made = ledger(3)
+    for second in range(25):
+        beat(made, 1.0 + second, r0=row(waits=1), r1=row(cpu=0.9 * second, waits=second % 5 == 0), r2=row(waits=1))
+    (note,) = liveness.find_liveness_notes(made, 26.0)
+    assert note.kind == "slow" and note.rank == 1 and not note.sure and "computes" in note.says
+
+
+@pytest.mark.parametrize(("state", "said"), [("R", ["slow"]), ("S", [])])
+def test_b16_a_straggler_on_a_busy_machine_is_one_too(state, said):
+    """Recorded at a load of 14 on two cores: ready to run all the time, and without a processor for 16 s."""
+    made = ledger(2)
+    for second in range(25):
+        slow = row(state, cpu=0.04 * second, still=min(second, 16.0), waits=second % 10 == 0)
+        beat(made, 1.0 + second, r0=row(waits=1), r1=slow)
+    assert [note.kind for note in liveness.find_liveness_notes(made, 26.0)] == said
+
+
+def test_ranks_that_all_compute_are_well():
+    assert not beaten({"r0": "R", "r1": "R"}, {"r0": 0.9, "r1": 0.97}, {}, 30)
+
+
+def test_where_a_stack_stands():
+    stack = ["Thread 0x1 (most recent call first):", '  File "/x/worker.py", line 3 in run',
+             "Current thread 0x2 (most recent call first):",
+             '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
+             '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
+             '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
+    assert liveness.locate_stack(stack) == "all_reduce at train.py:41 (step)" and liveness.locate_stack([]) == ""
