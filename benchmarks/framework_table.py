@@ -1,12 +1,13 @@
 """From a bare machine to a training step, framework by framework: plan, install, import, step, prove, check, time beside uv.
 
     python benchmarks/framework_table.py SPEC … [--work FOLDER] [--source DIR] [--wants cpu] [--on h100x8 gh200] [-o FILE]
+    python benchmarks/framework_table.py SPEC … --elsewhere gh200 [--source DIR] [-o FILE]
 
 Each framework is planned here and for each machine of ``--on``, installed here, checked and proved; then its lock is installed once
 more with everything in uv's cache, by gpuready and by ``uv pip install``, whose environment is then imported for the first time,
 as gpuready does it before it publishes one. The seconds are those of the processor, with all children: other work does not
 change them. Environments are removed when they have been measured. A record that is there is kept: rows of the named
-frameworks are replaced.
+frameworks are replaced. ``--elsewhere`` installs for a machine that is not this one: what is for another architecture is not imported.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -63,8 +65,13 @@ def describe_install(spec: str, home: Path, *options: str) -> dict[str, object]:
     if code == 0:
         row |= {"told GiB": round(need.get("size", 0) / 2**30, 2), "real GiB": measure_size(home)}
         row["check"] = (reported.get("report") or {}).get("verdict", "")
-        row["import"] = find_import(home)
+        row["import"] = find_unimported(reported.get("notes") or ()) or find_import(home)
     return row if code == 0 else row | {"says": str(reported.get("says") or reported.get("error") or last)[:400]}
+
+
+def find_unimported(notes: Sequence[str]) -> str:
+    """Return the note on an import that was left out, or that fails where the environment is for another machine."""
+    return next((note for note in notes if note.startswith(("not imported", "import "))), "")
 
 
 def measure_size(home: Path) -> float:
@@ -141,6 +148,17 @@ def try_framework(spec: str, asked: argparse.Namespace) -> dict[str, object]:
     return row
 
 
+def try_elsewhere(spec: str, asked: argparse.Namespace) -> dict[str, object]:
+    """Plan and install for a machine that is not this one."""
+    words, home = ["--on", asked.elsewhere, *(["--source", asked.source] if asked.source else [])], asked.work / "env"
+    shutil.rmtree(home, ignore_errors=True)
+    row = {"framework": f"{spec} --on {asked.elsewhere}", f"plan {asked.elsewhere}": describe_plan(spec, *words)}
+    row["install"] = describe_install(spec, home, *words)
+    row |= {"check": row["install"]["check"]} if "check" in row["install"] else {}
+    shutil.rmtree(home, ignore_errors=True)
+    return row
+
+
 def write_record(path: Path, rows: list[dict[str, object]]) -> None:
     """Replace the rows of the same frameworks on the same kind of machine."""
     before = json.loads(path.read_text()) if path.exists() else {}
@@ -159,11 +177,12 @@ def main() -> None:
     parser.add_argument("--source", default="")
     parser.add_argument("--wants", default="cpu")
     parser.add_argument("--on", nargs="*", default=["h100x8", "gh200"])
+    parser.add_argument("--elsewhere", default="", help="the machine to install for")
     parser.add_argument("-o", dest="out", type=Path)
     asked = parser.parse_args()
     asked.work.mkdir(parents=True, exist_ok=True)
     for spec in asked.specs:
-        row = try_framework(spec, asked)
+        row = (try_elsewhere if asked.elsewhere else try_framework)(spec, asked)
         print(json.dumps(row), flush=True)
         if asked.out:
             write_record(asked.out, [row])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import select
 import sys
 import threading
@@ -13,7 +14,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import isolation, probe_run
+from gpuready.system.process import inspection, isolation, probe_run
 from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S, wait_until
 from tests.system.looks import one, raises, well
 
@@ -228,6 +229,28 @@ def test_an_unkillable_look_is_left_and_named(live, monkeypatch):
     assert termination.ends_within(killed[0], GENEROUS_S) and killed[0] in termination._unkillable
     assert one(live, prints).value is True
     assert killed[0] not in termination._unkillable  # the next look collects it: a server must not gather zombies
+
+
+def spin(_):
+    while True:
+        pass
+
+
+def test_a_probe_that_gets_no_processor_is_waited_for(live, monkeypatch):
+    """At a load of 30 on two cores, the probe of a fresh environment took more than its 8 seconds, and an install failed."""
+    used = iter([0.01, 0.02, 0.03])
+    monkeypatch.setattr(inspection, "read_processor_seconds", lambda pid: next(used, 9.0))
+    begun = time.monotonic()
+    gap = one(live, spin, deadline=0.3).gap
+    assert gap == f"no answer within {max(0.3, round(time.monotonic() - begun)):g} s"
+    assert next(used, None) is None and time.monotonic() - begun >= 3 * isolation.LOOK_AGAIN_S
+
+
+def test_a_probe_that_spins_is_ended_at_its_deadline(live):
+    """It has had its seconds, on any machine: at the latest after ten times its deadline."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    assert one(live, spin, deadline=0.5).gap.startswith("no answer within")
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 0.5 + 2 * isolation.LOOK_AGAIN_S
 
 
 def test_the_kernel_ends_a_look_that_nobody_collects(live, alive):

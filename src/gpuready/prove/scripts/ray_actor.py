@@ -9,6 +9,16 @@ import package_import
 import proof
 import tiny_llama as tiny
 
+WAITS = {
+    "RAY_agent_register_timeout_ms": "600000",
+    "RAY_worker_register_timeout_seconds": "600",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_health_check_failure_threshold": "100",
+}
+"""How long Ray waits for its own processes. Its raylet ends where an agent has not answered in 30 seconds, however busy the
+machine is, and takes the driver with it; here the deadline of the proof decides."""
+STARTS = 3
+
 
 def run_proof(p):
     tiny.set_offline(os.getcwd())
@@ -29,23 +39,38 @@ def roll_namespace(p):
 
 
 def run_in_cluster(p, then, name, runtime_env=None):
-    """Run in a temporary single-machine cluster. Its sockets need a short path."""
+    """Run in a temporary single-machine cluster, whose files lie in the folder of the proof."""
     import shutil
     import tempfile
 
     ray = package_import.import_compiled(p, "ray", "ray")
-    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp" if os.path.isdir("/tmp") else None)
-    p.begin_step("start a local cluster")
+    # Its sockets need a short path.
+    short = len(tempfile.gettempdir()) < 32 or not os.path.isdir("/tmp")
+    folder = tempfile.mkdtemp(prefix="ray", dir=None if short else "/tmp")
     words = {"num_cpus": 2, "include_dashboard": False, "namespace": name, "log_to_driver": False}
     words.update({"runtime_env": runtime_env} if runtime_env else {})
-    # Do not join a cluster that the shell names.
-    os.environ.pop("RAY_ADDRESS", None)
     try:
-        ray.init(address="local", _temp_dir=folder, num_gpus=1 if p.cuda else 0, **words)
+        start_cluster(p, ray, _temp_dir=folder, num_gpus=1 if p.cuda else 0, **words)
         then(p, ray)
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_cluster(p, ray, **words):
+    """Start Ray here. Its driver waits 30 seconds for the node, which no setting changes: then it is started again."""
+    # Do not join a cluster that the shell names.
+    os.environ.pop("RAY_ADDRESS", None)
+    for name, value in WAITS.items():
+        os.environ.setdefault(name, value)
+    for start in range(1, STARTS + 1):
+        p.begin_step("start a local cluster" if start == 1 else "start a local cluster, again")
+        try:
+            return ray.init(address="local", **words)
+        except Exception as error:
+            if start == STARTS or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
 
 
 def check_plain_actor(p, ray):

@@ -49,6 +49,12 @@ def read_process_stat(pid: int) -> tuple[str, int]:
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("", 0)
 
 
+def read_processor_seconds(pid: int) -> float:
+    """Seconds of a processor that a process has had, without its children; 0 where there is none."""
+    fields = read_proc_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if len(fields) > 19 else 0.0
+
+
 def process_state(process: ProcessIdentity) -> str:
     """running, stopped or dead, where this machine can tell; else elsewhere."""
     if not is_same_kernel(process) or process.space != _read_pid_namespace():

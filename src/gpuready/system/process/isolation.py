@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 64 << 20
 """The most bytes one child may send; more is a fault."""
 
+STARVED_FACTOR = 10
+"""How many times its deadline a probe may take that could run and gets no processor: that is a busy machine, not a hang."""
+LOOK_AGAIN_S = 0.5
+
 _parent_pipe = -1
 """In a child: the pipe to the parent. The child's own children must not keep it open."""
 
@@ -42,9 +46,11 @@ def is_single_threaded() -> bool:
 class ForkedChild:
     """A forked child that sends plain values over a pipe. The parent polls `fd` and calls `read_messages`."""
 
-    def __init__(self, work: Work, deadline: float):
+    def __init__(self, work: Work, deadline: float, factor: float = 1):
+        """Start it. ``factor``: how many times the deadline it may take while it waits for a processor."""
         self.started_at = time.monotonic()
         self.deadline, self.ends_at = deadline, self.started_at + termination.time_until_kill(deadline)
+        self.last_end = self.started_at + termination.time_until_kill(deadline * factor)
         self.seconds = 0.0
         self.sent: list[Any] = []
         self.fault = ""
@@ -62,7 +68,7 @@ class ForkedChild:
             termination.defer_termination(False)
             raise
         if self.pid == 0:
-            _run_child(work, write, deadline)
+            _run_child(work, write, deadline * factor)
         os.close(write)
         os.set_blocking(self.fd, False)
         termination.report_group_started(self.pid)
@@ -141,11 +147,27 @@ class ForkedChild:
         self.fd = -1
 
     def end_if_late(self) -> bool:
-        """End the child where its deadline has passed."""
-        if time.monotonic() < self.ends_at:
+        """End the child where its deadline has passed, and it is not for want of a processor."""
+        now = time.monotonic()
+        if now < self.ends_at:
             return False
-        self.end_child(f"no answer within {self.deadline:g} s")
+        if now < self.last_end and is_starved(self.pid, self.deadline):
+            self.ends_at = now + LOOK_AGAIN_S
+            return False
+        waited = max(self.deadline, round(now - self.started_at))
+        self.end_child(f"no answer within {waited:g} s")
         return True
+
+
+def is_starved(pid: int, seconds: float) -> bool:
+    """Whether a process could run and has had less of a processor than these seconds. A hang waits, or has had them all."""
+    from gpuready.system.process.inspection import read_process_stat, read_processor_seconds
+
+    for _ in range(5):  # it may wait for a file just now
+        if read_process_stat(pid)[0] == "R":
+            return read_processor_seconds(pid) < 0.8 * seconds
+        time.sleep(0.002)
+    return False
 
 
 def _describe_exit(status: int | None) -> str:

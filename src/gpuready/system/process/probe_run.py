@@ -165,7 +165,7 @@ def _fork_probe(host: HostAccess, task: ProbeTask) -> ForkedChild | str:
             emit(part)
 
     try:
-        return ForkedChild(send_answers, deadline)
+        return ForkedChild(send_answers, deadline, isolation.STARVED_FACTOR)
     except OSError as error:
         return f"cannot start a process: {(error.strerror or 'error').lower()}"
 
