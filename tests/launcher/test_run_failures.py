@@ -152,11 +152,12 @@ def test_a58_the_same_failure_three_times_is_the_last(stage):
 
 def test_a_restart_that_helps(stage):
     stage.script(
-        "import os, sys\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nprint('step', n)\nsys.exit(0 if n == 2 else 5)\n"
+        "import os, sys\nn = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\nprint('port', os.environ['MASTER_PORT'])\nprint('step', n)\nsys.exit(0 if n == 2 else 5)\n"
     )
     done = stage.run("--nproc", "2", "--restarts", "4", "--", "train.py")
     assert done.code == 0 and "3 starts" in done.out
-    assert (stage.folder / "logs" / "attempt-2" / "rank-1.log").read_text() == "step 2\n"
+    logs = [(stage.folder / "logs" / name / "rank-1.log").read_text() for name in (".", "attempt-1", "attempt-2")]
+    assert [log.split()[3] for log in logs] == ["0", "1", "2"] and len({log.split()[1] for log in logs}) == 3, logs
 
 
 def test_without_restarts_the_code_is_kept_whatever_the_cause(stage):

@@ -121,6 +121,33 @@ def test_as_colossalai_spells_it(ranks):
         assert {t["world"]["seed"] for t in document} == {7} and [t["env"]["RANK"] for t in document] == ["0", "1"]
 
 
+SLURM = {"SLURM_JOB_ID": 5, "SLURM_STEP_ID": 0, "SLURM_NTASKS": 2, "SLURM_NNODES": 1, "SLURM_NODEID": 0, "SLURM_NODELIST": "localhost", "SLURM_TASKS_PER_NODE": 2}  # fmt: skip
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "openmpi"])
+def test_as_colossalai_spells_it_under_slurm_and_mpi(ranks, launcher):
+    """Host and port are given as there; of another launcher's variables nothing is taken."""
+    other = {"RANK": "9", "WORLD_SIZE": "10"} if launcher == "slurm" else {}
+    each: list[dict[str, object]] = []
+    for rank in range(2):
+        mpi = {"RANK": rank, "SIZE": 2, "LOCAL_RANK": rank, "LOCAL_SIZE": 2}
+        task = {**SLURM, "SLURM_PROCID": rank, "SLURM_LOCALID": rank, **other}
+        each.append(task if launcher == "slurm" else {f"OMPI_COMM_WORLD_{k}": v for k, v in mpi.items()})
+    call = f"gpuready.launch_from_{launcher}('127.0.0.1', {free_port()}, seed=7)"
+    found = ranks.run(*each, code=SHOW.replace("gpuready.launch({arguments})", "{call}").format(call=call))
+    assert [one.code for one in found] == [0, 0], found
+    worlds = [json.loads(one.out)["world"] for one in found]
+    assert [w["rank"] for w in worlds] == [0, 1] and {(w["launcher"], w["seed"]) for w in worlds} == {(launcher, 7)}
+    assert "2 ranks on 1 host" in found[0].err, "verbose is on, as it is there"
+
+
+def test_a_second_way_to_start_is_refused(ranks):
+    """colossalai's launch makes a group too, after ours."""
+    code = "import torch.distributed as d, gpuready\ngpuready.launch()\nd.init_process_group('gloo')"
+    found = ranks.run({}, code=code)[0]
+    assert found.code == 1 and "RUN021" in found.err, found
+
+
 def test_the_variables_of_a_contract(ranks):
     """ColossalAI wants one connection on CUDA; on the CPU there is nothing to set, and an unknown name is a sentence."""
     assert "colossalai" in refusal(ranks, {}, arguments="framework='colosalai'")

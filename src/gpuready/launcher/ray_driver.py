@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 AGENT_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_agent.py")
@@ -37,6 +38,18 @@ def describe_room(ray: Any, nodes: int, bundle: dict[str, int]) -> str:
     return f"Ray has no room for the ranks: asked for {asked} on each of {nodes} nodes; free are {have}"
 
 
+def make_rank_variables(environ: Mapping[str, str], settings: dict[str, Any], rank: int, gpus: int) -> dict[str, str]:
+    """Return the variables of one rank: the user's own, but for those of a node, and its place in the job."""
+    nproc = settings["nproc"]
+    node, local = divmod(rank, nproc)
+    place = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": settings["world"], "LOCAL_WORLD_SIZE": nproc,
+             "GROUP_RANK": node, "GROUP_WORLD_SIZE": settings["nnodes"], "GPUREADY_FIRST": int(local == 0)}  # fmt: skip
+    if gpus:  # Ray gives a task with one GPU only that GPU: it is device 0 there
+        place["LOCAL_RANK"] = 0
+    own = {name: value for name, value in environ.items() if not name.startswith(OWN_TO_A_NODE)}
+    return {**own, **{name: str(value) for name, value in place.items()}}
+
+
 def main() -> int:
     import ray  # type: ignore[import-not-found]
     from ray.util.placement_group import placement_group, remove_placement_group  # type: ignore[import-not-found]
@@ -57,18 +70,8 @@ def main() -> int:
         task = ray.remote(max_retries=0, num_cpus=1, num_gpus=gpus)(run_rank_agent)
         runs = []
         for rank in range(world):
-            node, local = divmod(rank, nproc)
-            placement = PlacementGroupSchedulingStrategy(group, node)
-            rank_variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": nproc,
-                    "GROUP_RANK": node, "GROUP_WORLD_SIZE": nodes}  # fmt: skip
-            variables = {
-                **{name: value for name, value in os.environ.items() if not name.startswith(OWN_TO_A_NODE)},
-                **{k: str(v) for k, v in rank_variables.items()},
-                "GPUREADY_ATTEND": os.environ["GPUREADY_ATTEND"],
-            }
-            # Ray gives a task with one GPU only that GPU: it is device 0 there.
-            variables |= {"LOCAL_RANK": "0"} if gpus else {}
-            variables["GPUREADY_FIRST"] = str(int(local == 0))
+            placement = PlacementGroupSchedulingStrategy(group, rank // nproc)
+            variables = make_rank_variables(os.environ, settings, rank, gpus)
             runs.append(
                 task.options(scheduling_strategy=placement).remote(
                     [AGENT_SCRIPT, "--", *sys.argv[2:]], variables, os.getcwd()

@@ -188,7 +188,7 @@ def _redact_job(job: LaunchJob) -> LaunchJob:
 
 def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:
     """Use another port for a restart: the old one may still be in TIME_WAIT."""
-    if not number or job.engine != "local" or job.nnodes > 1:
+    if not number or job.engine in REMOTE_ENGINES or job.nnodes > 1:
         return job
     from gpuready.rollcall import endpoint
 

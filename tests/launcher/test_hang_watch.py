@@ -1,0 +1,54 @@
+"""When a run that stands still is ended: what --on-hang and --hang-timeout ask for, and never sooner."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.launcher.hang_watch import HangWatch
+from gpuready.model.run import EXIT_HUNG, LaunchJob
+from tests.launcher.ledgers import beat, ledger, row
+
+
+class Supervised:
+    """A supervisor that only notes what it is asked for."""
+
+    def __init__(self, on_hang: str, hang: float):
+        self.job = LaunchJob("local", "/v/bin/python", "script", ("t.py",), 2, on_hang=on_hang, hang=hang)
+        self.ledger, self.peers, self.hub, self.notes = ledger(2), None, self, []
+        self.orders: list[str] = []
+        self.ended: list[tuple[str, int]] = []
+
+    def broadcast_order(self, t: str) -> None:
+        self.orders.append(t)
+
+    def add_note(self, note: object) -> None:
+        self.notes.append(note)
+
+    def stop_with_reason(self, why: str, message: str, code: int, rank: int | None) -> None:
+        self.ended.append((why, code))
+
+
+def stand_still(on_hang: str, hang: float, seconds: float) -> Supervised:
+    """Both ranks have stood still for so long, and are looked at twice."""
+    made = Supervised(on_hang, hang)
+    watch = HangWatch(made)  # type: ignore[arg-type]
+    for more in (0.0, 1.0):
+        beat(made.ledger, seconds + more, r0=row(still=seconds), r1=row(still=seconds))
+        watch.check(seconds + more)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("on_hang", "hang", "lasts"), [("kill", 0.0, 300.0), ("restart", 0.0, 300.0), ("kill", 40.0, 40.0)]
+)
+def test_a_run_is_ended_after_its_time_and_not_before(on_hang, hang, lasts):
+    assert not stand_still(on_hang, hang, lasts - 3).ended
+    made = stand_still(on_hang, hang, lasts + 3)
+    assert made.ended == [("hung", EXIT_HUNG)] and "stacks" in made.orders, "where each rank stood is asked for first"
+
+
+def test_a_report_ends_nothing_and_off_says_nothing():
+    made = stand_still("report", 0.0, 900.0)
+    assert made.notes and not made.ended
+    made = stand_still("off", 0.0, 900.0)
+    assert not made.notes and not made.ended
