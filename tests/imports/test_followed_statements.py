@@ -109,6 +109,60 @@ FOLLOWED: dict[str, tuple[str, str]] = {
         DELETED,
         "try:\n    from kite import wing\nexcept ImportError:\n    wing = None\nif wing is None:\n    pass\n",
     ),
+    # -- code that runs where something is defined or made
+    "deleted-and-in-a-decorator": (DELETED, "def mark(f):\n    import kite.wing\n    return f\n@mark\ndef go():\n    pass\n"),
+    "deleted-and-in-a-decorator-of-another-module": (DELETED, "from kite.tail import mark\n@mark\ndef fly():\n    pass\n"),
+    "deleted-and-in-a-decorator-of-a-class": (DELETED, "from kite.tail import mark\n@mark\nclass Kite:\n    pass\n"),
+    "deleted-and-in-a-decorator-with-arguments": (
+        DELETED,
+        "def mark(n):\n    def inner(f):\n        import kite.wing\n        return f\n    return inner\n@mark(1)\ndef go():\n    pass\n",
+    ),
+    "deleted-and-in-what-a-decorator-returns": (
+        DELETED,
+        "def mark(f):\n    def inner():\n        import kite.wing\n    return inner\n@mark\ndef go():\n    pass\n",
+    ),
+    "deleted-and-in-a-metaclass": (
+        DELETED,
+        "class Meta(type):\n    def __new__(cls, *args):\n        import kite.wing\n        return super().__new__(cls, *args)\nclass Kite(metaclass=Meta):\n    pass\n",
+    ),
+    "deleted-and-in-a-metaclass-that-nothing-has": (
+        DELETED,
+        "class Meta(type):\n    def __new__(cls, *args):\n        import kite.wing\n        return super().__new__(cls, *args)\nclass Kite:\n    pass\n",
+    ),
+    "deleted-and-where-a-class-is-derived": (
+        DELETED,
+        "class Base:\n    def __init_subclass__(cls):\n        import kite.wing\nclass Kite(Base):\n    pass\n",
+    ),
+    "deleted-and-in-an-instance": (
+        DELETED,
+        "class Kite:\n    def __init__(self):\n        import kite.wing\nKITE = Kite()\n",
+    ),
+    "deleted-and-in-an-instance-of-another-module": (DELETED, "from kite.tail import Tail\nTAIL = Tail('wing')\n"),
+    "deleted-and-not-in-an-instance-of-another-module": (DELETED, "from kite.tail import Tail\nTAIL = Tail('tail')\n"),
+    "deleted-and-in-a-comprehension": (
+        DELETED,
+        "from importlib import import_module\nALL = [import_module(n) for n in ('kite.tail', 'kite.wing')]\n",
+    ),
+    "deleted-and-left-out-of-a-comprehension": (
+        DELETED,
+        "from importlib import import_module\nALL = [import_module(n) for n in ('kite.tail', 'kite.wing') if n != 'kite.wing']\n",
+    ),
+    "deleted-and-in-a-function-of-a-comprehension": (
+        DELETED,
+        "def load(n):\n    import kite.wing\nALL = {n: load(n) for n in ('a', 'b')}\n",
+    ),
+    "deleted-and-in-a-comprehension-over-nothing": (
+        DELETED,
+        "def load(n):\n    import kite.wing\nALL = [load(n) for n in ()]\n",
+    ),
+    "deleted-and-in-a-tuple-of-a-generator": (
+        DELETED,
+        "from importlib import import_module\nALL = tuple(import_module(n) for n in ('kite.tail', 'kite.wing'))\n",
+    ),
+    "deleted-and-in-a-generator-that-nobody-asks": (
+        DELETED,
+        "from importlib import import_module\nALL = (import_module(n) for n in ('kite.tail', 'kite.wing'))\n",
+    ),
     "raised-where-a-package-is-absent": (
         DELETED,
         "from importlib.util import find_spec\nif find_spec('none_such') is None:\n    raise ImportError('install it')\n",
@@ -152,6 +206,17 @@ def choose(name):
         import kite.wing
     else:
         import json
+
+
+def mark(f):
+    import kite.wing
+    return f
+
+
+class Tail:
+    def __init__(self, name):
+        if name == "wing":
+            import kite.wing
 
 
 def require_version(text):

@@ -9,6 +9,15 @@ from __future__ import annotations
 import ast
 from functools import partial
 
+from gpuready.system.imports.defined_code import (
+    COMPREHENSIONS,
+    MAX_ROUNDS,
+    follow_class_hooks,
+    follow_comprehension,
+    follow_decorators,
+    list_comprehensions,
+    walk_executed,
+)
 from gpuready.system.imports.module_calls import CallFollower
 from gpuready.system.imports.module_records import ImportFailure, Module
 from gpuready.system.imports.scope_values import UNKNOWN
@@ -16,15 +25,11 @@ from gpuready.system.imports.source_names import catches, suppresses
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from gpuready.system.imports.scope_values import ScopeValues
     from gpuready.system.imports.simulation import Simulation
-
-MAX_ROUNDS = 200
-"""How many rounds of a loop over known values are followed."""
-NOT_NOW = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.GeneratorExp)
 
 
 class Body:
@@ -234,15 +239,15 @@ class Body:
         values = self.values.evaluate(node.iter)
         rounds = list(values)[:MAX_ROUNDS] if isinstance(values, (tuple, list, dict, str)) else None
         for value in rounds or ():
-            self._bind_target(node.target, value)
+            self.bind_target(node.target, value)
             self.run(node.body, certain)
         if rounds is None:
-            self._bind_target(node.target, UNKNOWN)
+            self.bind_target(node.target, UNKNOWN)
             self.run(node.body, False)
         self.run(node.orelse, False)
         return None if any(isinstance(inner, ast.Return) for inner in ast.walk(node)) else True
 
-    def _bind_target(self, target: ast.expr, value: object) -> None:
+    def bind_target(self, target: ast.expr, value: object) -> None:
         names = target.elts if isinstance(target, ast.Tuple) else [target]
         fits = isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(value) == len(names)
         parts = list(value) if fits else [UNKNOWN if isinstance(target, ast.Tuple) else value] * len(names)  # type: ignore[call-overload]
@@ -268,17 +273,20 @@ class Body:
     # -- definitions and expressions
 
     def _run_class(self, node: ast.ClassDef, certain: bool) -> bool:
-        for expression in (*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)):
+        for expression in (*node.bases, *(keyword.value for keyword in node.keywords)):
             self.run_expression(expression, certain)
         outer, self.values = self.values, self.values.open_scope()
         self.run(node.body, certain)
         self.values = outer
+        follow_class_hooks(self, node, certain)
+        follow_decorators(self, node.decorator_list, certain)
         return True
 
     def _run_definition(self, node: ast.FunctionDef, certain: bool) -> bool:
         defaults = [one for one in (*node.args.defaults, *node.args.kw_defaults) if one is not None]
-        for expression in (*node.decorator_list, *defaults):
+        for expression in defaults:
             self.run_expression(expression, certain)
+        follow_decorators(self, node.decorator_list, certain)
         return True
 
     def _run_assign(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, certain: bool) -> bool:
@@ -289,15 +297,17 @@ class Body:
             if isinstance(target, ast.Name):
                 self.values.bind(target.id, node.value if is_plain else None)
             elif not isinstance(target, ast.Attribute):
-                self._bind_target(target, UNKNOWN)
+                self.bind_target(target, UNKNOWN)
         return True
 
     def run_expression(self, node: ast.AST, certain: bool) -> None:
         """Follow the calls of an expression, and the attributes that it takes of modules that differ."""
         checks = bool(self.simulation.closed) or self.module.file in self.finder.changed
-        if not self.module.has_calls and not checks and not isinstance(node, ast.Call):
+        if not self.module.has_calls and not checks and not isinstance(node, (ast.Call, *COMPREHENSIONS)):
             return
         for inner in walk_executed(node, self.values):
+            for made in list_comprehensions(inner):
+                follow_comprehension(self, made, certain)
             if isinstance(inner, ast.Call):
                 self.calls.follow(inner, certain)
             elif checks and isinstance(inner, (ast.Attribute, ast.Name)):
@@ -361,25 +371,6 @@ RUNNERS: dict[str, Callable[[Body, Any, bool], bool | None]] = {
 def _merge(ends: list[bool | None]) -> bool | None:
     """What several branches together do, of which one runs."""
     return ends[0] if ends and all(end is ends[0] for end in ends) else None
-
-
-def walk_executed(node: ast.AST, values: ScopeValues) -> Iterator[ast.AST]:
-    """Yield the parts of an expression that are evaluated for certain: not what ``or``, ``and``, ``if`` may leave out."""
-    queue: list[ast.AST] = [node]
-    while queue:
-        one = queue.pop()
-        if isinstance(one, NOT_NOW):
-            continue
-        yield one
-        if isinstance(one, ast.BoolOp):
-            queue.append(one.values[0])
-        elif isinstance(one, ast.IfExp):
-            answer = values.find_truth(one.test)
-            queue += [one.test, *([] if answer is None else [one.body if answer else one.orelse])]
-        elif isinstance(one, (ast.ListComp, ast.SetComp, ast.DictComp)):
-            queue.append(one.generators[0].iter)
-        else:
-            queue.extend(ast.iter_child_nodes(one))
 
 
 def _dotted_parts(node: ast.expr) -> list[str] | None:

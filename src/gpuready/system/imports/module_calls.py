@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 import re
 
+from gpuready.system.imports.defined_code import INITIALISERS, find_method, find_returned
 from gpuready.system.imports.module_records import ImportFailure, Module
 from gpuready.system.imports.requirements import canonical_name, is_satisfied, parse_requirement
 from gpuready.system.imports.scope_values import UNKNOWN
+from gpuready.system.imports.source_parts import read_class
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.system.imports.module_body import Body
     from gpuready.system.imports.scope_values import ScopeValues
 
-CALL_SIGNS = ("import_module", "__import__", "metadata", "require_version", "get_distribution", "version_check")
-"""What the text of a module has that may import by name or ask for a version."""
 METADATA_CALL = re.compile(r"(?:\w+\.)*_?(?:importlib_)?metadata\.(?:version|distribution|metadata|requires|files)")
 METADATA_MODULES = ("importlib.metadata", "importlib_metadata")
 METADATA_NAMES = ("version", "distribution", "metadata", "requires", "files")
@@ -98,10 +98,40 @@ class CallFollower:
 
     def _follow_function(self, call: ast.Call, name: str, certain: bool) -> None:
         """Follow a function of this module, or of the one that it is imported from, with the arguments that are known."""
+        found = self.simulation.find_function(self.module, name) or self.find_method(name, INITIALISERS)
+        if found is not None and self.simulation.depth < MAX_CALLS:
+            self._call_function(*found, call, certain)
+
+    def follow_returned(self, name: str, certain: bool) -> None:
+        """Follow the function that a function of this name returns: what ``@name(1)`` calls with what it decorates."""
         found = self.simulation.find_function(self.module, name)
-        if found is None or self.simulation.depth >= MAX_CALLS:
-            return
-        module, function = found
+        inner = find_returned(found[1]) if found else None
+        if found is not None and inner is not None and self.simulation.depth < MAX_CALLS:
+            self._call_function(found[0], inner, ast.Call(ast.Name(name), [], []), certain)
+
+    def follow_method(self, name: str, methods: tuple[str, ...], certain: bool) -> None:
+        """Follow a method of a class of this name, with arguments that are not known."""
+        found = self.find_method(name, methods)
+        if found is not None and self.simulation.depth < MAX_CALLS:
+            self._call_function(*found, ast.Call(ast.Name(name), [], []), certain)
+
+    def find_method(self, name: str, methods: tuple[str, ...]) -> tuple[Module, ast.FunctionDef] | None:
+        found = self._find_class(name)
+        method = find_method(found[1], methods) if found else None
+        return (found[0], method) if found and method else None
+
+    def _find_class(self, name: str) -> tuple[Module, ast.ClassDef] | None:
+        """Return a class by a name of this module, and the module that defines it."""
+        source, inner = self.module.taken.get(name, (self.module.name, name))
+        found = self.simulation.modules.get(source) if source != self.module.name else self.module
+        if not isinstance(found, Module) or found.values is None:
+            return None
+        if found is not self.module and inner not in found.read_classes:
+            found.read_classes[inner] = read_class(found.file, inner)
+        node = found.classes.get(inner) if found is self.module else found.read_classes[inner]
+        return (found, node) if node is not None else None
+
+    def _call_function(self, module: Module, function: ast.FunctionDef, call: ast.Call, certain: bool) -> None:
         assert module.values is not None
         scope = module.values.open_scope()
         names = [one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]

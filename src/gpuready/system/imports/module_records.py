@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
+from gpuready.system.imports.source_parts import CALL_SIGNS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import ast
     from collections.abc import Iterable, Sequence
 
     from gpuready.system.imports.scope_values import ScopeValues
@@ -31,6 +34,8 @@ class Module:
         self.name, self.file, self.folders = name, file, list(folders)
         self.names, self.dynamic = set(names), dynamic
         self.functions: dict[str, ast.FunctionDef] = {}
+        self.classes: dict[str, ast.ClassDef] = {}
+        self.read_classes: dict[str, ast.ClassDef | None] = {}  # whole, where other modules ask for them
         self.read: set[str] = set()
         self.attributes: dict[str, str] | None = None
         self.is_plain = False
@@ -44,3 +49,9 @@ class Module:
     @property
     def package(self) -> str:
         return self.name if self.folders else self.name.rpartition(".")[0]
+
+    def take_definitions(self, tree: ast.Module, text: str) -> None:
+        """Note the functions and classes of its source, and whether it may import by name."""
+        self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+        self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        self.has_calls = any(sign in text for sign in CALL_SIGNS)

@@ -12,7 +12,6 @@ import gc
 import sys
 
 from gpuready.system.imports.module_body import Body
-from gpuready.system.imports.module_calls import CALL_SIGNS
 from gpuready.system.imports.module_finder import ModuleFinder
 from gpuready.system.imports.module_records import ImportFailure, Module
 from gpuready.system.imports.plain_body import PlainBody, PlainSources
@@ -234,8 +233,7 @@ class Simulation:
         is_open = not (is_suspect or self.finder.is_unrecorded(path)) or is_dynamic(text)
         module = self._open_values(Module(name, path, folders, () if is_open else collect_names(tree, name), is_open))
         module.attributes = find_lazy_attributes(tree, text)
-        module.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-        module.has_calls = any(sign in text for sign in CALL_SIGNS)
+        module.take_definitions(tree, text)
         if not is_open:
             module.listed = list_exported_names(tree)
         if is_suspect and not is_open:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 DERIVED_ERRORS: dict[str, type] = {"PackageNotFoundError": ModuleNotFoundError}
 CALLS = re.compile(r"(?:\n[ \t]*|= )(\w+)\(")
 """A function that a statement calls at the start of a line, or for its value."""
+DECORATORS = re.compile(r"^@(\w+)", re.M)
+ELEMENTS = re.compile(r"[\[({:] ?(\w+)\([^()\n]{0,200}\) for ")
+CLASSES = re.compile(r"^class (\w+)", re.M)
 DYNAMIC_SIGNS = (
     "extend_path",
     "declare_namespace",
@@ -65,7 +68,7 @@ def drop_function_bodies(text: str) -> str:
     kept: list[str] = []
     skipped = -1
     signature: list[str] = []
-    called = set(CALLS.findall(text))
+    called, inside = _list_called(text), -1  # inside: the margin of a function whose body is kept, with those in it
     quotes = ""
     for line in text.split("\n"):
         words = line.lstrip()
@@ -77,16 +80,28 @@ def drop_function_bodies(text: str) -> str:
             if not words or indent > skipped or words[0] == "#":
                 continue
             skipped = -1
+        if words and indent <= inside:
+            inside = -1
         if signature or words.startswith(("def ", "async def ")):
             signature.append(line)
             whole = "".join(signature)
             if whole.count("(") == whole.count(")"):
                 first, signature = signature[0], []
                 start = len(first) - len(first.lstrip())
-                if line.partition(" #")[0].rstrip().endswith(":") and _defined_name(first) not in called:
+                if inside < 0 and _defined_name(first) in called:
+                    inside = start
+                elif inside < 0 and line.partition(" #")[0].rstrip().endswith(":"):
                     line, skipped = f"{line.partition(' #')[0]} pass", start
         kept.append(line)
     return "\n".join(kept)
+
+
+def _list_called(text: str) -> set[str]:
+    """The functions that a module may call when it is imported: by a statement, a decorator, a comprehension, or as those of a class."""
+    called = {*CALLS.findall(text), *DECORATORS.findall(text), *ELEMENTS.findall(text)}
+    if called & {*CLASSES.findall(text)} or "metaclass=" in text:
+        called |= {"__init__", "__new__"}
+    return called | ({"__init_subclass__"} if "__init_subclass__" in text else set())
 
 
 def _close_quotes(line: str, quotes: str) -> str:
