@@ -4,7 +4,7 @@
     python benchmarks/step_time.py benchmarks/results/step-time-dev-h200.json --shares
 
 MEASURED is a JSON document with ``cases`` and ``bench``, or lines of JSON beside a bench record (--bench FILE). With --frozen the
-predictions that were committed before the measurement are scored too. --pace takes the
+predictions that were made before the measurement are scored too, also against the mean over cores (``moved_s``) of what waits for the host. --pace takes the
 host's pace from another document: those of sets 2 and 3 are of one core each. --shares prints how much longer the passes of real models take the host than
 the bench's small one: REAL_SHARES of fit/time/host_pace.py.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -137,20 +138,23 @@ def main() -> None:
         return
     speed = make_speed(measures)
     lines = [
-        "| case | model | what | measured | predicted | error | before | 6ND at 40 % | bound by | in range |",
-        "|---" * 10 + "|",
+        "| case | model | what | measured | predicted | error | before | over cores | 6ND at 40 % | bound by | in range |",
+        "|---" * 11 + "|",
     ]
-    errors: dict[str, list[float]] = {"step": [], "decoding": [], "frozen step": [], "frozen decoding": [], "thumb": []}
+    errors: dict[str, list[float]] = defaultdict(list)
     for case in cases:
         measured = case.get("step_s") or case["decode_s"]
         found = predict_time(make_job(case), H200, speed)
         error = seconds_of(found) / measured - 1
         kind = "decoding" if case["kind"] == "generate" else "step"
         errors[kind].append(error)
-        before = thumb = ""
+        before = thumb = over = ""
         if case["id"] in frozen:
-            errors[f"frozen {kind}"].append(seconds_of(frozen[case["id"]]) / measured - 1)
-            before = f"{errors[f'frozen {kind}'][-1]:+.1%}"
+            said = seconds_of(frozen[case["id"]])
+            errors[f"frozen {kind}"].append(said / measured - 1)
+            errors[f"frozen {kind} over cores"].append(said / case.get("moved_s", measured) - 1)
+            before = f"{said / measured - 1:+.1%}"
+            over = f"{said / case['moved_s'] - 1:+.1%}" if "moved_s" in case else ""
         if kind == "step":
             errors["thumb"].append(thumb_seconds(case) / measured - 1)
             thumb = f"{errors['thumb'][-1]:+.0%}"
@@ -160,9 +164,9 @@ def main() -> None:
         inside = "yes" if found.range[0] <= measured <= found.range[1] else "no"
         lines.append(
             f"| {case['id']} | {case['model']} | {' '.join(words)} | {measured * 1e3:.1f} ms | {seconds_of(found) * 1e3:.1f} ms "
-            f"| {error:+.1%} | {before} | {thumb} | {found.bound_by} | {inside} |"
+            f"| {error:+.1%} | {before} | {over} | {thumb} | {found.bound_by} | {inside} |"
         )
-    lines += ["", *(f"- {name}: {describe_errors(ones)}" for name, ones in errors.items() if ones)]
+    lines += ["", *(f"- {name}: {describe_errors(ones)}" for name, ones in errors.items())]
     text = "\n".join(lines) + "\n"
     print(text)
     if args.output:

@@ -1,4 +1,4 @@
-"""The cases of the time of a step after the first set: models, sizes and settings that it does not have. V and W are the fourth set."""
+"""The cases of the time of a step after the first set: models, sizes and settings that it does not have. V and W are the fourth set, X and Y the fifth."""
 
 from __future__ import annotations
 
@@ -61,6 +61,33 @@ MODELS: dict[str, Any] = {
     "glm4_s": _config("glm4", 2048, 6144, 20, 16, 151552, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, pad_token_id=0),
     "qwen2moe_s": _config("qwen2_moe", 2048, 5632, 8, 16, 151936, num_key_value_heads=16, moe_intermediate_size=1408, shared_expert_intermediate_size=5632, num_experts=60, num_experts_per_tok=4, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
     "qwen3moe_128": _config("qwen3_moe", 2048, 6144, 8, 32, 151936, num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=128, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
+    "smollm2_360m": _config("llama", 960, 2560, 32, 15, 49152, num_key_value_heads=5, tie_word_embeddings=True),
+    "smollm2_17b": _config("llama", 2048, 8192, 24, 32, 49152, num_key_value_heads=32, tie_word_embeddings=True),
+    "falcon3_1b": _config("llama", 2048, 8192, 18, 8, 131072, num_key_value_heads=4, head_dim=256, tie_word_embeddings=False),
+    "falcon3_3b": _config("llama", 3072, 9216, 22, 12, 131072, num_key_value_heads=4, head_dim=256, tie_word_embeddings=False),
+    "llama2_7b": _config("llama", 4096, 11008, 32, 32, 32000, num_key_value_heads=32, tie_word_embeddings=False),
+    "openllama_3b": _config("llama", 3200, 8640, 26, 32, 32000, num_key_value_heads=32, tie_word_embeddings=False),
+    "yi_6b": _config("llama", 4096, 11008, 32, 32, 64000, num_key_value_heads=4, tie_word_embeddings=False),
+    "qwen25_14b": _config("qwen2", 5120, 13824, 48, 40, 152064, num_key_value_heads=8, tie_word_embeddings=False),
+    "gemma_7b": _config("gemma", 3072, 24576, 28, 16, 256000, num_key_value_heads=16, head_dim=256, tie_word_embeddings=True),
+    "gemma3_12b": _config("gemma3_text", 3840, 15360, 48, 16, 262208, num_key_value_heads=8, head_dim=256, sliding_window=1024, tie_word_embeddings=True),
+    "gemma3_270m": _config("gemma3_text", 640, 2048, 18, 4, 262144, num_key_value_heads=1, head_dim=256, sliding_window=512, tie_word_embeddings=True),
+    "phi4_mini": _config("phi3", 3072, 8192, 32, 24, 200064, num_key_value_heads=8, partial_rotary_factor=0.75, sliding_window=262144, tie_word_embeddings=True, pad_token_id=0),
+    "pythia_12b": _config("gpt_neox", 5120, 20480, 36, 40, 50688, use_parallel_residual=True, tie_word_embeddings=False),
+    "pythia_70m": _config("gpt_neox", 512, 2048, 6, 8, 50304, use_parallel_residual=True, tie_word_embeddings=False),
+    "distilgpt2": ["gpt2", {"n_embd": 768, "n_layer": 6, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}],
+    "opt_13b": ["opt", {"hidden_size": 2048, "ffn_dim": 8192, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 50272, "word_embed_proj_dim": 2048}],
+    "starcoder2_7b": _config("starcoder2", 4608, 18432, 32, 36, 49152, num_key_value_heads=4, sliding_window=4096, tie_word_embeddings=True),
+    "stablelm2_16b": _config("stablelm", 2048, 5632, 24, 32, 100352, num_key_value_heads=32, use_qkv_bias=True, tie_word_embeddings=False),
+    "granite_8b": _config("granite", 4096, 12800, 40, 32, 49159, num_key_value_heads=8, tie_word_embeddings=True),
+    "olmo2_13b": _config("olmo2", 5120, 13824, 40, 40, 100352, num_key_value_heads=40, tie_word_embeddings=False),
+    "command_r7b": _config("cohere2", 4096, 14336, 32, 32, 256000, num_key_value_heads=8, head_dim=128, sliding_window=4096, tie_word_embeddings=True, pad_token_id=0),
+    "glm4_9b": _config("glm4", 4096, 13696, 40, 32, 151552, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False, pad_token_id=0),
+    "olmoe_7b": _config("olmoe", 2048, 1024, 16, 16, 50304, num_key_value_heads=16, num_experts=64, num_experts_per_tok=8, tie_word_embeddings=False),
+    "granitemoe_1b": _config("granitemoe", 1024, 512, 24, 16, 49155, num_key_value_heads=8, num_local_experts=32, num_experts_per_tok=8, tie_word_embeddings=True),
+    "exaone4_12b": _config("exaone4", 2048, 4096, 30, 32, 102400, num_key_value_heads=8, head_dim=64, sliding_window=None, layer_types=["full_attention"] * 30, tie_word_embeddings=True),
+    "falcon_7b": ["falcon", {"hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "vocab_size": 65024, "multi_query": True, "parallel_attn": True}],
+    "deepseek_v2_lite": _config("deepseek_v2", 2048, 10944, 27, 16, 102400, num_key_value_heads=16, moe_intermediate_size=1408, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1, topk_method="greedy", tie_word_embeddings=False),
 }  # fmt: skip
 STEPS: tuple[tuple[Any, ...], ...] = (
     ("P01", "llama_600m", 4, 2048, {}),
@@ -135,6 +162,41 @@ STEPS: tuple[tuple[Any, ...], ...] = (
     ("V28", "qwen2moe_s", 1, 256, {"opt": "fused"}),
     ("V29", "llama_1b", 1, 256, {"accum": 4}),
     ("V30", "qwen3_4b", 1, 1024, {"opt": "fused", "gc": 1}),
+    # The fifth set: published shapes that no set before has; the last five are as small as a first try of a user.
+    ("X01", "smollm2_360m", 8, 2048, {"prec": "amp"}),
+    ("X02", "smollm2_17b", 4, 2048, {"opt": "fused"}),
+    ("X03", "smollm2_17b", 1, 1024, {"prec": "fp32", "opt": "sgd"}),
+    ("X04", "falcon3_1b", 2, 4096, {"gc": 1}),
+    ("X05", "falcon3_1b", 1, 16384, {"opt": "fused", "gc": 1}),
+    ("X06", "falcon3_3b", 2, 2048, {}),
+    ("X07", "llama2_7b", 2, 2048, {"lora": 16}),
+    ("X08", "llama2_7b", 1, 4096, {"opt": "sgd", "gc": 1}),
+    ("X09", "openllama_3b", 2, 2048, {"opt": "fused"}),
+    ("X10", "yi_6b", 1, 4096, {"lora": 32, "gc": 1}),
+    ("X11", "qwen25_14b", 1, 1024, {"lora": 8, "gc": 1}),
+    ("X12", "gemma_7b", 1, 2048, {"lora": 16}),
+    ("X13", "gemma3_12b", 1, 1024, {"lora": 16, "gc": 1}),
+    ("X14", "gemma3_270m", 8, 1024, {"prec": "amp", "opt": "fused"}),
+    ("X15", "phi4_mini", 1, 4096, {"opt": "fused"}),
+    ("X16", "pythia_12b", 1, 1024, {"lora": 16}),
+    ("X17", "distilgpt2", 16, 512, {"prec": "fp32"}),
+    ("X18", "opt_13b", 4, 1024, {}),
+    ("X19", "starcoder2_7b", 1, 4096, {"lora": 16, "gc": 1}),
+    ("X20", "stablelm2_16b", 2, 1024, {"opt": "fused", "accum": 4}),
+    ("X21", "granite_8b", 2, 1024, {"lora": 64}),
+    ("X22", "olmo2_13b", 1, 2048, {"lora": 8, "gc": 1}),
+    ("X23", "command_r7b", 1, 2048, {"lora": 16}),
+    ("X24", "glm4_9b", 1, 2048, {"lora": 16, "gc": 1}),
+    ("X25", "olmoe_7b", 1, 4096, {"opt": "fused"}),
+    ("X26", "granitemoe_1b", 4, 2048, {}),
+    ("X27", "exaone4_12b", 2, 4096, {"prec": "amp", "opt": "fused", "gc": 1}),
+    ("X28", "falcon_7b", 1, 2048, {"lora": 16}),
+    ("X29", "deepseek_v2_lite", 1, 2048, {"lora": 8}),
+    ("X30", "gemma3_270m", 1, 512, {}),
+    ("X31", "pythia_70m", 4, 256, {"opt": "fused"}),
+    ("X32", "smollm2_360m", 1, 512, {"lora": 8}),
+    ("X33", "granitemoe_1b", 1, 512, {"opt": "fused"}),
+    ("X34", "opt_13b", 1, 256, {"accum": 4}),
 )
 ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q01", "llama_3b", 1, 256),
@@ -171,14 +233,39 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("W10", "gpt2_xl", 1, 256),
     ("W11", "smollm2_135m", 32, 256),
     ("W12", "mistral_7b", 1, 16384),
+    ("Y01", "llama2_7b", 1, 512),
+    ("Y02", "smollm2_17b", 4, 1024),
+    ("Y03", "falcon3_3b", 1, 2048),
+    ("Y04", "qwen25_14b", 8, 512),
+    ("Y05", "phi4_mini", 1, 512),
+    ("Y06", "stablelm2_16b", 2, 256),
+    ("Y07", "opt_13b", 1, 512),
+    ("Y08", "olmoe_7b", 1, 256),
+    ("Y09", "granitemoe_1b", 8, 512),
+    ("Y10", "command_r7b", 1, 4096),
+    ("Y11", "glm4_9b", 16, 1024),
+    ("Y12", "exaone4_12b", 1, 1024),
+    ("Y13", "gemma3_12b", 2, 512),
 )
-NEW_TOKENS = 32
+FEWER_TOKENS = {"Y": 16}  # of an answer, by the set: a length new to the process takes 0.1 s
+
+
+def _count_tokens(name: str) -> int:
+    return FEWER_TOKENS.get(name[0], 32)
 
 
 def list_cases() -> list[dict[str, Any]]:
     """Return every case with its model's config, those of generation first: they are the fewest and the noisiest."""
     answers: list[dict[str, Any]] = [
-        {"kind": "generate", "id": name, "model": model, "mb": rows, "seq": length, "new": NEW_TOKENS, "prec": "bf16"}
+        {
+            "kind": "generate",
+            "id": name,
+            "model": model,
+            "mb": rows,
+            "seq": length,
+            "new": _count_tokens(name),
+            "prec": "bf16",
+        }
         for name, model, rows, length in ANSWERS
     ]
     steps: list[dict[str, Any]] = [

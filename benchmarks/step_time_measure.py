@@ -5,8 +5,9 @@
 It runs in an interpreter with torch and transformers, the package on PYTHONPATH. With ``--dev REGEX`` those cases are measured before anything
 is predicted, and tell how much longer real models take the host than the bench's. Then the predictions by that bench record go to
 FOLDER/predictions.json, and their SHA-256 is printed; then the cases are run, several in a process: 3 steps to warm up, then at least 6 and
-0.8 seconds of them (3 of long ones), or two answers, timed by CUDA events. Each case runs in ``--rounds`` processes, beside other cases in each: its time is the median
-of theirs, and ``rounds`` has all of them. ``pace`` is that of eager mode in those processes.
+0.8 seconds of them (3 of long ones), or two answers, timed by CUDA events. Every case begins on cores drawn anew, as in a process of its own. Each runs once; then those that wait
+for the host, by the prediction, in ``--rounds`` processes; then the others again. Its time is the median of its processes, and ``rounds`` has all of them. What waits for the host
+is timed once more with its threads moved to other cores before every step, or every few tokens: ``moved_s``, the mean over the cores.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -28,9 +29,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src/gpuready/prove/scripts")]
 WARM_STEPS, TIMED_STEPS, MOST_STEPS, ANSWERS = 3, 6, 60, 2
+MOVED_STEPS, MOVED_LONG = 8, 4  # steps on other cores, and of long ones
+TOKENS_EACH = 4  # tokens of an answer between two moves to other cores
 LONG, LONG_STEPS = 0.25, (2, 3)  # a step of so many seconds waits for no host: fewer of them, to warm up and timed
 SHORTEST = 0.8  # seconds of steps
-CASES_EACH, CASE_SECONDS = 11, 45  # of a process
+CASES_EACH, CASE_SECONDS = 11, 40  # of a process
 
 
 def take_shares(pace: str) -> dict[str, Any]:
@@ -46,7 +49,8 @@ def take_shares(pace: str) -> dict[str, Any]:
     return found
 
 
-def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path, shares: Any = None) -> None:
+def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path, shares: Any = None) -> set[str]:
+    """Write the predictions, print their hash, and return which cases wait for the host."""
     from benchmarks.step_time import make_job, make_speed, read_record
 
     from gpuready.fit import H200
@@ -57,6 +61,7 @@ def write_predictions(cases: list[dict[str, Any]], bench: str, path: Path, share
     rows = [{"id": c["id"], "predicted": predict_time(make_job(c), H200, speed).to_json()} for c in cases]
     path.write_text(json.dumps({"bench": measures, "shares": shares, "cases": rows}, indent=1) + "\n")
     print("predictions", hashlib.sha256(path.read_bytes()).hexdigest(), len(rows), flush=True)
+    return {row["id"] for row in rows if row["predicted"]["bound_by"] == "launches"}
 
 
 def run_cases(cases: list[dict[str, Any]], queue: Any) -> None:
@@ -64,11 +69,12 @@ def run_cases(cases: list[dict[str, Any]], queue: Any) -> None:
     import gc
 
     import torch
+    from bench_eager import move_threads
 
-    pace = _measure_pace(torch)
     for case in cases:
+        move_threads()
         try:
-            queue.put({**_measure(case), "pace": pace})
+            queue.put(_measure(case))
         except Exception as error:
             queue.put({"status": "error", "error": f"{type(error).__name__}: {error}"[:300]})
         gc.collect()
@@ -86,13 +92,6 @@ def _measure(case: dict[str, Any]) -> dict[str, Any]:
     return {**found, **(timed or _time_steps(torch, model, tokens, case))}
 
 
-def _measure_pace(torch: Any) -> dict[str, Any]:
-    """Return the host's time of a layer on the cores of this process."""
-    from benchmarks.host_placement import HostBench
-
-    return HostBench(torch, torch.device("cuda")).measure_bench()
-
-
 def _build(torch: Any, case: dict[str, Any]) -> Any:
     import transformers
 
@@ -107,28 +106,37 @@ def _build(torch: Any, case: dict[str, Any]) -> Any:
 
 
 def _time_answers(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> dict[str, Any]:
-    """Time the tokens of an answer: an event before each call of the model, and one after the last."""
     model.eval()
+    first = _time_answer(torch, model, tokens, case)  # every length is new
+    still = [_time_answer(torch, model, tokens, case) for _ in range(ANSWERS)]
+    found = {name: statistics.median(one[name] for one in still) for name in first}
+    if case.get("waits"):
+        moved = [_time_answer(torch, model, tokens, case, moves=True) for _ in range(ANSWERS)]
+        found["moved_s"] = statistics.fmean(one["decode_s"] for one in moved)
+    return {**found, "first_s": first["decode_s"]}
+
+
+def _time_answer(torch: Any, model: Any, tokens: Any, case: dict[str, Any], moves: bool = False) -> dict[str, float]:
+    """Time the tokens of an answer: an event before each call of the model, and one after the last."""
+    from bench_eager import move_threads
+
     marks: list[Any] = []
 
     def mark(*_: Any) -> None:
+        if moves and len(marks) % TOKENS_EACH == 1:
+            move_threads()
         marks.append(torch.cuda.Event(enable_timing=True))
         marks[-1].record()
 
     hook = model.register_forward_pre_hook(mark)
-    prefill, decode = [], []
-    for _ in range(ANSWERS + 1):
-        marks.clear()
-        with torch.no_grad():
-            options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
-            model.generate(tokens, max_new_tokens=case["new"], min_new_tokens=case["new"], **options)
-        mark()
-        torch.cuda.synchronize()
-        prefill.append(marks[0].elapsed_time(marks[1]) / 1e3)
-        decode.append(marks[1].elapsed_time(marks[-1]) / 1e3 / (len(marks) - 2))
+    with torch.no_grad():
+        options = {"do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+        model.generate(tokens, max_new_tokens=case["new"], min_new_tokens=case["new"], **options)
     hook.remove()
-    middle = {"prefill_s": statistics.median(prefill[1:]), "decode_s": statistics.median(decode[1:])}
-    return {**middle, "first_s": decode[0]}  # of the first answer, in which every length is new
+    mark()
+    torch.cuda.synchronize()
+    decode = marks[1].elapsed_time(marks[-1]) / 1e3 / (len(marks) - 2)
+    return {"prefill_s": marks[0].elapsed_time(marks[1]) / 1e3, "decode_s": decode}
 
 
 def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +168,21 @@ def _time_steps(torch: Any, model: Any, tokens: Any, case: dict[str, Any]) -> di
     steps = steps[warm:]
     middle = {f"{part}_s": statistics.median(step[part] for step in steps) for part in steps[0]}
     whole = [step["step"] for step in steps]
+    if case.get("waits"):
+        count = MOVED_LONG if middle["step_s"] > LONG else MOVED_STEPS
+        middle["moved_s"] = _time_moved_steps(count, lambda: _run_step(torch, model, optimizer, tokens, case))
     return {**middle, "steps": len(whole), "least_s": min(whole), "most_s": max(whole)}
+
+
+def _time_moved_steps(count: int, run: Callable[[], dict[str, float]]) -> float:
+    """Return the mean of steps that begin on other cores each."""
+    from bench_eager import move_threads
+
+    spent = []
+    for _ in range(count):
+        move_threads()
+        spent.append(run()["step"])
+    return statistics.fmean(spent)
 
 
 def _run_step(torch: Any, model: Any, optimizer: Any, tokens: Any, case: dict[str, Any]) -> dict[str, float]:
@@ -201,10 +223,17 @@ def main() -> None:
     import torch  # noqa: F401  imported once; the children fork before CUDA is touched
 
     if known:
-        rows = measure_rounds(known, 2, until, Path(requested.out) / "dev.jsonl")
+        rows = measure_rounds([shuffle(known, turn) for turn in range(2)], until, Path(requested.out) / "dev.jsonl")
         shares |= {"real": take_real_shares(rows, requested.bench)}
-    write_predictions(cases, requested.bench, Path(requested.out) / "predictions.json", shares)
-    measure_rounds(cases, requested.rounds, until, Path(requested.out) / "measured.jsonl")
+    waiting = write_predictions(cases, requested.bench, Path(requested.out) / "predictions.json", shares)
+    measure_rounds(plan_rounds(cases, waiting, requested.rounds), until, Path(requested.out) / "measured.jsonl")
+
+
+def plan_rounds(cases: list[dict[str, Any]], waiting: set[str], rounds: int) -> list[list[dict[str, Any]]]:
+    """Return the cases of every round: all, then those that wait for the host, then the others."""
+    marked = [{**case, "waits": case["id"] in waiting} for case in cases]
+    waits, others = ([case for case in marked if case["waits"] is answer] for answer in (True, False))
+    return [shuffle(one, turn) for turn, one in enumerate([marked, *[waits] * (rounds - 1), others])]
 
 
 def take_real_shares(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
@@ -222,18 +251,18 @@ def take_real_shares(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
     return {"taken": dict(host_pace.REAL_SHARES), "found": found}
 
 
-def measure_rounds(cases: list[dict[str, Any]], rounds: int, until: float, path: Path) -> list[dict[str, Any]]:
-    """Measure every case in so many processes; what is known so far is written after each."""
+def measure_rounds(rounds: list[list[dict[str, Any]]], until: float, path: Path) -> list[dict[str, Any]]:
+    """Measure every case of these rounds; what is known so far is written after each."""
     import transformers
 
-    rows: dict[str, list[dict[str, Any]]] = {}
+    found_by: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
     lines: list[dict[str, Any]] = []
-    for turn in range(rounds):
-        for case, found in _measure_all(shuffle(cases, turn), until):
-            rows.setdefault(case["id"], []).append(found)
+    for turn, cases in enumerate(rounds):
+        for case, found in _measure_all(cases, until):
+            found_by.setdefault(case["id"], (case, []))[1].append(found)
             short = found.get("step_s") or found.get("decode_s") or found.get("error") or found["status"]
             print(turn, case["id"], case["model"], short, round(until - time.time()), flush=True)
-            lines = [{**case, **merge_rounds(rows[case["id"]])} for case in cases if case["id"] in rows]
+            lines = [{**one, **merge_rounds(several)} for one, several in found_by.values()]
             text = "".join(json.dumps({**line, "transformers": transformers.__version__}) + "\n" for line in lines)
             path.write_text(text)
     return lines
@@ -252,14 +281,14 @@ def merge_rounds(rounds: list[dict[str, Any]]) -> dict[str, Any]:
     times = [name for name in good[0] if name.endswith("_s")]
     merged = {name: statistics.median(one[name] for one in good) for name in times}
     main = "step_s" if "step_s" in merged else "decode_s"
-    return {**good[0], **merged, "rounds": [one[main] for one in good], "pace": [one["pace"] for one in good]}
+    return {**good[0], **merged, "rounds": [one[main] for one in good]}
 
 
 def _measure_all(cases: list[dict[str, Any]], until: float) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Measure in one process after another: a new one after some cases, and after one that does not answer."""
     context = multiprocessing.get_context("fork")
     left = list(cases)
-    while left:
+    while left and time.time() < until:
         queue = context.Queue()
         child = context.Process(target=run_cases, args=(left[:CASES_EACH], queue))
         child.start()

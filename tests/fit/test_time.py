@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.step_time import make_job, read_measured, read_pace, seconds_of
+from benchmarks.step_time_cases import MODELS, list_cases
+from benchmarks.step_time_measure import merge_rounds, plan_rounds
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.commands.fit import FIT, fit
@@ -316,3 +318,28 @@ def test_a_gpu_whose_rates_are_not_known_is_said(monkeypatch):
     monkeypatch.setattr(fit_time, "speed_from_row", lambda row: None)
     data = json.loads(fit("llama-3.2-1b", on="h200").json())
     assert data["time"] is None and any("the rates of NVIDIA H200 are not known" in note for note in data["notes"])
+
+
+def test_the_fifth_set_has_other_shapes_than_all_before_and_answers_for_each():
+    fifth = [case for case in list_cases() if case["id"][0] in "XY"]
+    shapes = {json.dumps(case["config"], sort_keys=True) for case in fifth}
+    before = [case["config"] for case in [*CASES, *list_cases()] if case["id"][0] not in "XY"]
+    assert not shapes & {json.dumps(config, sort_keys=True) for config in before}
+    assert {case["model"] for case in fifth} <= MODELS.keys()
+    for case in fifth:
+        assert seconds_of(predict_time(make_job(case), H200, SPEED)) > 0, case["id"]
+
+
+def test_what_waits_for_the_host_is_measured_in_more_processes_than_the_rest():
+    cases = [{"id": name} for name in "abcd"]
+    rounds = [sorted(case["id"] for case in one) for one in plan_rounds(cases, {"b", "d"}, 3)]
+    assert rounds == [["a", "b", "c", "d"], ["b", "d"], ["b", "d"], ["a", "c"]]
+    marks = {case["id"]: case["waits"] for one in plan_rounds(cases, {"b"}, 2) for case in one}
+    assert marks == {"a": False, "b": True, "c": False, "d": False}
+
+
+def test_rounds_of_a_case_become_their_median_and_failed_ones_do_not_count():
+    rounds = [{"status": "ok", "step_s": one, "moved_s": 2.0, "params": 7} for one in (1.0, 5.0, 3.0)]
+    merged = merge_rounds([{"status": "error", "error": "gone"}, *rounds])
+    assert (merged["step_s"], merged["rounds"], merged["params"]) == (3.0, [1.0, 5.0, 3.0], 7)
+    assert merge_rounds([{"status": "timeout"}]) == {"status": "timeout"}
