@@ -1,6 +1,6 @@
 """A batch of any class of transformers on a real device, as its users make it: text, pictures, video, sound, and labels.
 
-``seq`` is the length of a row: tokens of text, samples of a waveform, frames of a spectrogram. What the package under test makes for
+``seq`` is the length of a row: tokens of text, samples of a waveform (its transcript is shorter), frames of a spectrogram. What the package under test makes for
 itself (``fit/scripts/model_inputs.py``) is not used here.
 """
 
@@ -37,6 +37,9 @@ class RealBatch:
         if self.main == "pixel_values" or "return_loss" in self.takes:
             batch = {"pixel_values": self.pictures()}
             return batch | ({"input_ids": self.tokens()} if "input_ids" in self.takes else {})
+        if self.main == "pixel_values_videos":
+            size = self.config.crop_size
+            return {self.main: self.floats(self.rows, self.config.frames_per_clip, 3, size, size)}
         if self.main in ("input_values", "input_features"):
             return {self.main: self.sound()}
         batch = {"input_ids": self.tokens()}
@@ -50,11 +53,13 @@ class RealBatch:
 
     def tokens(self, seq: int = 0) -> Any:
         """Random ids; the last two and the lowest ones are special in many vocabularies."""
-        size = int(getattr(self.config.get_text_config(), "vocab_size", 0) or self.config.vocab_size)
+        size = int(getattr(self.config.get_text_config(), "vocab_size", 0) or getattr(self.config, "vocab_size", 1000))
         return self.torch.randint(min(8, size // 2), size - 2, (self.rows, seq or self.seq), device=self.device)
 
     def pictures(self) -> Any:
-        inner = getattr(self.config, "vision_config", None) or self.config
+        inner = (
+            getattr(self.config, "vision_config", None) or getattr(self.config, "backbone_config", None) or self.config
+        )
         size = getattr(inner, "image_size", None) or 224
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         frames = (self.config.num_frames,) if "Video" in self.name or "Timesformer" in self.name else ()
@@ -85,6 +90,6 @@ class RealBatch:
             return self.torch.zeros(shape, dtype=self.torch.long, device=self.device)
         if self.name.endswith("ForTokenClassification"):
             return self.torch.zeros(self.rows, self.seq, dtype=self.torch.long, device=self.device)
-        if self.name.endswith("ForCTC"):
+        if self.name.endswith("ForCTC") or batch.get("input_values", self.torch.empty(0)).dim() == 2:
             return self.tokens(max(1, self.seq // SAMPLES_PER_LABEL))
         return batch["input_ids"] if "input_ids" in batch else self.tokens()

@@ -57,7 +57,21 @@ def build_model(job: Any, config: dict[str, Any], device: str) -> Any:
     if not job.quant:
         model.to(device)  # torch.Tensor(n) does not follow the default device
     model.tie_weights()
+    widen_kept(model, width)
     return model
+
+
+def widen_kept(model: Any, width: Any) -> None:
+    """Parameters that transformers loads in fp32 whatever is asked for, by its own plan."""
+    import torch
+    from transformers.core_model_loading import build_glob_alternation
+
+    if plan := model._get_dtype_plan(width):
+        pattern = build_glob_alternation(list(plan))[0]
+        loaded = set(model.state_dict())
+        for name, one in (*model.named_parameters(), *model.named_buffers()):
+            if name in loaded and one.is_floating_point() and pattern.search(name):
+                one.data = one.data.to(torch.float32)
 
 
 def add_adapters(model: Any, job: Any, device: str) -> Any:

@@ -38,6 +38,7 @@ from fit_play import built, by_trainer, generate, ready, train
 HERE = Path(__file__).resolve().parent
 OVER, UNDER = 1.004, 0.975  # caps, as shares of the smallest reserve that is said to survive
 LARGEST_TAPE = 300_000  # events
+LARGEST_LINE, LARGEST_FILE = 1 << 20, 14 << 20  # bytes of one tape, and of the file of all
 TINY = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "vocab_size": 128, "n_embd": 64, "n_layer": 2, "n_head": 4, "moe_intermediate_size": 32, "num_experts": 4,
@@ -152,7 +153,8 @@ def keep_tape(torch: Any, name: str, meter: Meter, out: str) -> None:
     line = gzip.compress((json.dumps(settings, separators=(",", ":")) + "\n").encode(), 6)
     with (Path(out) / "exam-tapes.jsonl.gz").open("ab") as file:  # members one after the other are one gzip file
         fcntl.flock(file, fcntl.LOCK_EX)
-        file.write(line)
+        if len(line) <= LARGEST_LINE and os.fstat(file.fileno()).st_size + len(line) <= LARGEST_FILE:
+            file.write(line)
 
 
 def versions() -> dict[str, str]:

@@ -72,37 +72,41 @@ def quickly(torch: Any) -> Iterator[None]:
 
 
 def quantised(model: Any, job: Any, device: str) -> None:
-    """Linear layers in four bits or eight, as bitsandbytes has them.
+    """Linear layers in four bits or eight, those that transformers quantises when it loads a checkpoint.
 
     The model lies on the host; weight by weight it comes to the device, as a loader does it. Quantising what already lies
     on the device leaves a hole in its memory for every weight.
     """
+    import torch
+    from transformers.pytorch_utils import Conv1D
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.quantizers.quantizers_utils import should_convert_module
+
+    kept = HfQuantizer.get_modules_to_not_convert(model, None, model._keep_in_fp32_modules)
+    for path, child in list(model.named_modules()):
+        if type(child) in (torch.nn.Linear, Conv1D) and should_convert_module(path, kept):
+            parent, _, name = path.rpartition(".")
+            weight = child.weight.data if type(child) is torch.nn.Linear else child.weight.data.T.contiguous()
+            setattr(model.get_submodule(parent), name, quantised_layer(weight, child.bias, job, device))
+    model.to(device)
+    setattr(model, "is_loaded_in_8bit" if job.quant == "int8" else "is_loaded_in_4bit", True)
+
+
+def quantised_layer(weight: Any, bias: Any, job: Any, device: str) -> Any:
     import bitsandbytes as bnb
     import torch
 
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is not torch.nn.Linear or name in ("lm_head", "embed_out"):
-                continue
-            bias = child.bias is not None
-            if job.quant == "int8":
-                made = bnb.nn.Linear8bitLt(
-                    child.in_features, child.out_features, bias, has_fp16_weights=False, threshold=6.0, device="meta"
-                )
-                made.weight = bnb.nn.Int8Params(child.weight.data, requires_grad=False, has_fp16_weights=False).to(
-                    device
-                )
-            else:
-                made = bnb.nn.Linear4bit(
-                    child.in_features, child.out_features, bias, compute_dtype=torch.bfloat16, device="meta"
-                )
-                kinds = {"compress_statistics": job.double_quant, "quant_type": job.quant}
-                made.weight = bnb.nn.Params4bit(child.weight.data, requires_grad=False, **kinds).to(device)
-            if bias:
-                made.bias = child.bias
-            setattr(parent, name, made)
-    model.to(device)
-    setattr(model, "is_loaded_in_8bit" if job.quant == "int8" else "is_loaded_in_4bit", True)
+    sizes = weight.shape[1], weight.shape[0], bias is not None
+    if job.quant == "int8":
+        made = bnb.nn.Linear8bitLt(*sizes, has_fp16_weights=False, threshold=6.0, device="meta")
+        made.weight = bnb.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False).to(device)
+    else:
+        made = bnb.nn.Linear4bit(*sizes, compute_dtype=torch.bfloat16, device="meta")
+        kinds = {"compress_statistics": job.double_quant, "quant_type": job.quant}
+        made.weight = bnb.nn.Params4bit(weight, requires_grad=False, **kinds).to(device)
+    if bias is not None:
+        made.bias = bias
+    return made
 
 
 def adapted(model: Any, job: Any, config: dict[str, Any], device: str) -> Any:

@@ -50,11 +50,15 @@ class KiteForCausalLM(PreTrainedModel):
         made = cls(config.hidden_size, config.vocab_size).to(dtype)
         if getattr(config, "wide_head", False):
             made.head.float()
+        made._keep_in_fp32_modules_strict = getattr(config, "kept", None)
+        made.layerdrop = getattr(config, "layerdrop", 0.0)
         return made
 
     def forward(self, input_ids, labels=None, use_cache=False):
-        parts = self.mixed(self.table(input_ids)).unsqueeze(1).chunk(3, -1)
-        seen = nn.functional.dropout(nn.functional.scaled_dot_product_attention(*parts, is_causal=True), 0.1)
+        seen = self.table(input_ids).unsqueeze(1)
+        if torch.rand([]) >= self.layerdrop:
+            parts = self.mixed(seen).chunk(3, -1)
+            seen = nn.functional.dropout(nn.functional.scaled_dot_product_attention(*parts, is_causal=True), 0.1)
         logits = self.head(seen.squeeze(1))
         return {"loss": nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten()), "logits": logits}
 

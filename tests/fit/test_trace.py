@@ -112,6 +112,7 @@ REFUSED_KITES = {
     "no class": ({"model_type": "stone"}, "no class of the type stone that can be trained"),
     "negative": ({"hidden_size": -4}, "cannot build KiteForCausalLM from this config: ValueError"),
     "mixed types": ({"wide_head": True}, "mixes bfloat16 and float32 in mm, which a GPU refuses"),
+    "kept in fp32": ({"kept": ["he*d"]}, "mixes bfloat16 and float32 in mm, which a GPU refuses"),
 }
 
 
@@ -131,6 +132,7 @@ def kites(tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("kites")
     shutil.copy(Path(__file__).with_name("small_transformers.py"), folder / "transformers.py")
     asked = {"kite": FitJob(KITE, seq=64), "autocast": FitJob(KITE, seq=64, precision="amp-bf16", accumulation=2)}
+    asked["dropped"] = FitJob(KITE | {"layerdrop": 1.0}, seq=64)
     asked |= {name: FitJob(KITE | fields, seq=64) for name, (fields, _) in REFUSED_KITES.items()}
     return play(target_environment.python(), folder, asked)
 
@@ -153,6 +155,10 @@ def test_the_trace_is_a_prediction(kites):
     assert fit.parts["loss"] == pytest.approx(4 * logits, rel=0.01), "in fp32, while those of bf16 are gone"
     assert fit.phases["bwd1"] - fit.phases["zero0"] > 2 * KITE_COUNT > 0, "the gradients are there"
     assert "played as KiteForCausalLM" in fit.notes
+
+
+def test_layers_that_are_dropped_at_random_are_all_played(kites):
+    assert kites["dropped"]["events"] == kites["kite"]["events"]
 
 
 @pytest.mark.parametrize("name", REFUSED_KITES)

@@ -1,4 +1,8 @@
-"""Operations that a GPU refuses for tensors of two types, and the meta device takes. Runs in the target environment."""
+"""Two types in one model: what transformers keeps in fp32, and operations that a GPU refuses for tensors of two types, and the
+meta device takes. Runs in the target environment.
+"""
+
+import re
 
 import torch
 from known_values import Refusal, find_place
@@ -22,3 +26,18 @@ def refuse_mixed_types(name, args):
         raise Refusal(
             f"{find_place()} mixes {' and '.join(types)} in {name}, which a GPU refuses: try another precision"
         )
+
+
+def widen_kept_parameters(model, dtype):
+    """Widen what ``from_pretrained`` loads in fp32 whatever is asked for: some parts always, others where fp16 is asked for."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return
+    names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        names |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
+    if not names:
+        return
+    kept = re.compile("|".join(name.replace("*", ".*") for name in sorted(names)))
+    for name, one in (*model.named_parameters(), *model.named_buffers()):
+        if one.dtype == dtype and kept.search(name):
+            one.data = one.data.float()

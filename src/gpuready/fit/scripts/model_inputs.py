@@ -21,7 +21,7 @@ MAX_LAYERS = 2000
 BIN_FIELDS = (
     "feature_projection_input_dim", "input_dim", "num_mel_bins", "input_feat_per_channel", "feature_size", "n_mels",
 )  # fmt: skip
-SHORTEST_SOUND, SECOND = 4000, 16000  # samples
+SHORTEST_SOUND, SECOND, SAMPLES_PER_LABEL = 4000, 16000, 640  # samples
 
 
 def read_config(fields):
@@ -37,9 +37,20 @@ def read_config(fields):
             raise Refusal(f"its config has {value} layers ({name}): more than {MAX_LAYERS} are not traced")
     fields.pop("quantization_config", None)  # what is loaded is decided by the job
     try:
-        return transformers.AutoConfig.for_model(kind, **fields)
+        config = transformers.AutoConfig.for_model(kind, **fields)
     except Exception as error:
         raise Refusal(f"its config is not one of {kind}: {last_line(error)}") from None
+    keep_all_layers(config)
+    return config
+
+
+def keep_all_layers(config):
+    """Play every layer: sooner or later a step comes in which layerdrop skips none."""
+    for name, value in list(vars(config).items()):
+        if name.endswith("layerdrop") and value:
+            setattr(config, name, 0.0)
+        elif isinstance(value, transformers.PretrainedConfig):
+            keep_all_layers(value)
 
 
 def last_line(error):
@@ -313,8 +324,8 @@ class ModelInputs:
             made["labels"] = boxes
         elif name.endswith("ForTokenClassification"):
             made["labels"] = zeros(self.rows, self.seq)
-        elif name.endswith("ForCTC"):
-            made["labels"] = self.tokens(seq=max(1, self.seq // 640))
+        elif name.endswith("ForCTC") or ("input_values" in inputs and self.seq >= SHORTEST_SOUND):
+            made["labels"] = self.tokens(seq=max(1, self.seq // SAMPLES_PER_LABEL))
         elif "input_ids" in inputs:
             made["labels"] = inputs["input_ids"]
         else:

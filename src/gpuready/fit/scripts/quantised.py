@@ -33,9 +33,9 @@ class FourBitLinear(torch.nn.Linear):
 
     def __init__(self, old, dtype, double):
         torch.nn.Module.__init__(self)
-        self.in_features, self.out_features = old.in_features, old.out_features
+        self.in_features, self.out_features = old.weight.T.shape if type(old) is torch.nn.Linear else old.weight.shape
         self.compute_dtype, self.double, self.bias = dtype, double, old.bias
-        count = old.in_features * old.out_features
+        count = old.weight.numel()
         self.blocks = -(-count // BLOCK)
         self.weight = torch.nn.Parameter(
             torch.empty(-(-count // 2), 1, dtype=torch.uint8, device="meta"), requires_grad=False
@@ -57,12 +57,26 @@ class FourBitLinear(torch.nn.Linear):
 
 
 def quantise_layers(model, dtype, double):
-    """Replace every linear layer but the head, as transformers does for bitsandbytes."""
-    head = model.get_output_embeddings()
-    for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is torch.nn.Linear and child is not head:
-                setattr(parent, name, FourBitLinear(child, dtype, double))
+    """Replace the linear layers that transformers quantises for bitsandbytes."""
+    from transformers.pytorch_utils import Conv1D
+
+    skips = choose_skipped_layers(model)
+    for path, child in list(model.named_modules()):
+        if type(child) in (torch.nn.Linear, Conv1D) and not skips(path):
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, FourBitLinear(child, dtype, double))
+
+
+def choose_skipped_layers(model):
+    """Return the test of a name that is not quantised: the head, what is tied, the last parameter, and what is kept in fp32."""
+    try:
+        from transformers.quantizers.base import HfQuantizer
+        from transformers.quantizers.quantizers_utils import should_convert_module
+    except ImportError:  # before transformers 5: the head alone
+        head = model.get_output_embeddings()
+        return lambda path: model.get_submodule(path) is head
+    kept = HfQuantizer.get_modules_to_not_convert(model, None, getattr(model, "_keep_in_fp32_modules", None))
+    return lambda path: not should_convert_module(path, kept)
 
 
 def prepare_kbit_training(model):

@@ -18,12 +18,14 @@ from emulation import Attention, AttentionKernel, Autocast, RmsNorm
 from kernel_recorder import KernelRecorder
 from known_values import KnownNumbers, KnownValues, Refusal, format_number
 from losses import ctc_loss
+from mixed_types import widen_kept_parameters
 from model_inputs import ModelInputs, choose_class, last_line, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
 from torch.utils._pytree import tree_leaves
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
+CONVOLUTION_SHARE = 0.05
 FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
 
 
@@ -50,6 +52,7 @@ def build_meta_model(job, config, autocast, notes):
         model = build_class(found, config, options | {"attn_implementation": attention}, notes)
         model = model.to("meta")  # torch.Tensor(n) does not follow the default device
         model.tie_weights()
+        widen_kept_parameters(model, options["dtype"])
         if why := explain_difference(job.get("folder"), model):
             raise Refusal(why)
         if job["quant"]:
@@ -337,6 +340,7 @@ def record_job(job, model, reference, config, known, autocast, notes, variant):
             gradients += [number + more for more in offsets for number in gradients if number >= births]
         events = list(recorder.events)
     notes += inputs.notes
+    note_convolutions(recorder, notes)
     if job["task"] == "train":
         note_idle_parameters(trained, reached, notes)
         trained = [p for p in trained if id(p) in reached]
@@ -363,6 +367,15 @@ def note_idle_parameters(trained, reached, notes):
     idle = sum(p.numel() for p in trained if id(p) not in reached)
     if idle:
         notes.append(f"{idle:,} trained parameters get no gradient from these inputs, and no optimizer state")
+
+
+def note_convolutions(recorder, notes):
+    """Say that cuDNN's own memory is not known here, where convolutions make a good part of what is allocated."""
+    sizes = [event for event in recorder.events if isinstance(event, int) and event >= 0]
+    number = recorder.names.get("convolution")
+    made = sum(size for size, by in zip(sizes, recorder.by, strict=True) if by == number)
+    if made > CONVOLUTION_SHARE * sum(sizes):
+        notes.append("cuDNN's workspaces for convolutions are not counted: a tenth more may be reserved")
 
 
 def trace_or_exit():
