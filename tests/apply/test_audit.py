@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from gpuready.apply.audit import LARGE_FILE, describe_generation
+from gpuready.apply.audit import LARGE_FILE, describe_generation, parse_record_rows
 from gpuready.system.file_contents import hash_as_recorded
 from tests.apply.wheels import lock, wheel
 
@@ -153,3 +153,13 @@ def test_a_large_file_that_differs_is_found_beside_others(tmp_path, monkeypatch,
     (site / "part5.bin").unlink()
     found = {(fault.kind, fault.path.rpartition("/")[2]) for fault in describe_generation(str(tmp_path))[1]}
     assert found == {("changed", "part3.bin"), ("missing", "part5.bin")}
+
+
+@pytest.mark.parametrize(
+    "path", ["a/b.py", "../../../bin/x", "./a.py", "a/./b", "a//b", "a/../b", "a/..b/c", "a/.b", ".a", "..a/b", "a/b/"]
+)
+def test_paths_of_a_record_are_in_their_shortest_form(path):
+    """Written otherwise, a wheel could bring one file under two names."""
+    site = "lib/python3.12/site-packages"
+    assert [row.path for row in parse_record_rows(f"{path},,", site, "x")] == [os.path.normpath(f"{site}/{path}")]
+    assert [row.path for row in parse_record_rows(f"{path},,", "", "x")] == [os.path.normpath(path)]

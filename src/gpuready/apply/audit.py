@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Record
 from gpuready.model.plan import InstallFault
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 LARGE_FILE = 1 << 20
 """Bytes from which on a file is hashed beside others: these files are most of an environment."""
 
+_UNUSUAL_PATH = re.compile(r"//|/$|(?:^|/)\.\.?(?:/|$)")
+"""A path that is not in its shortest form; to normalise every path takes longer than to hash a small file."""
 _UNHASHED_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s"}
 
 
@@ -94,7 +98,10 @@ def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFile
         for cells in csv.reader(text.splitlines()):
             if not cells or not cells[0]:
                 continue
-            path = cells[0] if cells[0].startswith("/") else posixpath.normpath(posixpath.join(site, cells[0]))
+            path = cells[0]
+            if not path.startswith("/"):
+                path = f"{site}/{path}" if site else path
+                path = posixpath.normpath(path) if _UNUSUAL_PATH.search(path) else path
             recorded = cells[1] if len(cells) > 1 else ""
             size = int(cells[2]) if len(cells) > 2 and _is_file_size(cells[2]) else -1
             yield RecordFileRow(
@@ -201,11 +208,11 @@ def _check_files(inventory: DistributionInventory, deep: bool, on_progress: OnPr
     digests = file_contents.hash_large_files(paths, on_progress) if deep else {}
     for path, claims in inventory.rows.items():
         at = path if path.startswith("/") else f"{inventory.root}/{path}"
-        size = file_contents.file_size(at)
+        size, leads_outside = file_contents.measure_inside(at, inventory.root)
         if size is None:
             if not _is_compiled_python(path):
                 yield InstallFault("missing", path, claims[0].package)
-        elif file_contents.leads_outside(at, inventory.root):
+        elif leads_outside:
             yield InstallFault("outside", path, claims[0].package, "a link to a place that is not the environment's")
         elif path.rpartition("/")[2] not in _UNHASHED_FILES:
             yield from _check_file(at, path, claims, size, deep, digests.get(at, ""))

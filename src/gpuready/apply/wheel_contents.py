@@ -33,8 +33,7 @@ def find_overreach(root: str, inventory: DistributionInventory | None = None) ->
     """Return the files of wheels that replace a file of the environment itself: its Python, its settings, or ours."""
     inventory = inventory or DistributionInventory(root)
     faults, real_root = [], file_contents.resolve_real_path(root)
-    folders = {path.rpartition("/")[0] for path in inventory.rows}
-    real_folders = {folder: file_contents.resolve_real_path(f"{root}/{folder}") for folder in folders}
+    real_folders = file_contents.resolve_folders(root, {path.rpartition("/")[0] for path in inventory.rows})
     for path, claims in inventory.rows.items():
         folder, _, name = path.rpartition("/")
         below = f"{real_folders[folder]}/{name}".removeprefix(f"{real_root}/")
@@ -94,22 +93,24 @@ def compare_with_wheels(
     inventory: DistributionInventory | None = None,
 ) -> tuple[list[InstallFault], int]:
     """Compare installed packages with the wheels of the lock, as far as folders have them; return faults and how many."""
-    installed: dict[str, dict[str, str]] = {}
-    for path, claims in (inventory or DistributionInventory(root)).rows.items():
+    wheels = {row.name: wheel for row in rows if (wheel := _find_wheel(row, folders, on_progress))}
+    installed: dict[str, dict[str, str]] = {name: {} for name in wheels}
+    for path, claims in (inventory or DistributionInventory(root)).rows.items() if wheels else ():
         for claim in claims:
-            installed.setdefault(claim.package, {})[path] = claim.hash
+            if claim.package in installed:
+                installed[claim.package][path] = claim.hash
     faults, compared = list[InstallFault](), 0
-    for row in rows:
-        wheel = _find_wheel(row, folders)
+    for name, wheel in wheels.items():
         on_progress()
-        if wheel and row.name in installed:
+        if installed[name]:
             compared += 1
-            faults += _compare_package(root, row.name, wheel, installed[row.name])
+            faults += _compare_package(root, name, wheel, installed[name])
     return faults, compared
 
 
-def _find_wheel(row: LockedPackage, folders: Sequence[str]) -> str:
+def _find_wheel(row: LockedPackage, folders: Sequence[str], on_progress: OnProgress) -> str:
     """Return the wheel of a row, by its hash; empty where no folder has it."""
+    on_progress()
     places = [f"{folder}/{name}" for folder in folders for name in file_contents.list_names_or_empty(folder)]
     if row.origin and "://" not in row.origin.removeprefix("file://"):
         places.insert(0, row.origin.removeprefix("file://"))

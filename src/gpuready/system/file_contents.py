@@ -9,10 +9,11 @@ from gpuready.system.files import open_regular
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 MAX_HASH_THREADS = 8
 """Threads that hash at once: more read faster than disks do."""
+SMALL_READ, LARGE_READ = 1 << 16, 1 << 20
 
 
 def file_size(path: str) -> int | None:
@@ -24,14 +25,16 @@ def file_size(path: str) -> int | None:
     return -1 if S_ISDIR(found.st_mode) else found.st_size
 
 
-def leads_outside(path: str, root: str) -> bool:
-    """Whether a path is a link that leads out of a folder."""
+def measure_inside(path: str, root: str) -> tuple[int | None, bool]:
+    """Size of a file as `file_size` has it, and whether it is a link that leads out of a folder."""
     try:
-        if not S_ISLNK(os.lstat(path).st_mode):
-            return False
-    except OSError:
-        return False
-    return not os.path.realpath(path).startswith(os.path.realpath(root) + "/")
+        found = os.lstat(path)
+    except (OSError, ValueError):
+        return None, False
+    if not S_ISLNK(found.st_mode):
+        return -1 if S_ISDIR(found.st_mode) else found.st_size, False
+    size = file_size(path)
+    return size, size is not None and not os.path.realpath(path).startswith(os.path.realpath(root) + "/")
 
 
 def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
@@ -49,9 +52,14 @@ def hash_as_recorded(path: str, kind: str = "sha256") -> str:
     from base64 import urlsafe_b64encode
 
     digest = hashlib.new(kind)
-    with open(path, "rb", buffering=0, opener=open_regular) as file:
-        while part := file.read(1 << 20):
+    fd = open_regular(path, os.O_RDONLY)
+    try:
+        part = os.read(fd, SMALL_READ)  # most files are smaller, and a large buffer costs more than their hash
+        while part:
             digest.update(part)
+            part = os.read(fd, LARGE_READ) if len(part) >= SMALL_READ else b""
+    finally:
+        os.close(fd)
     return urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
 
 
@@ -115,6 +123,20 @@ def list_names_or_empty(folder: str) -> list[str]:
 
 def resolve_real_path(path: str) -> str:
     return os.path.realpath(path)
+
+
+def resolve_folders(root: str, folders: Iterable[str]) -> dict[str, str]:
+    """Real paths of many folders below a root, by their path: each part of a path is looked at once."""
+    real = {"": os.path.realpath(root)}
+
+    def resolve(folder: str) -> str:
+        if folder not in real:
+            above, _, name = folder.rpartition("/")
+            at = f"{resolve(above)}/{name}"
+            real[folder] = os.path.realpath(at) if os.path.islink(at) or name in ("", ".", "..") else at
+        return real[folder]
+
+    return {folder: resolve(folder) for folder in folders}
 
 
 def read_wheel_record(wheel: str, limit: int = 64 << 20) -> str | None:
