@@ -2,7 +2,7 @@
 meta device takes. Runs in the target environment.
 """
 
-import re
+from fnmatch import fnmatchcase
 
 import torch
 from known_values import Refusal, find_place
@@ -35,9 +35,6 @@ def widen_kept_parameters(model, dtype):
     names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
     if dtype == torch.float16:
         names |= set(getattr(model, "_keep_in_fp32_modules", None) or ())
-    if not names:
-        return
-    kept = re.compile("|".join(name.replace("*", ".*") for name in sorted(names)))
-    for name, one in (*model.named_parameters(), *model.named_buffers()):
-        if one.dtype == dtype and kept.search(name):
+    for path, one in (*model.named_parameters(), *model.named_buffers()):
+        if one.dtype == dtype and any(fnmatchcase(path, f"*{name}*") for name in names):
             one.data = one.data.float()
