@@ -289,17 +289,6 @@ def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
     assert bench.run("install", "--verify", "-e", str(bench.home)).code == 1
 
 
-def test_f13_a_damaged_cache_is_evicted_and_fetched_again(bench):
-    bench.run(*bench.argv("1.0", home=bench.folder / "first"))
-    (victim,) = (bench.folder / "cache").glob("archive-v0/*/alpha/part7.py")
-    data = victim.read_bytes()
-    victim.write_bytes(bytes([data[0] ^ 1]) + data[1:])
-    ran = bench.install("1.0", "--json")
-    assert reported(ran)["verdict"] == "installed", ran.out
-    assert "damaged on arrival: alpha" in ran.err
-    bench.whole()
-
-
 def test_f14_a_wheel_for_another_platform(standing):
     path = wheel(standing.wheels, "alpha", "9.0")
     other = path.rename(path.with_name("alpha-9.0-cp39-cp39-macosx_11_0_arm64.whl"))

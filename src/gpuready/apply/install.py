@@ -173,7 +173,8 @@ class Installer:
             f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
         )
         self.journal.record_step("evicted", packages=list(bad))
-        self._run_uv(("cache", "clean", *bad), 120.0)
+        # By force: else uv waits until no other uv works, which may be hours.
+        self._run_uv(("cache", "clean", "--force", *bad), 120.0)
         durable_files.remove_tree(generation.path)
         return self._fill_once(generation)
 
