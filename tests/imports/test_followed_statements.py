@@ -163,6 +163,14 @@ FOLLOWED: dict[str, tuple[str, str]] = {
         DELETED,
         "from importlib import import_module\nALL = (import_module(n) for n in ('kite.tail', 'kite.wing'))\n",
     ),
+    "deleted-and-behind-a-name-that-nothing-binds": (
+        DELETED,
+        "try:\n    SETUP\nexcept NameError:\n    SETUP = False\nif SETUP:\n    pass\nelse:\n    import kite.wing\n",
+    ),
+    "deleted-and-behind-a-name-that-is-bound": (
+        DELETED,
+        "SETUP = True\ntry:\n    SETUP\nexcept NameError:\n    SETUP = False\nif SETUP:\n    pass\nelse:\n    import kite.wing\n",
+    ),
     "raised-where-a-package-is-absent": (
         DELETED,
         "from importlib.util import find_spec\nif find_spec('none_such') is None:\n    raise ImportError('install it')\n",
@@ -224,6 +232,7 @@ def require_version(text):
     if importlib.metadata.version(name).split(".") < want.split("."):
         raise ImportError(text)
 """
+MAYBE = "import os\nif os.environ.get('KITE_MAYBE'):\n    import kite.wing\n"
 CANNOT_TELL = {
     "deleted-and-behind-a-variable-of-the-environment": (
         DELETED,
@@ -234,6 +243,10 @@ CANNOT_TELL = {
     "caught-by-nobody-knows-what": (
         DELETED,
         "import kite.tail\nerrors = kite.tail.ERRORS\ntry:\n    import kite.wing\nexcept errors:\n    pass\n",
+    ),
+    "caught-at-first-and-not-the-second-time": (
+        DELETED,
+        "try:\n    import kite.maybe\nexcept ImportError:\n    pass\nimport kite.maybe\n",
     ),
     "after-a-return-perhaps": (
         DELETED,
@@ -253,7 +266,13 @@ CAUGHT_ANYHOW = {
 
 
 def lay_out(site: Path, how: str, source: str) -> None:
-    files = {"kite/__init__.py": "", "kite/train.py": source, "kite/tail.py": TAIL, "kite/wing.py": WING}
+    files = {
+        "kite/__init__.py": "",
+        "kite/train.py": source,
+        "kite/tail.py": TAIL,
+        "kite/wing.py": WING,
+        "kite/maybe.py": MAYBE,
+    }
     for name, text in files.items():
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(text)

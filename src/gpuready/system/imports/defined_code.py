@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 
 from gpuready.system.imports.scope_values import UNKNOWN
 
@@ -117,3 +118,11 @@ def follow_comprehension(body: Body, node: Comprehension, certain: bool) -> None
 def _follow_elements(body: Body, node: Comprehension, certain: bool) -> None:
     for element in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
         body.run_expression(element, certain)
+
+
+def find_asked_name(node: ast.Try) -> str:
+    """Return the name of ``try: NAME`` with one ``except NameError``; empty for any other statement."""
+    first = node.body[0].value if len(node.body) == 1 and isinstance(node.body[0], ast.Expr) else None
+    caught = node.handlers[0].type if len(node.handlers) == 1 else None
+    is_asked = isinstance(first, ast.Name) and isinstance(caught, ast.Name) and caught.id == "NameError"
+    return first.id if isinstance(first, ast.Name) and is_asked and not hasattr(builtins, first.id) else ""

@@ -12,6 +12,7 @@ from functools import partial
 from gpuready.system.imports.defined_code import (
     COMPREHENSIONS,
     MAX_ROUNDS,
+    find_asked_name,
     follow_class_hooks,
     follow_comprehension,
     follow_decorators,
@@ -173,6 +174,8 @@ class Body:
         return None if value is UNKNOWN or subject is UNKNOWN else value == subject
 
     def _run_try(self, node: ast.Try, certain: bool) -> bool | None:
+        if self._asks_for_unbound_name(node):
+            return self.run(node.handlers[0].body, certain)
         self.simulation.guards.append(lambda failure: self._is_handled(node, failure))
         try:
             ends = self._run_guarded(node, certain)
@@ -184,6 +187,12 @@ class Body:
             ends = _merge([ends, self.run(node.orelse, certain)])
         last = self.run(node.finalbody, certain)
         return False if last is False else ends
+
+    def _asks_for_unbound_name(self, node: ast.Try) -> bool:
+        """``try: __NUMPY_SETUP__`` with ``except NameError``, where nothing binds that name."""
+        asked = find_asked_name(node)
+        known = (self.module.bound, self.module.taken, self.values.expressions, self.values.values)
+        return bool(asked) and not self.module.stars and not any(asked in names for names in known)
 
     def _run_guarded(self, node: ast.Try, certain: bool) -> bool | ImportFailure | None:
         try:

@@ -8,9 +8,12 @@ from gpuready.system.imports.source_parts import CALL_SIGNS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from gpuready.system.imports.scope_values import ScopeValues
+
+MAX_DOUBTS = 4
+"""How many failures that may happen are kept of a module."""
 
 
 class ImportFailure(Exception):
@@ -45,6 +48,7 @@ class Module:
         self.listed: tuple[str, ...] = ()
         self.has_calls = False
         self.values: ScopeValues | None = None
+        self.doubts: list[tuple[ImportFailure, str]] = []  # failures that may happen while it is imported
 
     @property
     def package(self) -> str:
@@ -55,3 +59,10 @@ class Module:
         self.functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
         self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
         self.has_calls = any(sign in text for sign in CALL_SIGNS)
+
+
+def find_cut_module(modules: Iterable[Module | ImportFailure], short: Collection[str]) -> str:
+    """Return the file of a module that lost a part, where its package has imported compiled code, which may use that."""
+    imported = [one for one in modules if isinstance(one, Module)]
+    compiled = {one.name.partition(".")[0] for one in imported if one.file.endswith((".so", ".pyd"))}
+    return next((one.file for one in imported if one.name.partition(".")[0] in compiled and one.file in short), "")

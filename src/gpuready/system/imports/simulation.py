@@ -13,7 +13,7 @@ import sys
 
 from gpuready.system.imports.module_body import Body
 from gpuready.system.imports.module_finder import ModuleFinder
-from gpuready.system.imports.module_records import ImportFailure, Module
+from gpuready.system.imports.module_records import MAX_DOUBTS, ImportFailure, Module, find_cut_module
 from gpuready.system.imports.plain_body import PlainBody, PlainSources
 from gpuready.system.imports.scope_values import ScopeValues
 from gpuready.system.imports.source_names import collect_names, find_lazy_attributes, is_dynamic, list_exported_names
@@ -86,7 +86,7 @@ def _simulate_module(simulation: Simulation, name: str) -> dict[str, Any]:
         first, why = simulation.possible[0]
         text = f"{first.kind}: {first.text}"
         return outcome | {"gap": f"it may fail, which only running tells{why and f' ({why})'}: {text}"[:300]}
-    if not outcome["error"] and (cut := simulation.find_cut_module()):
+    if not outcome["error"] and (cut := find_cut_module(simulation.modules.values(), simulation.finder.short)):
         return outcome | {"gap": f"it imports {cut}, which is cut off: what that lacks, only running tells"[:300]}
     return outcome | {"modules": simulation.modules_followed}
 
@@ -116,20 +116,15 @@ class Simulation:
         self.closed: set[str] = set(finder.odd.tops)
         self.guards: list[Callable[[ImportFailure], bool]] = []
         self.possible: list[tuple[ImportFailure, str]] = []
+        self.doubts: list[tuple[ImportFailure, str]] = []
         self._own_names: dict[str, set[str] | None] = {}
         self._definitions: dict[tuple[str, str], str] = {}
 
     def note_possible(self, failure: ImportFailure, why: str = "") -> None:
-        """Keep a failure that may happen, unless something catches it or nothing speaks for it."""
+        """Keep a failure that may happen, unless something catches it or nothing speaks for it; ``doubts`` has all of them."""
+        self.doubts.append((failure, why))
         if self.finder.may_fail(failure.cause) and not any(is_caught(failure) for is_caught in self.guards):
             self.possible.append((failure, why))
-
-    def find_cut_module(self) -> str:
-        """Return the file of a module that lost a part, where its package has imported compiled code, which may use that."""
-        imported = [one for one in self.modules.values() if isinstance(one, Module)]
-        compiled = {one.name.partition(".")[0] for one in imported if one.file.endswith((".so", ".pyd"))}
-        cut = (one.file for one in imported if one.name.partition(".")[0] in compiled)
-        return next((file for file in cut if file in self.finder.short), "")
 
     def import_name(self, name: str, certain: bool) -> Module:
         """Import ``a.b.c`` with its parents; ImportFailure where that fails."""
@@ -146,9 +141,14 @@ class Simulation:
         if isinstance(known, ImportFailure) and known.folders_added == len(self.finder.added):
             raise known
         if isinstance(known, Module):
+            for failure, why in known.doubts:  # something else around it may have caught them before
+                self.note_possible(failure, why)
             return known
+        before = len(self.doubts)
         try:
-            return self.load(name, parent, certain)
+            module = self.load(name, parent, certain)
+            module.doubts = self.doubts[before:][:MAX_DOUBTS]
+            return module
         except ImportFailure as failure:
             failure.chain.append(name)
             if failure.cause:
