@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ def run_proof(p):
     ray_actor.run_in_cluster(p, lambda p, ray: p.record_number("started", ray.starts, "equal", {starts}), "test")
 """
 RAY = """
-import json, os
+import json, os, subprocess
 starts = 0
 
 def init(address, _temp_dir, **words):
@@ -27,7 +28,7 @@ def init(address, _temp_dir, **words):
     settings = {{name: os.environ[name] for name in os.environ if name.startswith("RAY_")}}
     with open({told!r}, "w") as file:
         json.dump({{"folder": _temp_dir, "settings": settings}}, file)
-    {does}
+{does}
 
 def shutdown():
     pass
@@ -39,7 +40,7 @@ def run_with_ray(folder: Path, does: str, starts: int = 1, **variables: str):
     """Run a proof whose ray does this when it is initialised; return the proof and what its ray was told."""
     told = folder / "told.json"
     (folder / "ray").mkdir()
-    (folder / "ray" / "__init__.py").write_text(RAY.format(told=str(told), does=does))
+    (folder / "ray" / "__init__.py").write_text(RAY.format(told=str(told), does=textwrap.indent(does, "    ")))
     (folder / "ray-1.0.dist-info").mkdir()
     (folder / "ray-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ray\nVersion: 1.0\n")
     proof = run_single_proof(
@@ -60,6 +61,18 @@ def test_a_node_that_is_slow_to_start_is_started_again(tmp_path, does, starts, v
     proof, _ = run_with_ray(tmp_path, does, starts)
     again = sum(step.startswith("start a local cluster") for step in proof.steps)
     assert (proof.verdict, again) == (verdict, starts), proof
+
+
+def test_what_a_failed_start_has_begun_is_ended(tmp_path):
+    does = f"""
+if starts == 1:
+    global begun
+    begun = subprocess.Popen(["sleep", "60"])
+    raise Exception({SLOW!r})
+assert begun.wait() == -9
+"""
+    proof, _ = run_with_ray(tmp_path, does, 2)
+    assert proof.verdict == "passed", proof.output
 
 
 def test_ray_waits_for_its_processes_as_long_as_the_proof_does(tmp_path):

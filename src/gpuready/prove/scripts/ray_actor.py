@@ -3,7 +3,9 @@
 Argument: plain, or roll: ROLL's platform is checked first, and the actor is a Worker of ROLL.
 """
 
+import glob
 import os
+import signal
 
 import package_import
 import proof
@@ -70,7 +72,15 @@ def start_cluster(p, ray, **words):
         except Exception as error:
             if start == STARTS or "timed out during startup" not in str(error):
                 raise
-            ray.shutdown()
+            end_children()
+
+
+def end_children():
+    """End what Ray's driver has started: after a failed start it forgets them, and they would hold up the next one."""
+    for path in glob.glob("/proc/self/task/*/children"):
+        with open(path) as file:
+            for pid in file.read().split():
+                os.kill(int(pid), signal.SIGKILL)
 
 
 def check_plain_actor(p, ray):
