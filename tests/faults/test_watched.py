@@ -33,7 +33,7 @@ def test_a_running_job_that_breaks(case, running, seen):
 
 def test_the_cases_are_whole():
     ids = [case["id"] for case in cases()]
-    assert len(set(ids)) == len(ids) >= 119
+    assert len(set(ids)) == len(ids) >= 153
     for case in cases():
         assert case["kind"] in ("death", "hang", "healthy") and case["fault"] and case["script"]
         assert case["kind"] == "healthy" or "first" in case

@@ -26,6 +26,7 @@ else:
     import tomli as tomllib
 
 from tests import target_environment
+from tests.faults import watched_acts
 from tests.launcher.stage import Ran, Stage
 from tests.ranks import free_port
 from tests.running import SRC
@@ -91,17 +92,15 @@ class Runner:
         flags = ["--nproc", str(case.get("nproc", 3)), *case.get("flags", ())]
         if case["kind"] == "hang":
             flags.append("--json")
-        act = case.get("act", "")
-        if act == "small log disk":
-            stage.before = _small_disk(stage.folder)
+        act = watched_acts.Act(case.get("act", ""), stage)
+        act.prepare()
         began = time.monotonic()
         process = stage.start(*flags, "--", *words, PYTHONPATH=self.src)
-        if act and act != "small log disk":
-            _act(act, stage, process)
+        act.perform(process)
         if case["kind"] == "hang":
             return self._wait_for_note(case, stage, process)
         ran = stage.ended(process, self._within(case))
-        return Ran(ran.code, ran.out + _files(act, stage), ran.err, time.monotonic() - began), {}
+        return Ran(ran.code, ran.out + act.describe_files(), ran.err, time.monotonic() - began), {}
 
     def _script(self, case: Case, stage: Stage) -> list[str]:
         if case.get("prelude") == "shell":
@@ -142,7 +141,7 @@ class Runner:
                 break
             time.sleep(0.2)
         os.set_blocking(process.stderr.fileno(), True)
-        _thaw(stage)
+        watched_acts.thaw(stage)
         for wait in (0.5, 1.0):
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -206,7 +205,8 @@ def _right_first(case: Case, first: str) -> bool:
 
 def _first_of(out: str) -> str:
     """The ranks that the header calls the first."""
-    head = " ".join(out[out.rfind("failed: rank") :].split())[:300] if "failed: rank" in out else ""
+    heads = re.split(r"^failed: (?=rank)", out, flags=re.M)  # a rank may quote another run
+    head = " ".join(heads[-1].split())[:300] if len(heads) > 1 else ""
     both = head.partition(" failed at the same time")
     return ",".join(re.findall(r"rank (\d+)", both[0] if both[1] else head)[: 9 if both[1] else 1])
 
@@ -227,74 +227,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except OSError:
         return
-
-
-# -- what is done from outside ------------------------------------------------------------------------------
-
-
-def _act(act: str, stage: Stage, process: subprocess.Popen[bytes]) -> None:
-    kind, _, rest = act.partition(" ")
-    if kind == "long":
-        return
-    for rank in range(3):
-        stage.until("ready", rank)
-    if kind == "term":
-        process.terminate()
-    elif kind == "usr1":
-        process.send_signal(signal.SIGUSR1)
-    elif kind == "freeze":
-        _freeze(stage, _ready_pid(stage, int(rest)))
-
-
-def _ready_pid(stage: Stage, rank: int) -> int:
-    found = re.search(r"ready (\d+)", stage.log(rank))
-    assert found
-    return int(found[1])
-
-
-def _cgroup(stage: Stage) -> Path:
-    root = Path("/sys/fs/cgroup")
-    return (root / "freezer" if (root / "freezer").is_dir() else root) / f"watched-{stage.mark[:8]}"
-
-
-def _freeze(stage: Stage, pid: int) -> None:
-    group = _cgroup(stage)
-    group.mkdir()
-    (group / "cgroup.procs").write_text(str(pid))
-    old = group / "freezer.state"
-    old.write_text("FROZEN") if old.exists() else (group / "cgroup.freeze").write_text("1")
-
-
-def _thaw(stage: Stage) -> None:
-    group = _cgroup(stage)
-    if group.is_dir():
-        old = group / "freezer.state"
-        old.write_text("THAWED") if old.exists() else (group / "cgroup.freeze").write_text("0")
-        procs = group.parent / "cgroup.procs"
-        for pid in (group / "cgroup.procs").read_text().split():
-            procs.write_text(pid)
-        group.rmdir()
-
-
-def _small_disk(folder: Path) -> Any:
-    (folder / "logs").mkdir()
-
-    def mount() -> None:
-        from tests.faults import mounts
-
-        mounts.apart()
-        mounts.sh("mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder / "logs"))
-
-    return mount
-
-
-def _files(act: str, stage: Stage) -> str:
-    """What the case left behind on purpose, as words."""
-    if act.startswith("long line"):
-        _, _, rank, length = act.split()
-        whole = any(len(line) >= int(length) for line in stage.log(int(rank)).splitlines())
-        return "" if whole else "\nfailed: the line was cut\n"
-    return "\n" + " ".join(p.name for p in stage.folder.glob("saved-*") if p.read_text() == "whole")
 
 
 # -- the table ------------------------------------------------------------------------------------------------

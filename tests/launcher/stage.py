@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -20,6 +21,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAIN = "from gpuready.cli import main; main()"
+
+
+def take_terminal(path: str) -> None:
+    """In a new process: a session of its own, whose terminal this is; input, output and errors go there."""
+    os.setsid()
+    fd = os.open(path, os.O_RDWR)
+    for name in (0, 1, 2):
+        os.dup2(fd, name)
+    os.close(fd)
+
+
+class Terminal:
+    """A terminal for one run; our end can be read, and closed as a window is."""
+
+    def __init__(self, stage: Stage):
+        self.fd, other = pty.openpty()
+        path = os.ttyname(other)
+        os.close(other)
+        stage.before = lambda: take_terminal(path)
+
+    def read_all(self) -> str:
+        """What was drawn until the last process of the session has closed it."""
+        drawn = b""
+        try:
+            while data := os.read(self.fd, 65536):
+                drawn += data
+        except OSError:  # EIO: nobody has it open any more
+            pass
+        self.close()
+        return drawn.decode()
+
+    def close(self) -> None:
+        os.close(self.fd)
 
 
 class Ran:

@@ -66,6 +66,19 @@ def test_both_name_the_one_that_did_not_only_lose_its_peer(nodes):
     assert first is not None and first.rank == 1 and "ValueError: bad" in first.last and nodes[1].find_first() is None
 
 
+def test_a_node_hears_of_a_failure_that_its_own_ranks_do_not_notice(nodes):
+    """They wait for the group to be made, and have no connection that could be lost."""
+    well, cause = ledger(2), failed(1, "Traceback (most recent call last):\nImportError: libx.so\n")
+    nodes[0].exchange_beats(5.0)
+    assert not nodes[0].failed_elsewhere
+    nodes[1].is_settled(cause, 6.0)
+    nodes[0].exchange_beats(10.0)
+    assert nodes[0].failed_elsewhere
+    nodes[0].is_settled(well, 11.0)
+    first = nodes[0].find_first()
+    assert first is not None and first.rank == 1 and "ImportError: libx.so" in first.last
+
+
 def test_a_node_that_says_nothing_is_gone(nodes):
     victim = failed(0, LOST)
     assert not nodes[0].is_settled(victim, 1.0) and nodes[0].is_settled(victim, 7.0)

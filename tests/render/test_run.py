@@ -40,3 +40,30 @@ def test_who_was_waited_for_did_not_fail_and_shows_where_it_stood():
     )
     assert "rank 1 on gpu-07 (pid 77) did not come: the others gave up waiting for it" in " ".join(shown.split())
     assert "line 9 in read_shard" in shown and "SIGTERM" not in shown and "gave up" in shown
+
+
+def test_the_line_of_an_exception_is_never_cut():
+    says = (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:124] err == 0. "
+        + "x" * 30
+        + " can't allocate memory: 1125899906842624 bytes"
+    )
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 1, last=(*TRACEBACK, f"    {'y' * 200}", says)))
+    assert "can't allocate memory: 1125899906842624 bytes" in " ".join(shown.split()) and "y" * 100 not in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_a_library_says_before_a_crash_is_shown():
+    words = (
+        "step 9",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "  what():  std::bad_alloc",
+        "",
+    )
+    crash = (
+        "Fatal Python error: Aborted",
+        "Current thread 0x1 (most recent call first):",
+        '  File "t.py", line 3 in f',
+    )
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 134, 6, last=(*(f"step {n}" for n in range(9)), *words, *crash)))
+    assert "terminate called after throwing" in shown and "what():  std::bad_alloc" in shown and "step 8" not in shown

@@ -111,30 +111,32 @@ class TerminalRunReporter:
         if not self.is_live:
             return
         self._clear_status()
-        nodes: dict[str, list[Any]] = {}
-        for life in ledger.ranks.values():
-            nodes.setdefault(life.host or "starting", []).append(life)
-        rows = [self._node_status_row(host, lives, now) for host, lives in nodes.items()][:16]
-        sys.stderr.write("".join(f"{row}\n" for row in rows))
-        sys.stderr.flush()
+        rows = [self._format_node_status(*row, now) for row in ledger.count_node_ranks(now)[:16]]
+        self._draw("".join(f"{row}\n" for row in rows))
         self.drawn_lines = len(rows)
 
-    def _node_status_row(self, host: str, lives: list[Any], now: float) -> str:
+    def _format_node_status(self, host: str, ranks: int, alive: int, busy: int, quiet: float, now: float) -> str:
         from gpuready.render.escape import escape_unprintable
 
-        alive = sum(life.is_alive for life in lives)
-        busy = sum(bool(life.beats) and life.beats[-1][1] == "R" for life in lives if life.is_alive)
-        quiet = now - max(life.last_output for life in lives) if alive else 0.0
-        text = f"{escape_unprintable(host)}: {alive} of {len(lives)} ranks, {busy} on a processor, {now - self.started:.0f} s"
+        text = (
+            f"{escape_unprintable(host)}: {alive} of {ranks} ranks, {busy} on a processor, {now - self.started:.0f} s"
+        )
         return self.screen.truncate_text(
             text + (f", quiet for {quiet:.0f} s" if quiet > 5 else ""), self.screen.width - 1
         )
 
     def _clear_status(self) -> None:
         if self.drawn_lines:
-            sys.stderr.write(f"\x1b[{self.drawn_lines}A\x1b[J")
-            sys.stderr.flush()
+            self._draw(f"\x1b[{self.drawn_lines}A\x1b[J")
             self.drawn_lines = 0
+
+    def _draw(self, text: str) -> None:
+        """Draw on the terminal; one that is closed gets no more, and the run goes on."""
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:
+            self.is_live = False
 
 
 def _write_note_as_it_is(text: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 
 from gpuready.render.escape import encodable_text, escape_unprintable
@@ -46,7 +48,7 @@ def _is_utf8(stream: TextIO | None) -> bool:
 
 
 def write_answer(text: str) -> None:
-    """Write the result at once. A closed pipe is no error; a full disk is (OSError)."""
+    """Write the result at once. A closed pipe or terminal is no error; a full disk is (OSError)."""
     if sys.stdout is not None:
         _write_stream(sys.stdout, text)
 
@@ -76,11 +78,19 @@ def _write_stream(stream: TextIO, text: str) -> None:
     try:
         stream.write(encodable_text(text, getattr(stream, "encoding", None) or "utf-8"))
         stream.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        gone = isinstance(error, BrokenPipeError) or _is_closed_terminal(stream, error)
         _discard_stream(stream)
-    except OSError:
-        _discard_stream(stream)
-        raise
+        if not gone:
+            raise
+
+
+def _is_closed_terminal(stream: TextIO, error: OSError) -> bool:
+    """Whether the stream's terminal was closed: EIO, and no file that a disk could have lost."""
+    try:
+        return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def _discard_stream(stream: TextIO) -> None:

@@ -36,6 +36,7 @@ class PeerNodes:
         self.store_lost = False
         self.beat_at, self.beats = 0.0, 0
         self.heard: dict[int, tuple[bytes, float]] = {}  # the last beat of each node, and when it was new here
+        self.failed_elsewhere = False
 
     def exchange_beats(self, now: float) -> None:
         """Say that this node lives, and hear who else does; again after a while where the store did not answer."""
@@ -50,6 +51,8 @@ class PeerNodes:
                 beat = own  # its store has answered
             if beat is not None and self.heard.get(node, (b"", 0.0))[0] != beat:
                 self.heard[node] = (beat, now)
+        # Ranks that have no connection yet, or no collective with that node, do not notice.
+        self.failed_elsewhere = self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None
 
     def describe_silent_nodes(self, now: float) -> str:
         """Name the nodes that were heard of and no longer are."""

@@ -255,6 +255,19 @@ class RankLedger:
         spoke = not end.signal or end.signal in CRASH_SIGNALS  # a crash is announced before the process is gone
         return announced if announced is not None and spoke else (end.order, self.ended_at[end.rank])
 
+    def count_node_ranks(self, now: float) -> list[tuple[str, int, int, int, float]]:
+        """For each node: its name, its ranks, those that live and those on a processor, and for how long none has written."""
+        nodes: dict[str, list[RankState]] = {}
+        for state in self.ranks.values():
+            nodes.setdefault(state.host or "starting", []).append(state)
+        rows = []
+        for host, states in nodes.items():
+            alive = [state for state in states if state.is_alive]
+            busy = [state for state in alive if state.beats and state.beats[-1].state == "R"]
+            quiet = now - max(state.last_output for state in states) if alive else 0.0
+            rows.append((host, len(states), len(alive), len(busy), quiet))
+        return rows
+
     def missing_ranks(self) -> list[int]:
         return [rank for rank, state in self.ranks.items() if state.started is None]
 

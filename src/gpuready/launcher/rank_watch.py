@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 IDLE_SHARE, FEW_SWITCHES, FEW_BYTES = 0.05, 3, 4096
 """A rank that uses less of a processor, wakes up less often and reads or writes less, within a second, has not moved."""
+MEETING_POINT = "/torch/distributed/rendezvous.py"
+"""Where a rank waits for the others before the group is made; rank 0 polls for them, a hundred times a second."""
 DEEP_SECONDS = 3.0
 """After so long without a move its threads and its control group are looked at too."""
 MAX_CHILDREN = 8
@@ -39,6 +41,8 @@ class RankWatch:
         busy = seconds - self.seconds > IDLE_SHARE * span
         waits = here is not None and any("/torch/distributed/" in file for file in here.files[:12])
         awake, transfers = self._read_activity(span, busy, waits)
+        if here is not None and any(file.endswith(MEETING_POINT) for file in here.files[:6]):
+            awake = transfers = False
         if here is None or before is None or here.codes != before.codes or transfers:
             self.roamed = now
         if here is None or before is None or not here.count or here.count != before.count:

@@ -12,7 +12,7 @@ from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
-from gpuready.model.run import EXIT_INTERRUPTED, EXIT_TERMINATED, LaunchAttempt, RunNote
+from gpuready.model.run import LaunchAttempt, RunNote
 from gpuready.system import redact_text
 
 TYPE_CHECKING = False
@@ -268,7 +268,7 @@ class Supervisor:
                 self.hub.broadcast_order(t="signal", signal=int(number))
             elif self.why != "interrupted":
                 self.why = self.why or "interrupted"
-                self.code = EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED
+                self.code = 128 + number
                 self._stop_ranks(number if number != signal.SIGHUP else signal.SIGTERM, self._interrupt_grace(number))
             else:
                 self._stop_ranks(signal.SIGKILL, 0)
@@ -282,21 +282,25 @@ class Supervisor:
     def _stop_after_failure(self, now: float) -> None:
         if self.stopped_at is not None:
             return
-        leaving = [state for state in self.ledger.living_ranks() if state.script_failed is not None]
-        if not self.ledger.list_failed_ends() and not leaving:
+        leaving = any(state.script_failed is not None for state in self.ledger.living_ranks())
+        elsewhere = not self.ledger.list_failed_ends() and self._has_failed_elsewhere()
+        if not self.ledger.list_failed_ends() and not leaving and not elsewhere:
             return
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        elif now - self.failed_at >= self._seconds_to_fail(bool(leaving)):
+        elif now - self.failed_at >= self._seconds_to_fail(leaving or elsewhere):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
-    def _seconds_to_fail(self, leaving: bool) -> float:
+    def _has_failed_elsewhere(self) -> bool:
+        return self.peers is not None and self.peers.failed_elsewhere
+
+    def _seconds_to_fail(self, expected: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
-        if leaving:
+        if expected:
             return CLEAN_UP_SECONDS
         if self.ledger.gave_up_waiting():
             has_stacks = all(state.stack for state in self.ledger.living_ranks())
@@ -352,7 +356,7 @@ class Supervisor:
         came = f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
         room = next((line for line in reversed(self.engine_lines) if "no room for the ranks" in line), "")
         message_text = (
-            f"missing after {self.job.window:.0f} s: {_format_ranks(absent)}; {came if hosts else 'none came'}"
+            f"missing after {self.job.window:.0f} s: {stack_places.list_ranks(absent)}; {came if hosts else 'none came'}"
             + (f"; {room.removesuffix('; waiting')}" if room else "")
         )
         fix = f"see what {self.job.engine} says below; --window SECONDS waits longer"
@@ -373,7 +377,8 @@ class Supervisor:
             decisive = sorted(failed, key=lambda end: end.stopped)  # a code of its own before that of our signal
             code = next((end.code for end in decisive if end.code), FAILURE)
         ends = self.ledger.list_ends()
-        elsewhere = self.peers.find_first() if self.peers is not None and first else None
+        heard = bool(first) or self._has_failed_elsewhere()
+        elsewhere = self.peers.find_first() if self.peers is not None and heard and not stopped else None
         if elsewhere is not None:
             first, ends, code = (elsewhere.rank,), (*ends, elsewhere), elsewhere.code or code
         return LaunchAttempt(
@@ -393,8 +398,3 @@ def _own_addresses() -> list[str]:
     from gpuready.rollcall import endpoint
 
     return [*endpoint.list_own_addresses(), "127.0.0.1"]
-
-
-def _format_ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:16])) + (f" and {len(ranks) - 16} more" if len(ranks) > 16 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-EXIT_USELESS, EXIT_HUNG, EXIT_INTERRUPTED, EXIT_TERMINATED = 93, 124, 130, 143
+EXIT_USELESS, EXIT_HUNG = 93, 124
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")

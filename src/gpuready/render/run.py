@@ -16,6 +16,10 @@ RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94"
 MAX_OUTPUT_LINES = 12
 """Last lines shown of the first failing rank."""
 LIBRARY_PATHS = ("-packages/", "/lib/python3", "<frozen")
+TRACEBACK, CRASH, WORDS_BEFORE_CRASH = "Traceback (most recent call last)", "Fatal Python error", 3
+"""How the last words of a rank begin; what a library says before a crash stands in the lines before its stack."""
+MAX_MESSAGE = 600
+"""Letters of an exception's line, which is never cut at the width of the screen."""
 MAX_CHAIN = 4
 CHAIN_WORDS = (
     "The above exception was the direct cause of the following exception:",
@@ -234,12 +238,23 @@ def describe_rank_end(end: RankEnd) -> str:
 def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
     lines = [_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in end.last]
-    openers = ("Traceback (most recent call last)", "Fatal Python error")
-    starts = [i for i, text in enumerate(lines) if any(opener in text for opener in openers)]
-    shown = lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
+    starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
+    start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
+    if starts and CRASH in lines[start]:
+        start = max(0, start - WORDS_BEFORE_CRASH)
+    shown = lines[start:]
     if len(shown) > 2 * MAX_OUTPUT_LINES:
         shown = [*shown[:MAX_OUTPUT_LINES], display.ellipsis, *shown[-MAX_OUTPUT_LINES:]]
-    return _truncate_lines([*_chained_exceptions(lines[: starts[-1]] if starts else []), *shown], display)
+    return _fit_lines([*_chained_exceptions(lines[:start] if starts else []), *shown], display)
+
+
+def _fit_lines(texts: Iterable[str], display: Screen) -> list[str]:
+    """Truncate lines, but for those of exceptions, which are wrapped."""
+    fitted = []
+    for text in texts:
+        whole = _is_exception_line(text)
+        fitted += display.format_paragraph(text[:MAX_MESSAGE], 2, 2) if whole else _truncate_lines([text], display)
+    return fitted
 
 
 def _format_late_rank(last: LaunchAttempt, display: Screen) -> list[str]:
@@ -297,10 +312,14 @@ def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
 def _find_exception_line(end: RankEnd) -> str:
     for text in reversed(end.last):
         plain = _strip_rank_tag(text, end.rank).strip()
-        name = plain.partition(":")[0]
-        if name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception")):
+        if _is_exception_line(plain):
             return plain[:160]
     return ""
+
+
+def _is_exception_line(text: str) -> bool:
+    name = text.partition(":")[0]
+    return name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception"))
 
 
 def _format_rank_stacks(last: LaunchAttempt, display: Screen) -> list[str]:

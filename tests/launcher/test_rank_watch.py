@@ -1,0 +1,39 @@
+"""What counts as a move of a rank: at the meeting point rank 0 polls for the others, and still only waits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gpuready.launcher.memory_stacks import Position
+from gpuready.launcher.rank_watch import MEETING_POINT, RankWatch
+
+POLLS = "import time\nprint('on', flush=True)\nwhile True: time.sleep(0.005)"
+
+
+class Reader:
+    """A main thread that stays at one place of a file of torch's."""
+
+    def __init__(self, file: str):
+        self.file = file
+
+    def read_position(self, pid: int, forked: bool, files: dict[int, str]) -> Position:
+        return Position([1], [b"1"], b"1", [f"/v/site-packages{self.file}", "/j/train.py"])
+
+
+@pytest.mark.parametrize(("file", "moves"), [(MEETING_POINT, False), ("/torch/distributed/distributed_c10d.py", True)])
+def test_who_polls_at_the_meeting_point_does_not_move(file, moves):
+    with subprocess.Popen([sys.executable, "-c", POLLS], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline()
+            watch = RankWatch(process.pid, True, Reader(file), time.monotonic())  # type: ignore[arg-type]
+            watch.look(time.monotonic())
+            watch.look(time.monotonic())
+            time.sleep(0.6)
+            still = watch.look(time.monotonic())[2]
+        finally:
+            process.kill()
+    assert (still == 0.0) == moves
