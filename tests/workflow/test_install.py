@@ -12,6 +12,7 @@ from gpuready.probe.packages import probe_packages
 from gpuready.probe.target_environment import describe_environment
 from gpuready.system import LiveHost
 from gpuready.workflow.install import InstallOrder
+from gpuready.workflow.install_advice import suggest_elsewhere
 from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
 
@@ -74,11 +75,25 @@ def test_a_cpu_environment_that_nobody_asked_for_is_announced():
         assert order._describe_cpu_plan() == []
 
 
-def test_without_a_gpu_the_refusal_names_the_way_to_one():
+@pytest.mark.parametrize(
+    ("framework", "wants", "on_cpu"),
+    [
+        ("axolotl", None, "gpuready install axolotl --wants cpu"),
+        ("colossalai", "lora", "gpuready install colossalai --wants lora,cpu"),
+        ("axolotl", "cpu", ""),
+        ("vllm", None, ""),
+        ("demo", None, ""),
+    ],
+)
+def test_without_a_gpu_the_refusal_names_the_ways_on(framework, wants, on_cpu):
+    """axolotl and colossalai train on a CPU where that is asked for; vllm starts on a GPU alone."""
     bare, full = (Facts((Fact("gpu.count", count, "test"),)) for count in (0, 8))
-    assert "gpuready install demo --on h100x8" in _planned("")._suggest_elsewhere(bare)
-    assert "gpuready plan demo" in _planned("")._suggest_elsewhere(full)
-    assert "gpuready plan demo" in _planned("", on="h100")._suggest_elsewhere(bare)
+    chosen = Plan(framework, "", "impossible")
+    said = suggest_elsewhere(framework, chosen, bare, None, wants)
+    assert f"gpuready install {framework} --on h100x8" in said
+    assert said.endswith(on_cpu) and ("--wants" in said) == bool(on_cpu)
+    assert suggest_elsewhere(framework, chosen, full, None, wants) == f"gpuready plan {framework} tells more"
+    assert suggest_elsewhere(framework, chosen, bare, "h100", wants) == f"gpuready plan {framework} tells more"
 
 
 def test_a_check_of_a_cpu_environment_agrees_with_its_install(tmp_path):

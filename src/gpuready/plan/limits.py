@@ -172,7 +172,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = f"this machine runs {system}, and {NO_WHEELS}"
         yield Limit("system", why, _always_fails(why), (facts.fact("os.system"),), (_system_need(),))
     why = ""
-    if platform.device == "cpu" and _is_for_gpus_alone(contract):
+    if platform.device == "cpu" and is_for_gpus_alone(contract):
         why = f"{contract.name} is for GPUs, not for a CPU alone"
     elif platform.device == "rocm" and has_cuda_wheel(contract):
         name = contract.distribution or contract.framework
@@ -193,7 +193,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         yield Limit("platform", why, _always_fails(why), (facts.fact("platform.name"),), (need,))
 
 
-def _is_for_gpus_alone(contract: Contract) -> bool:
+def is_for_gpus_alone(contract: Contract) -> bool:
     """Whether a framework is for GPUs and no CPU: by its contract, or because its own command starts on a GPU alone.
 
     Metadata names neither: there a wheel compiled for CUDA tells.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.apply.generation import EnvironmentHome
     from gpuready.apply.install_steps import InstallInputs
     from gpuready.apply.uv import UvSettings
-    from gpuready.model import Contract, Facts, Report
+    from gpuready.model import Contract, Report
     from gpuready.model.plan import KernelPlan, Plan
 
     ShowStep = Callable[..., None]
@@ -132,7 +132,7 @@ class InstallOrder:
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
         if not self.framework:
             raise Refused("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
-        from gpuready.workflow import plan
+        from gpuready.workflow import install_advice, plan
 
         planned = plan.plan_frameworks(
             [self.framework],
@@ -153,19 +153,12 @@ class InstallOrder:
         chosen: Plan = planned.plans[0]
         if chosen.verdict != "plan":
             why = chosen.conflicts[0].says if chosen.conflicts else "no choice fits this machine"
-            raise Refused(
-                f"there is no plan for {self.framework} here: {why}; {self._suggest_elsewhere(planned.facts)}"
-            )
+            advice = install_advice.suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
+            raise Refused(f"there is no plan for {self.framework} here: {why}; {advice}")
         if not chosen.lock:
             why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
         return chosen
-
-    def _suggest_elsewhere(self, facts: Facts | None) -> str:
-        """Say what to do where there is no plan: without a GPU, to name the machine that has one."""
-        if self.on is None and facts is not None and not facts.value_if_known("gpu.count"):
-            return f"for a machine with GPUs: gpuready install {self.framework} --on h100x8 (or another GPU)"
-        return f"gpuready plan {self.framework} tells more"
 
     def _describe_cpu_plan(self) -> list[str]:
         """Say that this becomes an environment for the CPU, where nobody asked for one."""
