@@ -18,6 +18,9 @@ TYPICAL_PACKAGE = (2 << 20, 80)
 """Bytes and files of an unknown distribution: the mean of 186 packages of an environment of ROLL without its 22 largest."""
 
 TORCH_SIZES = {"cpu": (670 << 20, 12_500), "cuda": (1_640 << 20, 13_000), "cuda13": (960 << 20, 12_500)}
+AARCH64_TORCH_SIZES = {"cpu": (480 << 20, 12_000), "cuda13": (880 << 20, 12_400)}
+"""Where it is another size on aarch64: 352 MiB of torch 2.5.1 and 550 of 2.13 for the CPU, 829 to 1,011 of 2.11 to 2.15 for CUDA 13."""
+
 LARGE_PACKAGES = {
     "av": 101, "bitsandbytes": 150, "botocore": 27, "cupy": 219, "decord2": 72, "flashinfer-cubin": 1_500, "flashinfer-python": 60,
     "fonttools": 22, "gradio": 155, "grpcio": 17, "llvmlite": 165, "lm-eval": 67, "matplotlib": 23, "mistral-common": 36, "modelscope": 21, "numba": 25, "numpy": 61,
@@ -37,6 +40,9 @@ CUDA_13_PACKAGES = {
     "nvidia-cusparselt": 261, "nvidia-nccl": 227, "nvidia-nvshmem": 135, "triton": 780,
 }  # fmt: skip
 """MiB of those that are another size for CUDA 13, the mean of torch 2.12 (13.0) and 2.15 (13.2): it has no code for GPUs before Turing."""
+
+AARCH64_PACKAGES = {"bitsandbytes": 76}
+"""MiB of those that are another size for aarch64: code for fewer GPUs."""
 
 LARGE_PACKAGE_FILES = 300
 
@@ -90,11 +96,14 @@ def _estimate_row(row: LockedPackage, plan: Plan) -> tuple[int, int]:
     if row.size:
         return int(row.size * UNPACK_FACTOR), TYPICAL_PACKAGE[1]
     is_cuda_13 = (plan.cuda or plan.torch.rpartition("+cu")[2]).startswith("13")
+    is_aarch64 = plan.platform.startswith("aarch64")
     if row.name == "torch":
-        return TORCH_SIZES["cuda13" if is_cuda_13 else "cuda" if plan.cuda or "+cu" in plan.torch else "cpu"]
+        kind = "cuda13" if is_cuda_13 else "cuda" if plan.cuda or "+cu" in plan.torch else "cpu"
+        return (TORCH_SIZES | AARCH64_TORCH_SIZES if is_aarch64 else TORCH_SIZES)[kind]
     name, _, build = row.name.rpartition("-cu")
     plain = name if build.rstrip("x").isdigit() else row.name
-    large = (CUDA_13_PACKAGES.get(plain) if is_cuda_13 else None) or LARGE_PACKAGES.get(plain)
+    sizes = LARGE_PACKAGES | (CUDA_13_PACKAGES if is_cuda_13 else {}) | (AARCH64_PACKAGES if is_aarch64 else {})
+    large = sizes.get(plain)
     return (large << 20, LARGE_PACKAGE_FILES) if large else TYPICAL_PACKAGE
 
 
