@@ -111,13 +111,14 @@ class TerminalRunReporter:
         if not self.is_live:
             return
         self._clear_status()
-        rows = [self._format_node_status(*row, now) for row in ledger.count_node_ranks(now)[:16]]
+        rows = [self._format_node_status(row, now) for row in ledger.count_node_ranks(now)[:16]]
         self._draw("".join(f"{row}\n" for row in rows))
         self.drawn_lines = len(rows)
 
-    def _format_node_status(self, host: str, ranks: int, alive: int, busy: int, quiet: float, now: float) -> str:
+    def _format_node_status(self, row: tuple[str, int, int, int, float], now: float) -> str:
         from gpuready.render.escape import escape_unprintable
 
+        host, ranks, alive, busy, quiet = row
         text = (
             f"{escape_unprintable(host)}: {alive} of {ranks} ranks, {busy} on a processor, {now - self.started:.0f} s"
         )
