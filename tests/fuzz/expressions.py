@@ -64,7 +64,10 @@ def tables() -> Iterator[Expression]:
     from gpuready.logs.log_patterns import compile_patterns
     from gpuready.system.redaction import named_secrets, secret_patterns, text
 
-    yield from (Expression("build_errors", row[0], 0, True) for row in build_errors._CAUSES)
+    yield from (
+        Expression("build_errors", row[0], 0, True)
+        for row in build_errors._SPECIFIC_CAUSES + build_errors._GENERAL_CAUSES
+    )
     redaction: Any = text
     for hint, source in secret_patterns._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)

@@ -16,7 +16,6 @@ from gpuready.cli import run_parsed_command
 from gpuready.cli.parser import parse_command_line
 from gpuready.render.layout import Screen
 from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
-from gpuready.web import query_parser
 from gpuready.web.query_service import QueryService
 from gpuready.web.response_cache import ResponseCache
 from tests.web.served import ask_until_complete
@@ -123,7 +122,8 @@ def test_what_is_not_there_yet_is_named(server):
     """The answer comes at once; what takes longer is said to be pending, and is there when one waits."""
     question = WHATIF.replace("64", "48") + "&seq=4096"
     first = server.ask(question).json
-    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == set(query_parser.PAGE_PARTS)
+    parts = {"check", "plan", "env", "memory", "fit"}
+    assert "fit" in first["pending"] and set(first["pending"]) | set(first["parts"]) == parts
     ask_until_complete(server, question)
     assert server.ask(question).json["parts"]["memory"]["verdict"] == "does not fit"
 

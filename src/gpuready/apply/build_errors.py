@@ -69,7 +69,6 @@ _GENERAL_CAUSES: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 """What may also be a harmless attempt: a compiler's own error counts more."""
 
-_CAUSES = (*_SPECIFIC_CAUSES, *_GENERAL_CAUSES)
 _COMPILER_ERROR = re.compile(
     r"[^\s:(]{1,200}(?::\d{1,7}(?::\d{1,7})?|\(\d{1,7}\)): (?:fatal )?error\b"
 )  # kernel.cu(12): error: …

@@ -137,7 +137,6 @@ _LINE_FORMATTERS = {
     "docker": docker_env_line,
     "systemd": systemd_env_line,
 }
-SUPPORTED_SHELLS = tuple(_LINE_FORMATTERS)
 _USAGE_HINTS = {
     "bash": 'use: eval "$({again})"',
     "fish": "use: {again} | source",

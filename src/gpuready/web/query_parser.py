@@ -111,7 +111,6 @@ def _format_flag(parameter: Parameter, value: str) -> list[str]:
 # -- the page ---------------------------------------------------------------------------------------------------
 
 _MACHINE_FIELDS = ("framework", "gpu", "count", "wants", *(one.query for one in WHAT_IF.values()))
-PAGE_PARTS = ("check", "plan", "env", "memory", "fit")
 
 
 def _job_fields() -> list[str]:
