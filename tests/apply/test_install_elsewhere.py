@@ -6,10 +6,13 @@ import hashlib
 import json
 import platform
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from gpuready.apply.bundle import format_lock_file
+from gpuready.apply.install import Installer
+from gpuready.apply.install_errors import InstallFailed
 from gpuready.apply.wheel_contents import list_other_architecture
 from gpuready.model.plan import LockedPackage, Plan
 from gpuready.probe.imports import probe_imports
@@ -41,6 +44,29 @@ def test_a_plan_for_another_architecture_is_installed_and_not_imported(bench, ta
     assert f"gpuready-machine = {OTHER}" in (bench.home / "current" / "pyvenv.cfg").read_text()
     target = describe_environment(LiveHost(), str(bench.home), f"{bench.home}/bin/python", "test")
     assert target.machine == OTHER and probe_imports(LiveHost(), target) == []
+
+
+@pytest.mark.parametrize(
+    ("verdict", "elsewhere", "kept"),
+    [("undecided", True, True), ("undecided", False, False), ("not-ready", True, False), ("clear", False, True)],
+)
+def test_what_cannot_be_told_here_discards_nothing_that_is_for_elsewhere(verdict, elsewhere, kept):
+    """axolotl 0.14 for eight H100 was installed on a machine of aarch64, 240 packages, and thrown away for one open question."""
+    rule = SimpleNamespace(code="GPU004", severity="error")
+    found = {
+        "findings": (rule,) if verdict == "not-ready" else (),
+        "undecided": (rule,) if verdict == "undecided" else (),
+    }
+    installer = Installer.__new__(Installer)
+    installer.inputs, installer.notes = SimpleNamespace(elsewhere=elsewhere), []
+    installer.judge = lambda path: SimpleNamespace(verdict=verdict, **found)
+    generation = SimpleNamespace(has_manifest=True, path="/nowhere")
+    if kept:
+        assert installer._check_generation(generation).verdict == verdict
+        assert ["GPU004" in note for note in installer.notes] == ([True] if verdict == "undecided" else [])
+    else:
+        with pytest.raises(InstallFailed, match="GPU004"):
+            installer._check_generation(generation)
 
 
 def test_a_plan_for_another_system_is_refused(bench):

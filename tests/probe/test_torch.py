@@ -66,6 +66,24 @@ def test_ptx_is_kept():
     assert look(files("2.7.1+cu128", "'12.8'"), elf)["torch.arch"].value == ("sm_80", "sm_90", "compute_120")
 
 
+def test_a_list_that_lies_behind_a_constant_without_an_end():
+    """As in the wheel of torch 2.8.0 for x86_64."""
+    elf = {
+        (PYTHON, ".rodata"): [*NOISE, "needs sm_90", "from_ipc(Device device, std::string ipc_hsm_70 sm_90 compute_120"]
+    }
+    fact = look(files("2.8.0+cu128", "'12.8'"), elf)["torch.arch"]
+    assert (fact.value, fact.source) == (("sm_70", "sm_90", "compute_120"), PYTHON)
+
+
+def test_the_catalogue_is_asked_for_the_machine_that_an_environment_is_for():
+    """torch 2.8.0 for CUDA 12.8 has a wheel for x86_64 alone: on a machine of aarch64 its architectures were unknown."""
+    here = {"uname": {"system": "Linux", "machine": "aarch64"}}
+    elf = {(PYTHON, ".rodata"): []}
+    assert look(files("2.8.0+cu128", "'12.8'"), elf, **here)["torch.arch"].gap
+    foreign = WHO.replace(machine="x86_64")
+    assert "sm_90" in look(files("2.8.0+cu128", "'12.8'"), elf, foreign, **here)["torch.arch"].value
+
+
 def test_a_cpu_build():
     facts = look(files("2.13.0+cpu", "None"), {(C10, ".dynstr"): [CXX11]})
     assert facts["torch.build"].value == "cpu"

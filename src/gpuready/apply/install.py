@@ -273,11 +273,13 @@ class Installer:
         if not generation.has_manifest:
             self._check_imports(generation)
         report = self.judge(generation.path)
-        if report.verdict not in ("clear", "ready"):
-            codes = [f.code for f in report.findings if f.severity == "error"]
-            codes = codes or [u.code for u in report.undecided]
+        errors = [finding.code for finding in report.findings if finding.severity == "error"]
+        codes = ", ".join(errors or [rule.code for rule in report.undecided])
+        if report.verdict == "undecided" and self.inputs.elsewhere:
+            self.notes.append(f"what only the machine that it is for can tell was not checked here ({codes})")
+        elif report.verdict not in ("clear", "ready"):
             raise InstallFailed(
-                f"the check of the new environment says {verdict_words(report.verdict)} ({', '.join(codes)})", 1, report
+                f"the check of the new environment says {verdict_words(report.verdict)} ({codes})", 1, report
             )
         return report
 

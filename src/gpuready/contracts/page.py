@@ -103,6 +103,10 @@ class _PageImport:
         if block.kind in ("title", "heading") or self._is_site_text(block):
             return
         if block.kind == "code" and "evidence" not in block.section.casefold():
+            stated, block = rows.split_requirement_lines(block, self._cite_block(block))
+            self.needs += stated
+            if not block.text.strip():
+                return
             self.needs += find_command_needs(block.text, self._cite_block(block))
             self.variables += find_command_variables(block.text, self._cite_block(block))
         if not is_content_heading(block.section):

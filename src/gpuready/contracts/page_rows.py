@@ -25,6 +25,10 @@ MAX_HEAD_LENGTH = 200
 
 _SPEC = r"(?:>=|<=|==|~=|!=|<|>)\s*v?[\w.*+!-]+"
 _NAME = r"`?([A-Za-z][\w.-]*)(?:\[([\w,\s-]*)\])?`?"
+_REQUIREMENT_LINE = re.compile(
+    r"((?:nvidia )?driver|cuda toolkit|[A-Za-z][\w-]{0,60})(?: version)?\s{0,9}((?:>=|<=|==|~=|≥|≤)\s{0,9}v?\d[\w.]{0,30})",
+    re.I,
+)
 _SHELL = r"[;&|$`\\\"'{}\n]|[<>](?!=?\s*\d)"
 
 
@@ -32,17 +36,24 @@ def parse_requirement_row(block: PageBlock, cite: str) -> list[Requirement]:
     """Return the needs of one row of a requirements table."""
     if columns := parse_version_columns(block, cite):
         return columns
-    cells = [c for c in block.cells if c] or [block.text]
-    head = cells[0][:MAX_HEAD_LENGTH]
+    cells = _cells_with_levels(block)
+    head = cells[0][0][:MAX_HEAD_LENGTH]
     when = phrases.parse_condition_phrase(head) if len(cells) > 1 else ""
-    texts = [f"{head} {cell}" for cell in cells[1:]] or [block.text]
-    needs = [need for text in texts for need in phrases.parse_phrase_needs(text, "required", cite, when)]
+    texts = {f"{head} {cell}": level for cell, level in cells[1:]} or {block.text: "required"}
+    needs = [need for text, level in texts.items() for need in phrases.parse_phrase_needs(text, level, cite, when)]
     whole = "; ".join(texts)
     if re.match(r"(?:os|operating system|platform)\b", head, re.I) and (system := phrases.allowed_systems(whole)):
         needs.insert(0, Requirement("os.system", system, "", "required", cite))
     if re.search(r"\bnvidia\b.{0,20}\bgpu\b", whole, re.I):
         needs.insert(0, Requirement("gpu.count", ">=1", when, "required", cite))
     return needs or _need_without_version(block.text, "required", cite)
+
+
+def _cells_with_levels(block: PageBlock) -> list[tuple[str, str]]:
+    """Return the cells of a row, each with the level of its column: ``GPU memory | 24 GB | 80 GB`` below Minimum and Recommended."""
+    levels = [_column_level(column) for column in block.columns] + [""] * len(block.cells)
+    cells = [(cell, level or "required") for cell, level in zip(block.cells, levels, strict=False) if cell]
+    return cells or [(block.text, "required")]
 
 
 def parse_version_columns(block: PageBlock, cite: str) -> list[Requirement]:
@@ -232,6 +243,20 @@ def _cell_starts(words: list[str]) -> list[int]:
     ended = [word.endswith((".", ")")) for word in words]
     small = [not big and not word.endswith(":") for big, word in zip(capital, words, strict=True)]
     return [i for i in range(1, len(words)) if capital[i] and (small[i - 1] or ended[i - 1])]
+
+
+def split_requirement_lines(block: PageBlock, cite: str) -> tuple[list[Requirement], PageBlock]:
+    """Return what lines of a code block require that are no commands, as ``CUDA Version >= 12.4``; and the rest of the block."""
+    needs, rest = list[Requirement](), list[str]()
+    is_rocm = re.search(r"\brocm\b", block.text, re.I) and not re.search(r"\bcuda\b", block.text, re.I)
+    for line in block.text.splitlines():
+        match = _REQUIREMENT_LINE.fullmatch(line.strip())
+        if match and (key := _column_fact(match[1])) != "package.rocm":
+            want = re.sub(r"\s", "", match[2]).replace("≥", ">=").replace("≤", "<=")
+            needs.append(Requirement(key, want, "platform=rocm" if is_rocm else "", "required", cite))
+        else:
+            rest.append(line)
+    return needs, block.replace(text="\n".join(rest)) if needs else block
 
 
 def parse_commands(block: PageBlock, origin: str) -> Iterator[FixStep]:

@@ -247,6 +247,7 @@ def _normalize_operator(text: str | None) -> str:
 def _size_subject(whole: str) -> str:
     """Return the fact that sizes in a text belong to."""
     for pattern, key in (
+        (r"\bshared[\s-]memory\b|\bshm\b", "system.shm"),
         (r"\bdisk\b|\bssd\b|storage", "disk.free"),
         (r"\bvram\b|\bgpu\b", "gpu.memory"),
         (r"\bram\b|memory", "memory.total"),

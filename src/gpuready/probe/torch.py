@@ -46,7 +46,7 @@ def probe_torch(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     version_values = parse_version_py(text)
     return [
         *_torch_build_facts(version_values, f"{folder}/version.py"),
-        _torch_arch_fact(host, folder, version_values),
+        _torch_arch_fact(host, folder, version_values, target.machine),
         _torch_abi_fact(host, folder),
         Fact("torch.path", folder, site),
         Fact("torch.broken", broken, site),
@@ -102,41 +102,50 @@ def _torch_build_facts(version_values: dict[str, str | None], source: str) -> li
     ]
 
 
-def _torch_arch_fact(host: HostAccess, folder: str, version_values: dict[str, str | None]) -> Fact:
-    """The compiled-in list; if it cannot be read, that of the same build in the catalogue."""
+def _torch_arch_fact(host: HostAccess, folder: str, version_values: dict[str, str | None], machine: str) -> Fact:
+    """The compiled-in list; if it cannot be read, that of the same build in the catalogue. ``machine``: if not this one's."""
     path = f"{folder}/lib/libtorch_python.so"
     if not version_values.get("cuda"):
         return Fact("torch.arch", (), f"{folder}/version.py")
     try:
-        arch_lists = [text for text in host.find_elf_strings(path, ".rodata", ("sm_",)) if _is_arch_list(text)]
+        arch_lists = [parse_arch_list(text) for text in host.find_elf_strings(path, ".rodata", ("sm_",))]
     except AccessError as error:
-        return _arch_fact_from_catalog(host, version_values, str(error))
-    if not arch_lists:
-        return _arch_fact_from_catalog(host, version_values, f"{path} has no list of architectures")
-    return Fact("torch.arch", tuple(max(arch_lists, key=len).split()), path)
+        return _arch_fact_from_catalog(host, version_values, machine, str(error))
+    if not any(arch_lists):
+        return _arch_fact_from_catalog(host, version_values, machine, f"{path} has no list of architectures")
+    return Fact("torch.arch", max(arch_lists, key=len), path)
 
 
-def _is_arch_list(text: str) -> bool:
+def parse_arch_list(text: str) -> tuple[str, ...]:
+    """``sm_80 sm_90 compute_120``; also after a constant without an end, as in torch 2.8: ``std::string ipc_hsm_70 sm_75``."""
     words = text.split()
-    return bool(words) and all(w.startswith(("sm_", "compute_")) and w.rpartition("_")[2][:1].isdigit() for w in words)
+    found: list[str] = []
+    for word in reversed(words):
+        at = max(word.rfind("sm_"), word.rfind("compute_"))
+        if at < 0 or not word.rpartition("_")[2][:1].isdigit():
+            break
+        found.insert(0, word[at:])
+        if at:
+            break
+    return tuple(found) if found == words or len(found) > 1 else ()
 
 
-def _arch_fact_from_catalog(host: HostAccess, version_values: dict[str, str | None], why: str) -> Fact:
-    build = _find_catalog_build(host, version_values)
+def _arch_fact_from_catalog(host: HostAccess, version_values: dict[str, str | None], machine: str, why: str) -> Fact:
+    build = _find_catalog_build(host, version_values, machine)
     if build is None or not build.arch:
         return Fact("torch.arch", None, "libtorch_python.so", gap=why)
     source = f"catalogue: torch {build.version} {build.variant} ({why})"
     return Fact("torch.arch", tuple(build.arch), source, "stated")
 
 
-def _find_catalog_build(host: HostAccess, version_values: dict[str, str | None]) -> Any:
+def _find_catalog_build(host: HostAccess, version_values: dict[str, str | None], machine: str) -> Any:
     """Return the matching build of the catalogue; none for a source or vendor build."""
     from gpuready.catalog import torch as catalogue
 
     version, _, local = (version_values.get("__version__") or "").partition("+")
     if not leading_version(version) or leading_version(version) != version or not (local.startswith("cu") or not local):
         return None
-    machine = read_if_present(host.get_uname, default={}).get("machine", "x86_64")
+    machine = machine or read_if_present(host.get_uname, default={}).get("machine", "x86_64")
     return catalogue.find_torch_build(version, local or version_values.get("cuda"), machine)
 
 
