@@ -109,6 +109,13 @@ def test_a_bad_node_and_a_bad_link_among_eight_are_both_named():
     assert len(found) == 2
 
 
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_in_a_fleet_of_eight_or_fewer_all_pairs_are_tried(count):
+    tried = set()
+    searched([f"n{at}" for at in range(count)], lambda a, b: tried.add(frozenset((a, b))))
+    assert len(tried) == count * (count - 1) // 2
+
+
 @pytest.mark.parametrize("count", [6, 24])
 def test_the_bad_gpus_of_a_node_are_named_and_a_bad_node_is_a_node(count):
     """n2 has two bad GPUs, n4 is bad as a whole; each GPU meets its like."""
