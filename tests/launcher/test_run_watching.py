@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -122,6 +123,15 @@ def test_logs_that_cannot_be_written_are_lost_and_told_once(tmp_path, monkeypatc
     assert book.write_lines("rank-0", ["b"]) == "" and book.write_lines("rank-1", ["c"]) == ""
     book.close()
     assert (tmp_path / "rank-1.log").read_text() == "c\n"
+
+
+def test_logs_that_are_deleted_are_told_once(tmp_path):
+    logs = RankLogs(str(tmp_path / "logs"))
+    assert logs.write_lines("rank-0", ["one"]) == ""
+    shutil.rmtree(tmp_path / "logs")
+    assert logs.write_lines("rank-0", ["two"]).endswith("logs are incomplete from here on: they were deleted")
+    assert logs.write_lines("rank-0", ["three"]) == ""
+    logs.close()
 
 
 def test_a_rank_that_leaves_with_0_is_told_with_its_last_lines(stage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from gpuready.system import private_files
@@ -35,6 +36,8 @@ class RankLogs:
             file = self._files.get(name) or self._open_file(name)
             file.write("".join(line + "\n" for line in lines))
             file.flush()
+            if not self.lost and not os.fstat(file.fileno()).st_nlink:
+                raise FileNotFoundError(errno.ENOENT, "they were deleted")
         except (OSError, ValueError) as error:
             if not self.lost:
                 reason = getattr(error, "strerror", None) or str(error)
