@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from gpuready.launcher.rank_ledger import RankLedger
     from gpuready.model.run import LaunchJob
 
-ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 5.0, 1.0
-"""Seconds: for the store to answer; for the other nodes to report; for them to read, before the store's node stops."""
+ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 7.0, 1.0
+"""Seconds: for the store to answer; for the other nodes to report, or to hear of it by their next beat; for them to read, before the
+store's node stops."""
 BEAT_SECONDS, SILENT_SECONDS = 5.0, 16.0
 """Seconds between the beats of a node, and after which one is not heard of."""
 LAST_LINES = 30
@@ -52,7 +53,9 @@ class PeerNodes:
             if beat is not None and self.heard.get(node, (b"", 0.0))[0] != beat:
                 self.heard[node] = (beat, now)
         # Ranks that have no connection yet, or no collective with that node, do not notice.
-        self.failed_elsewhere = self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None
+        if self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None:
+            self.failed_elsewhere = True
+            self._read_reports()  # while the store is there
 
     def describe_silent_nodes(self, now: float) -> str:
         """Name the nodes that were heard of and no longer are."""
@@ -80,16 +83,19 @@ class PeerNodes:
         if self.published_at is None:
             self.published_at, self.store_lost = now, False
             self._publish(ledger)
-        for node in range(self.job.nnodes):
-            if node not in self.reports:
-                text = self._call(lambda store, node=node: store.get_value(f"{self.prefix}/first/{node}"))
-                if text:
-                    self.reports[node] = json.loads(text)
+        self._read_reports()
         if len(self.reports) == self.job.nnodes and self.all_known_at is None:
             self.all_known_at = now
         if self.all_known_at is not None:
             return bool(self.job.node_rank) or now - self.all_known_at >= READ_SECONDS
         return self.store_lost or now - self.published_at >= SETTLE_SECONDS
+
+    def _read_reports(self) -> None:
+        for node in range(self.job.nnodes):
+            if node not in self.reports:
+                text = self._call(lambda store, node=node: store.get_value(f"{self.prefix}/first/{node}"))
+                if text:
+                    self.reports[node] = json.loads(text)
 
     def _publish(self, ledger: RankLedger) -> None:
         first = [end for rank in ledger.first_failed_ranks() if (end := ledger.ranks[rank].end) is not None]
