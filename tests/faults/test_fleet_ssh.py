@@ -106,7 +106,7 @@ def test_g15_the_bad_node_and_the_bad_link_among_eight(hosts, seen, fault):
         wanted.add(("link", "10.78.0.13", "10.78.0.16"))
     if fault in ("node", "both"):
         wanted.add(("node", "10.78.0.18"))
-    assert accused == wanted, found["suspects"]
+    assert accused == wanted, json.dumps(found["suspects"])
     assert found["rounds"] <= 8
     kept(f"ssh: bisect on 8 hosts with gloo, broken: {fault}", seconds=round(seconds, 1), rounds=found["rounds"],
          accused=sorted(" ".join(one) for one in accused))  # fmt: skip

@@ -13,13 +13,14 @@ from tests.fleet.worlds import judge_gathered, machine, names
 from tests.running import QUIET, SRC
 
 from gpuready import workflow
-from gpuready.fleet import facets, node_payload
+from gpuready.fleet import facets, node_payload, pair_rounds
 from gpuready.fleet.answer_collector import AnswerCollector
-from gpuready.fleet.pair_rounds import PairRounds
+from gpuready.fleet.pair_rounds import PAIR_SECONDS, PairRounds
 from gpuready.fleet.pair_search import PairSearch
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.probe import fleet_facts
+from gpuready.system.host_access import RunResult
 from gpuready.workflow import fleet_node
 
 
@@ -160,6 +161,62 @@ def test_every_gpu_has_a_rank_and_the_bad_one_is_named():
 def test_a_node_with_one_gpu_that_is_bad_is_a_node():
     found = bisected(Paired(12, 1, {"n00003": {0}})).list_suspects()
     assert [(one.kind, one.names) for one in found] == [("node", ("n00003",))]
+
+
+class SlowStarts(Paired):
+    """Node 3 imports torch only after most of the time of its first try is over, and its pairs fail by time-out."""
+
+    def _answer_body(self, name, request):
+        part = request["pairs"][name]
+        self.requests.append((name, part))
+        late = "n00003" in (name, part["peer"]) and part["seconds"] <= PAIR_SECONDS
+        result = {"outcome": "failed", "why": "timed out", "ready": 25.0 if name == "n00003" else 1.0}
+        return json.dumps(
+            {
+                "schema": 1,
+                "node": name,
+                "do": "pair",
+                "pair": result if late else {"outcome": "passed", "rate": 1e9, "ready": 25.0},
+            }
+        )
+
+
+def test_a_node_that_starts_slowly_is_given_more_time_and_accused_of_nothing():
+    transport = SlowStarts(12, 1, {})
+    assert bisected(transport).list_suspects() == []
+    given = {part["seconds"] for name, part in transport.requests if name == "n00003"}
+    assert given == {PAIR_SECONDS, 2 * PAIR_SECONDS}
+    assert {part["seconds"] for name, part in transport.requests if name == "n00001"} <= given
+
+
+@pytest.mark.parametrize(
+    "results, limit, lacked",
+    [
+        ([{"ready": 1.0}, {"ready": 25.0}], 30.0, True),
+        ([{"ready": 1.0}, {"ready": 15.0}], 30.0, False),
+        ([{"ready": 1.0}, {"ready": 25.0, "wrong": True}], 30.0, False),
+        ([{"ready": 1.0}, {"ready": 25.0}], 0.0, False),
+        ([{"ready": 1.0}, {"ready": 6.0}], 10.0, True),
+        ([{}, {}], 30.0, False),
+    ],
+)
+def test_only_a_pair_that_had_time_to_meet_says_anything(results, limit, lacked):
+    assert pair_rounds._lacked_time(results, limit) is lacked
+
+
+def test_a_rank_that_never_imported_torch_says_when_it_was_given_up():
+    ran = RunResult(("python",), None, seconds=30.0, end="deadline")
+    assert fleet_node._parse_pair_output(ran) == {
+        "outcome": "slow",
+        "why": "torch was not imported within 30 s",
+        "ready": 30.0,
+    }
+    begun = RunResult(("python",), None, "\n@ready 4.250\n", seconds=30.0, end="deadline")
+    assert fleet_node._parse_pair_output(begun) == {
+        "outcome": "slow",
+        "why": "the pair was not done within 30 s",
+        "ready": 4.25,
+    }
 
 
 def test_pairs_on_one_host_have_ports_of_their_own_for_every_gpu():

@@ -22,8 +22,10 @@ PAIR_SECONDS = 30.0
 OUT_OF_REACH = (DEAD, REFUSED, BUSY)
 MAX_GPUS = 64
 """GPUs of one node."""
-MAX_PORT_TRIES = 3
-"""How often a pair is retried at another port if the first is taken."""
+MAX_TRIES = 3
+"""How often a pair is tried if its port is taken, or if its Pythons start so slowly that they could not meet."""
+MEETING_SECONDS = 10.0
+"""How long both Pythons of a pair must have been there before their failure to meet says anything of nodes and links."""
 
 
 class PairRounds:
@@ -50,11 +52,13 @@ class PairRounds:
 
     def __call__(self, number: int, pairs: Sequence[NodeNames]) -> list[NodePair]:
         left, pairs_done = list(pairs), list[NodePair]()
-        for attempt in range(MAX_PORT_TRIES):
-            answers = self._ask_pairs(number, left, attempt)
+        for attempt in range(MAX_TRIES):
+            limit = self.seconds * (1 + attempt)
+            answers = self._ask_pairs(number, left, attempt, limit)
             self.unreachable |= {n: f"{a.kind}: {a.why}" for n, a in answers.items() if a.kind in OUT_OF_REACH}
             left = [names for names in left if not set(names) & set(self.unreachable)]
-            results = [self._pair_outcome(names, number, answers) for names in left]
+            last = attempt == MAX_TRIES - 1
+            results = [self._pair_outcome(names, number, answers, 0.0 if last else limit) for names in left]
             pairs_done += [one for one in results if one is not None]
             left = [names for names, one in zip(left, results, strict=True) if one is None]
             if not left:
@@ -62,14 +66,14 @@ class PairRounds:
         pairs_done += [NodePair(*names, number, FAILED, why="no free port was found") for names in left]
         return pairs_done
 
-    def _ask_pairs(self, number: int, pairs: Sequence[NodeNames], attempt: int) -> dict[str, NodeAnswer]:
+    def _ask_pairs(self, number: int, pairs: Sequence[NodeNames], attempt: int, limit: float) -> dict[str, NodeAnswer]:
         """Ask all pairs. Both nodes of a pair stand next to each other, so that they start together."""
         request = {
             "schema": 1,
             "do": "pair",
             "token": self.token,
             "options": {"python": self.python} if self.python else {},
-            "pairs": self.build_pair_requests(number, pairs, attempt),
+            "pairs": self.build_pair_requests(number, pairs, attempt, limit),
         }
         answers: dict[str, NodeAnswer] = {}
         names = [name for pair_names in pairs for name in pair_names]
@@ -79,11 +83,11 @@ class PairRounds:
             answers[answer.node] = answer
             self.on_answer()
 
-        self.transport.ask_nodes(nodes, request, self.seconds + 5.0, store_answer)
+        self.transport.ask_nodes(nodes, request, limit + 5.0, store_answer)
         return answers
 
     def build_pair_requests(
-        self, number: int, pairs: Sequence[NodeNames], attempt: int = 0
+        self, number: int, pairs: Sequence[NodeNames], attempt: int = 0, limit: float = 0.0
     ) -> dict[str, dict[str, Any]]:
         """Build each node's part of the request: rank, peer and meeting point."""
         parts: dict[str, dict[str, Any]] = {}
@@ -99,7 +103,7 @@ class PairRounds:
                 "address": address,
                 "port": port,
                 "backend": self.backend,
-                "seconds": self.seconds,
+                "seconds": limit or self.seconds,
                 "gpus": gpus,
             }
             parts[first] = {**meeting, "round": number, "rank": 0, "peer": second}
@@ -112,8 +116,10 @@ class PairRounds:
             return max(self.ranks, 1)
         return max(min(self.nodes[name].gpus for name in (first, second)), 1)
 
-    def _pair_outcome(self, names: NodeNames, number: int, answers: Mapping[str, NodeAnswer]) -> NodePair | None:
-        """Combine two answers; None if they only say that the port was taken."""
+    def _pair_outcome(
+        self, names: NodeNames, number: int, answers: Mapping[str, NodeAnswer], limit: float
+    ) -> NodePair | None:
+        """Combine two answers; None if they only say that the port was taken, or that there was no time to meet within ``limit``."""
         results = [parse_pair_answer(answers.get(name)) for name in names]
         for name, one in zip(names, results, strict=True):
             if one["outcome"] == "absent":
@@ -126,9 +132,18 @@ class PairRounds:
             rate = min(float(one.get("rate", 0.0)) for one in results)
             rates = tuple(min(both) for both in zip(*(one["rates"] for one in results), strict=False))
             return NodePair(*names, number, PASSED, seconds, rate, rates=rates)
+        if _lacked_time(results, limit):
+            return None
         outcome = SLOW if all(one["outcome"] == SLOW for _, one in bad) else FAILED
         why = "; ".join(f"{name}: {one['why']}" for name, one in bad)
         return NodePair(*names, number, outcome, seconds, why=why[:300], gpus=_failed_gpus([one for _, one in bad]))
+
+
+def _lacked_time(results: Sequence[Mapping[str, Any]], limit: float) -> bool:
+    """Whether a pair may have failed because its Pythons started slowly: a busy node is no bad one. Wrong numbers are wrong."""
+    if not limit or any(one.get("wrong") for one in results):
+        return False
+    return max(float(one.get("ready", 0.0)) for one in results) > limit - min(MEETING_SECONDS, limit / 2)
 
 
 def _failed_gpus(results: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -157,7 +172,8 @@ def parse_pair_answer(answer: NodeAnswer | None) -> dict[str, Any]:
         body = json.loads(answer.body)
         pair = body["pair"]
         outcome, why = str(pair["outcome"]), str(pair.get("why", ""))[:200]
-        figures: dict[str, Any] = {key: _finite_figure(pair.get(key)) for key in ("seconds", "rate")}
+        figures: dict[str, Any] = {key: _finite_figure(pair.get(key)) for key in ("seconds", "rate", "ready")}
+        figures["wrong"] = pair.get("wrong") is True
         figures["gpus"] = [str(one) for one in list(pair.get("gpus") or ())[:MAX_GPUS]]
         figures["rates"] = [_finite_figure(one) for one in list(pair.get("rates") or ())[:MAX_GPUS]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

@@ -216,20 +216,28 @@ def _combine_ranks(ranks: list[dict[str, Any]]) -> dict[str, Any]:
                 if grave in ("failed", "slow")
                 else ranks[index].get("why")
             )
-            return {"outcome": grave, "why": why, "gpus": outcomes}
+            return {**ranks[index], "outcome": grave, "why": why, "gpus": outcomes, "ready": _last_ready(ranks)}
     seconds = max(float(one.get("seconds") or 0.0) for one in ranks)
     return {"outcome": "passed", "rate": min(rates), "rates": rates, "gpus": outcomes, "seconds": seconds}
+
+
+def _last_ready(ranks: list[dict[str, Any]]) -> float:
+    return max(float(one.get("ready") or 0.0) for one in ranks)
 
 
 def _parse_pair_output(ran: system.RunResult) -> dict[str, Any]:
     import json
 
+    ready = 0.0
     for line in ran.out.splitlines():
+        if line.startswith("@ready "):
+            ready = float(line[7:])
         if line.startswith("@pair "):
             result: dict[str, Any] = json.loads(line[6:])
             return result
     if ran.end == "deadline":
-        return {"outcome": "slow", "why": f"the pair was not done within {ran.seconds:.0f} s"}
+        late = "the pair was not done" if ready else "torch was not imported"
+        return {"outcome": "slow", "why": f"{late} within {ran.seconds:.0f} s", "ready": ready or ran.seconds}
     last_lines = [line for line in ran.err.strip().splitlines() if line.strip()][-1:]
     return {"outcome": "failed", "why": (last_lines or [ran.end or f"exit {ran.rc}"])[0][:200]}
 

@@ -1,6 +1,6 @@
 """Runs in the target environment: one of two ranks that all-reduce together, check the numbers and measure.
 
-python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes one line of JSON
+python pair.py RANK ADDRESS PORT BACKEND SECONDS BYTES DEVICE      writes "@ready SECONDS", then one line of JSON
 """
 
 import json
@@ -113,6 +113,8 @@ def main(argv):
         except Exception as error:
             return print_result({"outcome": "failed", "why": first_line(str(error))})
     ready = time.monotonic() - began
+    sys.stdout.write("\n@ready %.3f\n" % ready)
+    sys.stdout.flush()
     _, why = join_process_group(torch, dist, rank, address, port, backend, max(seconds - ready, 2.0))
     if why:
         outcome = "unclear" if why == "port in use" else "failed"
@@ -125,7 +127,7 @@ def main(argv):
         took = time.monotonic() - met
     except Exception as error:
         return print_result({"outcome": "failed", "why": first_line(str(error)), "ready": round(ready, 3)})
-    print_result({"outcome": "failed" if why else "passed", "why": why, "rate": rate,
+    print_result({"outcome": "failed" if why else "passed", "why": why, "wrong": bool(why), "rate": rate,
          "seconds": round(took, 4), "ready": round(ready, 3)})  # fmt: skip
 
 
