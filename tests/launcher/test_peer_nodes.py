@@ -70,10 +70,12 @@ def test_a_node_hears_of_a_failure_that_its_own_ranks_do_not_notice(nodes):
     """They wait for the group to be made, and have no connection that could be lost."""
     well, cause = ledger(2), failed(1, "Traceback (most recent call last):\nImportError: libx.so\n")
     nodes[0].exchange_beats(5.0)
-    assert not nodes[0].failed_elsewhere
     nodes[1].is_settled(cause, 6.0)
     nodes[0].exchange_beats(10.0)
-    assert nodes[0].failed_elsewhere
+    beat(well, 20.0, r0=row(still=25.0), r1=row("R", still=0.0))
+    assert not nodes[0].leave_waiting(well), "one of them still saves"
+    beat(well, 50.0, r0=row(still=55.0), r1=row(still=25.0))
+    assert nodes[0].leave_waiting(well) and not nodes[1].leave_waiting(well)
     Store.values = None  # with the node that had it
     nodes[0].is_settled(well, 11.0)
     first = nodes[0].find_first()

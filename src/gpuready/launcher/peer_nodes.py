@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from gpuready.launcher.standstill import STILL_SECONDS
 from gpuready.launcher.store_client import StoreClient
 from gpuready.model.run import RankEnd
 
@@ -56,6 +57,11 @@ class PeerNodes:
         if self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None:
             self.failed_elsewhere = True
             self._read_reports()  # while the store is there
+
+    def leave_waiting(self, ledger: RankLedger) -> bool:
+        """Whether another node has failed and the ranks of this one do nothing but wait; one that still saves is left alone."""
+        waits = [bool(state.beats) and state.beats[-1].stuck >= STILL_SECONDS for state in ledger.living_ranks()]
+        return self.failed_elsewhere and all(waits)
 
     def describe_silent_nodes(self, now: float) -> str:
         """Name the nodes that were heard of and no longer are."""

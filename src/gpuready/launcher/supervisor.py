@@ -283,24 +283,22 @@ class Supervisor:
         if self.stopped_at is not None:
             return
         leaving = any(state.script_failed is not None for state in self.ledger.living_ranks())
-        elsewhere = not self.ledger.list_failed_ends() and self._has_failed_elsewhere()
+        elsewhere = self.peers is not None and self.peers.leave_waiting(self.ledger)
         if not self.ledger.list_failed_ends() and not leaving and not elsewhere:
+            self.failed_at = None
             return
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        elif now - self.failed_at >= self._seconds_to_fail(leaving or elsewhere):
+        elif now - self.failed_at >= self._seconds_to_fail(leaving):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
-    def _has_failed_elsewhere(self) -> bool:
-        return self.peers is not None and self.peers.failed_elsewhere
-
-    def _seconds_to_fail(self, expected: bool) -> float:
+    def _seconds_to_fail(self, leaving: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
-        if expected:
+        if leaving:
             return CLEAN_UP_SECONDS
         if self.ledger.gave_up_waiting():
             has_stacks = all(state.stack for state in self.ledger.living_ranks())
@@ -377,8 +375,8 @@ class Supervisor:
             decisive = sorted(failed, key=lambda end: end.stopped)  # a code of its own before that of our signal
             code = next((end.code for end in decisive if end.code), FAILURE)
         ends = self.ledger.list_ends()
-        heard = bool(first) or self._has_failed_elsewhere()
-        elsewhere = self.peers.find_first() if self.peers is not None and heard and not stopped else None
+        ended_here = bool(first) or (self.stopped_at is not None and not stopped)
+        elsewhere = self.peers.find_first() if self.peers is not None and ended_here else None
         if elsewhere is not None:
             first, ends, code = (elsewhere.rank,), (*ends, elsewhere), elsewhere.code or code
         return LaunchAttempt(
