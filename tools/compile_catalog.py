@@ -233,12 +233,19 @@ def compile_pattern_table() -> dict[str, Any]:
     rows += [("", _consequence_row(row)) for row in compile_consequences()["aftermath"]]
     causes = read_cause_files()
     topics = [(data["codes"][0], data["slug"], text) for data in causes for text in data.get("topics", ())]
+    descriptions = [(data["codes"][0], data["slug"], _describe_cause(data)) for data in causes]
     try:
-        return build_pattern_table(rows, topics)
+        return build_pattern_table(rows, topics, descriptions)
     except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:
         sys.path.remove(str(ROOT.parent))
+
+
+def _describe_cause(data: dict[str, Any]) -> str:
+    """What a cause says, and the title of its rule, without the gaps."""
+    words = data["says"].translate(str.maketrans("[]{}", "    "))
+    return " ".join((*words.split(), *data.get("rule", {}).get("title", "").split()))
 
 
 def _pattern_row(data: dict[str, Any], pattern: Any) -> tuple[str, dict[str, Any]]:

@@ -47,7 +47,7 @@ MAX_ALTERNATIVES = 4
 """Maximum number of alternatives."""
 
 
-NEAREST_NOTE = "no known message is in the log: this cause has the message that shares most words with it"
+NEAREST_NOTE = "no known message is in the log: this cause is a guess from the words of the error"
 CLASS_NOTE = "no known message is in the log: this cause is a guess from the place of the error"
 CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
 CUT_CONFIDENCE = 0.45
@@ -93,7 +93,7 @@ def judge(
         suspects = (
             _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
         )
-    suspects = suspects or _class_suspects(summary, lookup, order)
+    suspects = suspects or _class_suspects(summary, lookup, order) or _nearest_suspects(summary, lookup, order, True)
     suspects.sort(key=lambda s: (_is_cut(summary, s), order.suspect_weight(s)))  # code of a cut traceback tells last
     suspects = _put_inner_first(summary, suspects)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
@@ -128,15 +128,16 @@ def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrd
     return _collect_suspects(summary, lookup, order, all_of_it=True) if order.has_failed else []
 
 
-def _nearest_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
-    """Where there is no other suspect: the cause whose topic, or most words of whose pattern, a complaint has."""
-    matches = [m for m in summary.nearest if order.may_be_guessed(m)]
-    rows = [(lookup(match.sign.code, match.sign.cause), match) for match in matches]
-    return [
-        CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,))
-        for row, match in rows
-        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], str(row["slug"])))
-    ]
+def _nearest_suspects(
+    summary: LogSummary, lookup: Lookup, order: EventOrder, few_words: bool = False
+) -> list[CauseSuspect]:
+    """Where there is no other suspect: the cause that the words of a complaint speak for, few of them or more, or whose topic it has."""
+    for match in summary.nearest:
+        is_asked = few_words == order.is_few_words(match)
+        row = lookup(match.sign.code, match.sign.cause) if is_asked and order.may_be_guessed(match) else None
+        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], str(row["slug"]))):
+            return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,))]
+    return []
 
 
 def _class_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from gpuready.diagnose.origin import speaks_of_values
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import says_replaced, states_error
+from gpuready.model.diagnosis import NOT_ENVIRONMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def _is_device_error(failure: LoggedException) -> bool:
     return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
-_PLAIN_ERRORS = (
+_INTERFACE_ERRORS = (
     "indexerror",
     "keyerror",
     "typeerror",
@@ -44,8 +46,9 @@ _PLAIN_ERRORS = (
     "nameerror",
     "zerodivisionerror",
     "unboundlocalerror",
-    "assertionerror",
 )
+"""What Python itself raises about values and calls: the table of symbols and the stack tell whose it is, and no words."""
+_PLAIN_ERRORS = (*_INTERFACE_ERRORS, "assertionerror")
 """What any program raises: words that its message shares with a known one say nothing."""
 
 
@@ -89,19 +92,36 @@ class EventOrder:
         return clue.failure is None and says_replaced(clue.line.text)
 
     def may_be_guessed(self, match: PatternMatch) -> bool:
-        """Whether a guess counts: by a topic unless the run is well, by shared words only in the error of a run that failed."""
-        if match.sign.pieces:
-            return self.has_failed and not self.is_plain_error(match) and not self.is_in_consequence(match.line)
+        """Whether a guess counts: unless the run is well; few words not in an error that any program raises."""
         if match.failure is not None and self.is_launcher_report(match.failure):
             return False
-        return self.has_failed or (states_error(match.line) and not self.survived.proves_health())
+        is_report = match.line.place == "launcher" or self.is_in_consequence(match.line)
+        if (match.sign.pieces and is_report) or (self.is_few_words(match) and self.is_plain_error(match)):
+            return False
+        is_stated = states_error(match.line) or match.sign.strength == "clear"
+        return self.has_failed or (is_stated and not self.survived.proves_health())
+
+    @staticmethod
+    def is_few_words(match: PatternMatch) -> bool:
+        """Whether a guess is made from some words that speak for a cause, and not from many, nor from a topic."""
+        return bool(match.sign.pieces) and match.sign.strength == "nearest"
 
     def is_unsure(self, suspect: CauseSuspect) -> bool:
-        """Whether a suspect is but a last complaint, or an exception that shows neither its code nor a plain type."""
+        """Whether a suspect is but a last complaint, an exception that shows neither its code nor a plain type, or one whose words speak for a cause."""
         if suspect.strength != "unknown" or suspect.failure is None:
             return suspect.last is not None
+        if suspect.cause == NOT_ENVIRONMENT and self._is_outvoted(suspect.failure):
+            return True
         failure = self.summary.failures[suspect.failure]
         return not failure.frames and not suspect.captures and failure.short_type.lower() not in _PLAIN_ERRORS
+
+    def _is_outvoted(self, number: int) -> bool:
+        """Whether the words of an exception speak for a cause more clearly than it blames the program's own values or calls."""
+        failure = self.summary.failures[number]
+        if failure.short_type.lower() in _INTERFACE_ERRORS:
+            return False
+        is_clear = any(m.sign.strength == "clear" and m.failure == number for m in self.summary.nearest)
+        return is_clear and not speaks_of_values(failure.message)
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""

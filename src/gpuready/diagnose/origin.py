@@ -239,6 +239,11 @@ def refuses_options(failure: LoggedException) -> bool:
     return name in _RAISED_BY_CHECKS and bool(_REFUSED_OPTION.search(message)) and bool(failure.frames)
 
 
+def speaks_of_values(text: str) -> bool:
+    """Whether an error is about values, shapes or options that do not go together."""
+    return bool(_CONSTRAINT_WORDS.search(text[:600]) or _TENSOR_WORDS.search(text[:600]))
+
+
 def names_environment(text: str) -> bool:
     """Whether a complaint speaks of versions, devices, memory or the network: then it is not the program's alone."""
     return bool(_ENVIRONMENT_WORDS.search(text[:600]))

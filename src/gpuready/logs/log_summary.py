@@ -79,7 +79,7 @@ class LogSummary(Record):
     aftermath: tuple[PatternMatch, ...] = ()
     heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
     commands: tuple[str, ...] = ()  # by which the last run of each source was started
-    nearest: tuple[PatternMatch, ...] = ()  # the pattern that shares most words with a complaint, where none matches
+    nearest: tuple[PatternMatch, ...] = ()  # guesses where no pattern matches, the likelier first
 
 
 def read_logs(
@@ -114,7 +114,7 @@ def _find_nearest(
     matches: Sequence[PatternMatch],
     wording: PatternIndex,
 ) -> Iterator[PatternMatch]:
-    """Where no pattern of a cause matches: the topic of an error, or the pattern nearest to it by shared words."""
+    """Where no pattern of a cause matches: what the words of an error speak for, and its topic, the likelier first."""
     if any(match.sign.code and match.sign.strength != "trace" for match in matches):
         return
     raised = {(failure.source, failure.at): n for n, failure in enumerate(failures)}
@@ -123,10 +123,9 @@ def _find_nearest(
         for i, line in enumerate(log_lines)
         if (line.source, line.number) in raised or (_is_error_line(line) and not _HEDGED.search(line.text[:300]))
     ] or _last_warnings(log_lines)
-    found = wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors])
-    if found is not None:
-        index, line = errors[found[0]]
-        yield PatternMatch(found[1], {}, index, line, raised.get((line.source, line.number)))
+    for place, guess in wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors]):
+        index, line = errors[place]
+        yield PatternMatch(guess, {}, index, line, raised.get((line.source, line.number)))
 
 
 def _last_warnings(log_lines: Sequence[LogLine]) -> list[tuple[int, LogLine]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gpuready.logs.cause_words import CauseWords
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_patterns import LogPattern, compile_patterns, pattern_literals, validate_pattern
-from gpuready.logs.nearest_pattern import WordIndex
 from gpuready.logs.topics import TopicIndex
 
 TYPE_CHECKING = False
@@ -34,8 +34,9 @@ class PatternIndex:
         self.remarks = frozenset(table["remarks"])
         structure = [literal.lower() for literal in STRUCTURE_LITERALS]
         self.literals = list(dict.fromkeys([*structure, *self._index, *sorted(self.remarks)]))
-        self._words: WordIndex | None = None
+        self._words: CauseWords | None = None
         self._topic_rows: Sequence[tuple[str, str, str]] = table.get("topics", ())
+        self._descriptions: Sequence[tuple[str, str, str]] = table.get("descriptions", ())
         self._topics: TopicIndex | None = None
         self.search = LiteralSearch(self.literals, engine, cache)
         self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
@@ -50,19 +51,21 @@ class PatternIndex:
             self._compiled[number] = compile_patterns(code, [row])[0]
         return self._compiled[number]
 
-    def find_nearest(self, texts: Sequence[str]) -> tuple[int, LogPattern] | None:
-        """The text that is about a known topic, else the one that shares most words with a pattern, and the pattern; indexed on first use."""
-        if self._topics is None:
-            self._topics = TopicIndex(self._topic_rows)
-        if (topic := self._topics.find_topic(texts)) is not None:
-            return topic
-        if self._words is None:
-            self._words = WordIndex(self)
-        found = self._words.find_nearest(texts)
-        return None if found is None else (found[0], self.pattern_at(found[1]).replace(strength="nearest"))
+    def find_nearest(self, texts: Sequence[str]) -> list[tuple[int, LogPattern]]:
+        """Guesses with the text of each, the best first: words that speak clearly for a cause, a known topic, fewer words of a cause."""
+        self._topics = self._topics or TopicIndex(self._topic_rows)  # indexed on first use
+        self._words = self._words or CauseWords(self.rows, self._topic_rows, self._descriptions)
+        vote, topic = self._words.find_cause(texts), self._topics.find_topic(texts)
+        by_words = [(vote.index, vote.pattern)] if vote is not None else []
+        by_topic = [topic] if topic is not None else []
+        return by_words + by_topic if vote is not None and vote.beats_topic else by_topic + by_words
 
 
-def build_pattern_table(rows: Sequence[PatternRow], topics: Sequence[tuple[str, str, str]] = ()) -> dict[str, Any]:
+def build_pattern_table(
+    rows: Sequence[PatternRow],
+    topics: Sequence[tuple[str, str, str]] = (),
+    descriptions: Sequence[tuple[str, str, str]] = (),
+) -> dict[str, Any]:
     """Precompute the table for a PatternIndex, so that reading a log compiles nothing; stored by tools/compile_catalog.py."""
     index: dict[str, list[int]] = {}
     remarks: dict[str, None] = {}
@@ -73,4 +76,6 @@ def build_pattern_table(rows: Sequence[PatternRow], topics: Sequence[tuple[str, 
             index.setdefault(literal, []).append(number)
         remarks |= dict.fromkeys((*pattern.also, *pattern.unless))
     TopicIndex(topics)  # refuses what cannot be compiled
-    return {"rows": list(rows), "index": index, "remarks": list(remarks), "topics": list(topics)}
+    return {
+        "rows": list(rows), "index": index, "remarks": list(remarks), "topics": list(topics), "descriptions": list(descriptions),
+    }  # fmt: skip
