@@ -108,6 +108,19 @@ def test_a_package_inside_the_checkout_is_installed_with_what_it_requires(tmp_pa
     assert step.run[-len(parts) - 1 :] == (root, *parts) and "--no-deps" in step.run
 
 
+@pytest.mark.parametrize(
+    ("torch", "variant", "pin"),
+    [("2.6.0+cu124", "page", "2.6.0"), ("2.8.0+cu128", "page", "2.8.0"), ("", "page", "2.6.0"), ("2.9.0", "page", "2.6.0"), ("2.6.0", "torch280-vllm", "2.8.0")],
+)  # fmt: skip
+def test_of_several_files_the_one_for_the_planned_torch_counts(tmp_path, torch, variant, pin):
+    """ROLL's page names files for torch 2.6 and 2.8: the first was taken, and no plan with torch 2.8 was possible."""
+    root = make_checkout(tmp_path / "ROLL")
+    for name, version in {"torch260_vllm": "2.6.0", "torch280_vllm": "2.8.0"}.items():
+        (tmp_path / f"ROLL/requirements_{name}.txt").write_text(f"torch=={version}.*\n")
+    contract = contracts.load_contract("roll", None, variant)
+    assert read_source_requirements(LiveHost(), root, contract, torch)[0] == (f"torch=={pin}.*",)
+
+
 def test_a_package_elsewhere_is_named_and_left_out(tmp_path):
     root = make_checkout(tmp_path / "ROLL", "../other", "")
     (tmp_path / "other").mkdir()

@@ -81,7 +81,7 @@ class _PlanResolver:
         if source is not None:
             from gpuready.apply.source_requirements import read_source_requirements
 
-            self.sources, notes = read_source_requirements(host, source, contract)
+            self.sources, notes = read_source_requirements(host, source, contract, plan.torch)
             self.notes += notes
         self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()

@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 
 MAX_INCLUDE_DEPTH = 4
 _MAX_FILE_BYTES = 1 << 20
+USUAL_FILES = ("requirements.txt", "requirements_common.txt", "requirements/common.txt")
 
 
 def read_source_requirements(
-    host: HostAccess, folder: str, contract: Contract
+    host: HostAccess, folder: str, contract: Contract, torch: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the requirements of a source folder and of the packages in it that these name, and notes. ValueError if it has none."""
+    """Return the requirements of a source folder and of the packages in it that these name, and notes. ValueError if it has none.
+
+    ``torch``: the version that is planned; of several files the first that takes it counts.
+    """
     status = host.stat_path(folder)
     if status is None or status["kind"] != "dir":
         raise ValueError(f"--source {folder} is not a folder: name the checkout of {contract.framework}")
     root, notes = host.resolve_path(folder), list[str]()
-    for name in _requirement_file_names(contract):
-        if _read_source_file(host, f"{root}/{name}") is not None:
-            return _drop_implied(list(_requirements_of_file(host, root, name, notes, 0))), tuple(notes)
+    name = _choose_requirement_file(host, root, contract, torch)
+    if name:
+        return _drop_implied(list(_requirements_of_file(host, root, name, notes, 0))), tuple(notes)
     project = _requirements_of_project(host, root, "pyproject.toml", notes)
     if project is not None:
         return project, tuple(notes)
@@ -50,26 +54,43 @@ def _drop_implied(lines: list[str]) -> tuple[str, ...]:
     return tuple(line for line, one in found.items() if not is_implied(one))
 
 
-def list_local_packages(host: HostAccess, folder: str, contract: Contract | None) -> tuple[str, ...]:
+def list_local_packages(host: HostAccess, folder: str, contract: Contract | None, torch: str = "") -> tuple[str, ...]:
     """Return the packages inside a checkout that its requirement file names, such as ROLL's ``./mcore_adapter``.
 
     Each is its folder, with its marker where it has one: ``/src/ROLL/mcore_adapter ; sys_platform == "linux"``.
     """
     root = host.resolve_path(folder) if folder else ""
-    for name in _requirement_file_names(contract) if folder and contract else ():
-        if _read_source_file(host, f"{root}/{name}") is not None:
-            lines = _iterate_lines(host, root, name, 0)
-            found = [_local_package(host, root, words, file) for file, words in lines]
-            inner = [one for one in found if one and one.folder != root]
-            return tuple(dict.fromkeys(" ; ".join(filter(None, (one.folder, one.marker))) for one in inner))
-    return ()
+    name = _choose_requirement_file(host, root, contract, torch) if folder and contract else ""
+    lines = _iterate_lines(host, root, name, 0) if name else ()
+    found = [_local_package(host, root, words, file) for file, words in lines]
+    inner = [one for one in found if one and one.folder != root]
+    return tuple(dict.fromkeys(" ; ".join(filter(None, (one.folder, one.marker))) for one in inner))
+
+
+def _choose_requirement_file(host: HostAccess, root: str, contract: Contract, torch: str) -> str:
+    """Return the first requirement file that is there; of those that the contract names, the first that takes the planned torch."""
+    names = [
+        name for name in _requirement_file_names(contract) if _read_source_file(host, f"{root}/{name}") is not None
+    ]
+    named = [name for name in names if name not in USUAL_FILES]
+    fitting = [name for name in named if _takes_torch(host, root, name, torch)] if torch and len(named) > 1 else []
+    return next(iter([*fitting, *names]), "")
+
+
+def _takes_torch(host: HostAccess, root: str, name: str, torch: str) -> bool:
+    from packaging.requirements import Requirement
+
+    found = [Requirement(line) for line in _requirements_of_file(host, root, name, [], 0)]
+    return all(
+        one.specifier.contains(torch.partition("+")[0], prereleases=True) for one in found if one.name == "torch"
+    )
 
 
 def _requirement_file_names(contract: Contract) -> tuple[str, ...]:
     """The requirement files named in the contract's steps, then the usual ones."""
     steps = (step.run for step in contract.steps)
     names = [run[at + 1] for run in steps for at, word in enumerate(run[:-1]) if word == "-r"]
-    return tuple(dict.fromkeys([*names, "requirements.txt", "requirements_common.txt", "requirements/common.txt"]))
+    return tuple(dict.fromkeys([*names, *USUAL_FILES]))
 
 
 def _read_source_file(host: HostAccess, path: str) -> str | None:

@@ -239,7 +239,13 @@ class InstallOrder:
             self.allow_build,
             self.source,
             source_checkout.hash_checkout(self.source) if self.source else "",
-            call_or_refuse(source_requirements.list_local_packages, self.host, self.source, self._load_plan_contract()),
+            call_or_refuse(
+                source_requirements.list_local_packages,
+                self.host,
+                self.source,
+                self._load_plan_contract(),
+                self.plan.torch,
+            ),
             foreign,
         )
 
