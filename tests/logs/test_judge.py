@@ -112,7 +112,9 @@ def test_a_model_that_was_loaded_after_warnings_is_well_and_one_that_was_not_is_
     assert found(warned + LOADED + "You should probably TRAIN this model.\n").verdict == "healthy"
     assert found(warned + "You should probably TRAIN this model.\n").verdict != "healthy"
     assert found(LOADED + "Segmentation fault (core dumped)\n").verdict != "healthy"
-    assert found(LOADED + "node1:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n").verdict != "healthy", "ranks that meet prove nothing"
+    assert found(LOADED + "node1:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n").verdict != "healthy", (
+        "ranks that meet prove nothing"
+    )
     assert found(LOADED + "Waiting for the other 3 nodes\n").verdict != "healthy"
 
 

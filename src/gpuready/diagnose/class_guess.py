@@ -36,6 +36,7 @@ _NATIVE = {
     "cmake": BUILD,
     "ninja": BUILD,
     "make": BUILD,
+    "mlir": KERNEL,
     "uv": RESOLUTION,
     "installer": RESOLUTION,
 }

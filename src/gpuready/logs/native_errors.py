@@ -21,6 +21,8 @@ _FORMS = (
     # nvcc fatal   : Unsupported gpu architecture 'compute_90'
     ("fatal", LazyRegex(r"\s{0,40}(?:nvcc|ptxas|nvlink|cicc|fatbinary|cl|hipcc|clang|gcc)\s{1,4}fatal\s{0,6}:?\s{0,4}(.{1,300})"), "compiler::fatal"),
     ("error", LazyRegex(r"\s{0,40}(?:nvcc|ptxas|nvlink|cicc|hipcc|clang|gcc|g\+\+|cc1plus|ninja|cmake|collect2)\s{0,4}(?:fatal )?error\s{0,4}:?\s(.{1,300})", 2), "compiler::error"),
+    # loc("kernel.py":18:23): error: 'tt.fp_to_fp' op ...
+    ("error", LazyRegex(r"\s{0,40}loc\(.{1,400}\): error: (.{1,300})"), "mlir::error"),
     # a.cu(12): error: ..., a.cpp:12:5: fatal error: x.h: No such file
     ("error", LazyRegex(r"\s{0,40}\S{1,300}?(?:\(\d{1,7}\)|:\d{1,7}(?::\d{1,5})?):? (?:fatal |catastrophic )?error(?: #[\w-]{1,9}| [A-Z]{1,4}\d{3,5})?: (.{1,300})"), "compiler::error"),
     ("ld", LazyRegex(r"\s{0,40}\S{0,120}?\bld(?:\.\w{1,8})?: (?:error: )?((?:cannot|unable|undefined|error).{1,300})"), "linker::error"),
