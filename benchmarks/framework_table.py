@@ -71,7 +71,8 @@ def describe_install(spec: str, home: Path, *options: str) -> dict[str, object]:
 
 def find_unimported(notes: Sequence[str]) -> str:
     """Return the note on an import that was left out, or that fails where the environment is for another machine."""
-    return next((note for note in notes if note.startswith(("not imported", "import "))), "")
+    failed = [f"no: {note}" for note in notes if note.startswith("import ")]
+    return next((note for note in (*failed, *notes) if note.startswith(("not imported", "no: "))), "")
 
 
 def measure_size(home: Path) -> float:
