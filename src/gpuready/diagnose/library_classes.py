@@ -38,6 +38,12 @@ _EXACT_CLASSES = (
     ("deepspeed", LazyRegex(r"(?:DeepSpeed\w{3,40}|FP16_\w{5,30}Optimizer|BF16_Optimizer)$")),
 )  # fmt: skip
 _INTERNAL = LazyRegex(r"\w{2,60}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$")
+_TORCH_MODULE = LazyRegex(
+    r"(?:Lazy)?(?:Conv(?:Transpose)?[123]d|Linear|Bilinear|(?:Sync)?BatchNorm(?:[123]d)?|InstanceNorm[123]d|GroupNorm|LayerNorm|RMSNorm|Embedding(?:Bag)?|(?:Alpha)?Dropout(?:[123]d)?"
+    r"|(?:Adaptive)?(?:Max|Avg)Pool[123]d|Upsample|Pixel(?:Un)?[Ss]huffle|Flatten|Unfold|Identity|ReLU6?|LeakyReLU|PReLU|ELU|GELU|SiLU|Mish|Hardswish|Sigmoid|Tanh|Softmax|Softplus"
+    r"|LSTM(?:Cell)?|GRU(?:Cell)?|RNN|MultiheadAttention|Transformer(?:En|De)coder(?:Layer)?|Sequential|ModuleList|CrossEntropyLoss|BCEWithLogitsLoss|MSELoss)$"
+)
+"""Modules of torch.nn: a model that another release saved has those of that release."""
 _KEEPS_ATTRIBUTES = LazyRegex(
     r"\w{0,70}(?:Tokenizer|TokenizerFast|Config|Cache|Processor|Trainer|Arguments|Args|Accelerator|State|Plugin|FeatureExtractor)$"
 )
@@ -58,6 +64,11 @@ def may_be_of_transformers(name: str) -> bool:
 def is_part_of_model(name: str) -> bool:
     """Whether a class is a part of a model that only the model's own code calls."""
     return bool(_INTERNAL.match(name))
+
+
+def is_torch_module(name: str) -> bool:
+    """Whether a class is one of torch.nn."""
+    return bool(_TORCH_MODULE.match(name))
 
 
 def keeps_attributes(name: str) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from gpuready.diagnose.complaint import MIN_SPECIAL, read_complaint
 from gpuready.diagnose.library_classes import (
     is_part_of_model,
+    is_torch_module,
     keeps_attributes,
     may_be_of_transformers,
     package_of_class,
@@ -128,7 +129,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
     if not failure.frames or (complaint.kind == "attribute" and (not caller or _is_frame_missing(complaint, failure))):
-        return _conflict_by_words(complaint, find_spans)
+        return _conflict_by_words(complaint, failure, find_spans)
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
     if caller == package == "transformers" and _runs_remote_code(failure):
@@ -232,8 +233,14 @@ def _is_private_of_model(complaint: Complaint) -> bool:
     return is_model and complaint.name.startswith("_") and len(complaint.name) > MIN_SPECIAL
 
 
-def _conflict_by_words(complaint: Complaint, find_spans: SymbolTable) -> VersionConflict | None:
+def _conflict_by_words(
+    complaint: Complaint, failure: LoggedException, find_spans: SymbolTable
+) -> VersionConflict | None:
     """What the words of an error without a stack tell: a class that no user's script makes, or a name that one package had."""
+    if failure.frames and is_torch_module(
+        complaint.owner
+    ):  # its own code misses what the release that saved it did not have
+        return VersionConflict("torch", SAVED, complaint.symbol)
     if package := package_of_class(complaint.owner.partition(".")[0]):
         return VersionConflict(package, USER, complaint.symbol)
     if _is_of_transformers(complaint) or (complaint.kind == "attribute" and is_part_of_model(complaint.owner)):
@@ -249,9 +256,8 @@ def _conflict_by_words(complaint: Complaint, find_spans: SymbolTable) -> Version
 def _is_frame_missing(complaint: Complaint, failure: LoggedException) -> bool:
     """Whether the innermost frame of a part of a model is left out: the code that is shown does not name the attribute."""
     frame, package = next(calling_frames(failure))
-    return (
-        is_part_of_model(complaint.owner) and package == USER and complaint.name not in (frame.code or complaint.name)
-    )
+    is_part = is_part_of_model(complaint.owner) or is_torch_module(complaint.owner)
+    return is_part and package == USER and complaint.name not in (frame.code or complaint.name)
 
 
 def _conflict_of_constructor(complaint: Complaint | None, failure: LoggedException) -> VersionConflict | None:
