@@ -277,6 +277,9 @@ class RankLedger:
     def all_ended(self) -> bool:
         return all(state.end is not None for state in self.ranks.values())
 
+    def all_ended_well(self) -> bool:
+        return self.all_ended() and not self.list_failed_ends()
+
     def last_output_time(self) -> float:
         """When a rank last wrote something or started."""
         return max((state.last_output for state in self.ranks.values()), default=self.started)

@@ -241,8 +241,9 @@ class Supervisor:
         except (BlockingIOError, ValueError, OSError):
             return
         *lines, self.partial_line = (self.partial_line + data).split(b"\n")
-        if self.job.engine == "torchrun" and self.why and self.stopped_at is not None:
-            return  # the traceback of the signal that we have sent
+        over = self.stopped_at is not None if self.why else self.ledger.all_ended_well()
+        if self.job.engine == "torchrun" and over:
+            return  # tracebacks of the signal that we have sent, and of the store that another node has closed
         for line in lines:
             text = redact_text(line.decode("utf-8", "surrogateescape"))
             self.engine_lines = [*self.engine_lines[-199:], text]
