@@ -1,4 +1,4 @@
-"""The cases of the time of a step after the first set: models, sizes and settings that it does not have. V and W are the fourth set, X and Y the fifth."""
+"""The cases of the time of a step after the first set: models, sizes and settings that it does not have. V and W are the fourth set, X and Y the fifth, Z and A the sixth."""
 
 from __future__ import annotations
 
@@ -88,6 +88,32 @@ MODELS: dict[str, Any] = {
     "exaone4_12b": _config("exaone4", 2048, 4096, 30, 32, 102400, num_key_value_heads=8, head_dim=64, sliding_window=None, layer_types=["full_attention"] * 30, tie_word_embeddings=True),
     "falcon_7b": ["falcon", {"hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71, "vocab_size": 65024, "multi_query": True, "parallel_attn": True}],
     "deepseek_v2_lite": _config("deepseek_v2", 2048, 10944, 27, 16, 102400, num_key_value_heads=16, moe_intermediate_size=1408, kv_lora_rank=512, q_lora_rank=None, qk_rope_head_dim=64, qk_nope_head_dim=128, v_head_dim=128, n_routed_experts=64, n_shared_experts=2, num_experts_per_tok=6, first_k_dense_replace=1, topk_method="greedy", tie_word_embeddings=False),
+    "sheared_27b": _config("llama", 2560, 6912, 32, 20, 32000, num_key_value_heads=20, tie_word_embeddings=False),
+    "coder_13b": _config("llama", 2048, 5504, 24, 16, 32256, num_key_value_heads=16, tie_word_embeddings=False),
+    "deepseek_7b": _config("llama", 4096, 11008, 30, 32, 102400, num_key_value_heads=32, tie_word_embeddings=False),
+    "minitron_4b": _config("llama", 3072, 9216, 32, 32, 128256, num_key_value_heads=8, head_dim=128, tie_word_embeddings=False),
+    "solar_11b": _config("llama", 4096, 14336, 48, 32, 32000, num_key_value_heads=8, tie_word_embeddings=False),
+    "internlm3_8b": _config("llama", 4096, 10240, 48, 32, 128512, num_key_value_heads=2, head_dim=128, tie_word_embeddings=False),
+    "danube3_500m": _config("llama", 1536, 4096, 16, 16, 32000, num_key_value_heads=8, head_dim=96, tie_word_embeddings=False),
+    "danube2_18b": _config("mistral", 2560, 6912, 24, 32, 32000, num_key_value_heads=8, head_dim=80, sliding_window=None, tie_word_embeddings=False),
+    "codeqwen_7b": _config("qwen2", 4096, 13440, 32, 32, 92416, num_key_value_heads=4, tie_word_embeddings=False),
+    "qwen15_18b": _config("qwen2", 2048, 5504, 24, 16, 151936, num_key_value_heads=16, tie_word_embeddings=False),
+    "ministral_8b": _config("mistral", 4096, 12288, 36, 32, 131072, num_key_value_heads=8, head_dim=128, sliding_window=None, tie_word_embeddings=False),
+    "mistral_window": _config("mistral", 4096, 14336, 32, 32, 32000, num_key_value_heads=8, sliding_window=4096, tie_word_embeddings=False),
+    "stablelm_3b": _config("stablelm", 2560, 6912, 32, 32, 50304, num_key_value_heads=32, tie_word_embeddings=False),
+    "phi3_medium": _config("phi3", 5120, 17920, 40, 40, 32064, num_key_value_heads=10, pad_token_id=0),
+    "starcoder2_15b": _config("starcoder2", 6144, 24576, 40, 48, 49152, num_key_value_heads=4, sliding_window=4096, tie_word_embeddings=False),
+    "falcon_1b": ["falcon", {"hidden_size": 2048, "num_hidden_layers": 24, "num_attention_heads": 32, "vocab_size": 50304, "multi_query": True, "parallel_attn": True}],
+    "pythia_14b": _config("gpt_neox", 2048, 8192, 24, 16, 50304, use_parallel_residual=True, tie_word_embeddings=False),
+    "neox_600m": _config("gpt_neox", 1280, 5120, 24, 20, 50304, use_parallel_residual=True, tie_word_embeddings=False),
+    "opt_27b": ["opt", {"hidden_size": 2560, "ffn_dim": 10240, "num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 50272, "word_embed_proj_dim": 2560}],
+    "opt_125m": ["opt", {"hidden_size": 768, "ffn_dim": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 50272, "word_embed_proj_dim": 768}],
+    "granitemoe_3b": _config("granitemoe", 1536, 512, 32, 24, 49155, num_key_value_heads=8, num_local_experts=40, num_experts_per_tok=8, tie_word_embeddings=True),
+    "qwen3moe_24": _config("qwen3_moe", 2048, 6144, 24, 32, 151936, num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=128, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], tie_word_embeddings=False),
+    "mixtral_n": _config("mixtral", 3072, 8192, 8, 24, 32000, num_key_value_heads=8, num_local_experts=8, num_experts_per_tok=2, sliding_window=None, tie_word_embeddings=False),
+    "glm4_3b": _config("glm4", 3072, 8192, 28, 24, 151552, num_key_value_heads=4, head_dim=128, tie_word_embeddings=False, pad_token_id=0),
+    "exaone4_24b": _config("exaone4", 2560, 7168, 30, 32, 102400, num_key_value_heads=8, head_dim=80, sliding_window=None, layer_types=["full_attention"] * 30, tie_word_embeddings=True),
+    "smollm3_1b": _config("smollm3", 1536, 6144, 24, 12, 128256, num_key_value_heads=4, tie_word_embeddings=True),
 }  # fmt: skip
 STEPS: tuple[tuple[Any, ...], ...] = (
     ("P01", "llama_600m", 4, 2048, {}),
@@ -197,6 +223,37 @@ STEPS: tuple[tuple[Any, ...], ...] = (
     ("X32", "smollm2_360m", 1, 512, {"lora": 8}),
     ("X33", "granitemoe_1b", 1, 512, {"opt": "fused"}),
     ("X34", "opt_13b", 1, 256, {"accum": 4}),
+    # The sixth set: again other shapes; the last four wait for the host.
+    ("Z01", "sheared_27b", 4, 2048, {}),
+    ("Z02", "sheared_27b", 1, 8192, {"opt": "fused", "gc": 1}),
+    ("Z03", "coder_13b", 8, 1024, {"prec": "amp"}),
+    ("Z04", "coder_13b", 2, 4096, {"opt": "fused"}),
+    ("Z05", "deepseek_7b", 1, 2048, {"lora": 16}),
+    ("Z06", "minitron_4b", 1, 4096, {}),
+    ("Z07", "solar_11b", 1, 2048, {"lora": 16, "gc": 1}),
+    ("Z08", "codeqwen_7b", 2, 2048, {"lora": 32}),
+    ("Z09", "qwen15_18b", 4, 2048, {"opt": "fused"}),
+    ("Z10", "qwen15_18b", 1, 1024, {"prec": "fp32", "opt": "sgd"}),
+    ("Z11", "internlm3_8b", 1, 4096, {"lora": 16, "gc": 1}),
+    ("Z12", "ministral_8b", 1, 4096, {"opt": "sgd", "gc": 1}),
+    ("Z13", "stablelm_3b", 2, 2048, {}),
+    ("Z14", "phi3_medium", 1, 2048, {"lora": 16}),
+    ("Z15", "starcoder2_15b", 1, 4096, {"lora": 8, "gc": 1}),
+    ("Z16", "mistral_window", 1, 8192, {"lora": 16, "gc": 1}),
+    ("Z17", "falcon_1b", 2, 1024, {}),
+    ("Z18", "pythia_14b", 4, 2048, {"prec": "amp", "opt": "fused"}),
+    ("Z19", "opt_27b", 2, 1024, {"accum": 2}),
+    ("Z20", "granitemoe_3b", 2, 2048, {}),
+    ("Z21", "qwen3moe_24", 1, 2048, {"lora": 8}),
+    ("Z22", "mixtral_n", 1, 4096, {"opt": "fused"}),
+    ("Z23", "glm4_3b", 2, 2048, {}),
+    ("Z24", "exaone4_24b", 1, 8192, {"opt": "fused", "gc": 1}),
+    ("Z25", "danube2_18b", 4, 2048, {}),
+    ("Z26", "danube3_500m", 16, 1024, {"prec": "amp", "opt": "fused"}),
+    ("Z27", "opt_125m", 1, 256, {}),
+    ("Z28", "neox_600m", 1, 256, {"opt": "fused"}),
+    ("Z29", "danube3_500m", 1, 512, {"lora": 8}),
+    ("Z30", "smollm3_1b", 1, 512, {}),
 )
 ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Q01", "llama_3b", 1, 256),
@@ -246,8 +303,18 @@ ANSWERS: tuple[tuple[Any, ...], ...] = (
     ("Y11", "glm4_9b", 16, 1024),
     ("Y12", "exaone4_12b", 1, 1024),
     ("Y13", "gemma3_12b", 2, 512),
+    ("A01", "sheared_27b", 1, 512),
+    ("A02", "deepseek_7b", 4, 512),
+    ("A03", "codeqwen_7b", 1, 1024),
+    ("A04", "internlm3_8b", 1, 2048),
+    ("A05", "ministral_8b", 8, 512),
+    ("A06", "stablelm_3b", 1, 256),
+    ("A07", "neox_600m", 1, 256),
+    ("A08", "opt_27b", 2, 512),
+    ("A09", "glm4_3b", 1, 1024),
+    ("A10", "granitemoe_3b", 1, 256),
 )
-FEWER_TOKENS = {"Y": 16}  # of an answer, by the set: a length new to the process takes 0.1 s
+FEWER_TOKENS = {"Y": 16, "A": 16}  # of an answer, by the set: a length new to the process takes 0.1 s
 
 
 def _count_tokens(name: str) -> int:

@@ -209,6 +209,9 @@ def _math_attention(
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
     del dense, k_scaled
+    if bias is not None:  # a mask, which Falcon always makes, keeps the query's dtype and is cast as it is added
+        mixed = narrow != 4 and (mask is not None or broadcast)
+        ops.tape.launch_kernel("mixed" if mixed else "spread", scores.numel, 8 * scores.numel)
     if bias is not None and bias.requires_grad:
         scores = _add_bias_in_place(ops, scores, bias)
     weights = _safe_softmax(ops, scores)
@@ -217,6 +220,8 @@ def _math_attention(
     v_all = repeat_kv_heads(ops, v_all, heads, always=True)
     out = ops.matmul(weights, v_all, (*q.shape[:3], v.shape[3]))
     del bias
+    if narrow != out.width:  # torch casts the weights too, and drops them
+        ops.tape.launch_kernel("move", weights.numel * (weights.width + narrow))
     return ops.to_width(out, narrow)
 
 
@@ -234,10 +239,13 @@ def _add_bias_in_place(ops: TorchOps, scores: Tensor, bias: Tensor) -> Tensor:
 
 
 def _safe_softmax(ops: TorchOps, scores: Tensor) -> Tensor:
-    """A softmax that checks for rows without any key."""
+    """A softmax that checks for rows without any key, and writes zeros there."""
     out = softmax(ops, scores, scores.width)
     masked = ops.new_empty(scores.shape, 1)
     rows = ops.new_empty(scores.shape[:-1], 1)
+    ops.tape.launch_kernel("move", scores.numel * (scores.width + 1))
+    ops.tape.launch_kernel("rows", scores.numel)
+    ops.tape.launch_kernel("spread", out.numel, 2 * out.numel * out.width)
     del masked, rows
     return out
 

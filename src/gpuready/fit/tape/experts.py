@@ -98,12 +98,18 @@ def _fold_adapter(ops: TorchOps, weight: Tensor, left: Tensor, right: Tensor) ->
     dense = ops.new_scratch(left.numel * left.width if ops.processors else 0)  # its memory order is by rank
     ops.ensure_workspace()
     del dense
+    ops.tape.launch_kernel("move", 2 * out.numel * out.width)  # the weight is copied, then added to
+    ops.tape.launch_kernel("added matmul", 2 * out.numel * out.width)
+    experts, rows, columns = weight.shape
+    rank, width = left.shape[2], weight.width
     if ops.any_requires_grad(left, right):
 
         def backward(
             g: Grads, kept: tuple[Tensor, Tensor] = (ops.detach(left), ops.detach(right))
         ) -> tuple[Tensor | None, ...]:
             made: list[Tensor] = []
+            ops.tape.launch_matmul(rows, rank, columns, width, experts, columns, rank)
+            ops.tape.launch_matmul(rank, columns, rows, width, experts, columns, rank)
             for one in kept:
                 dense = ops.new_scratch(kept[0].numel * kept[0].width if made and ops.processors else 0)
                 product = ops.new_empty(one.shape, one.width)
@@ -174,10 +180,13 @@ def mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) ->
     if ops.any_requires_grad(x):
         ops.count_saved()
     out = ops.detach(x) if in_place else ops.empty_like(x)
+    if not in_place:
+        ops.tape.launch_kernel("move", 2 * x.numel * x.width)
     ops.tape.launch_kernel("spread", x.numel, 2 * x.numel * x.width)
     if ops.any_requires_grad(x):
 
         def backward(g: Grads, kept: Tensor = mask) -> tuple[Tensor | None, ...]:
+            ops.tape.launch_kernel("move", 2 * g[0].numel * g[0].width)
             ops.tape.launch_kernel("spread", g[0].numel, 2 * g[0].numel * g[0].width)
             return (ops.empty_like(g[0]),)
 

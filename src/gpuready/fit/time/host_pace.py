@@ -31,7 +31,7 @@ BACKWARD_CALL = 0.77  # of a call: the start of a backward pass, its loss and it
 LAYER_KERNELS = {"fwd": 38, "bwd": 74, "decode": 40}
 REST_KERNELS = {"fwd": 12, "bwd": 22, "decode": 30}
 FIXED_SHARES = {"fwd": 0.32, "bwd": 0.22, "decode": 0.34}
-EXPERT_LAYERS = {"fwd": 0.5, "bwd": 0.26, "decode": 0.39}
+EXPERT_LAYERS = {"fwd": 0.46, "bwd": 0.23, "decode": 0.39}
 ADAPTER_LAYERS = {"fwd": 0.065, "bwd": 0.066, "decode": 0.0}
 """What the experts of a layer, and one LoRA adapter, take beside their kernels: Python of their modules, as a share of a layer."""
 CHECKPOINT_LAYERS = {"fwd": 0.9, "again": 1.34}

@@ -38,9 +38,13 @@ ATTENTION_RATES = {
     "efficient": (0.205, 0.16, 250, 250),
 }
 HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82, 0.68)}
-MASKED_SHARES = {"cudnn": (0.53, 0.52), "efficient": (0.95, 0.95)}
+# The same of cuDNN's with a mask, which it reads for every head: by head size, at any length.
+MASKED_RATES = {64: (0.31, 0.325), 128: (0.41, 0.355), 192: (0.35, 0.30), 256: (0.29, 0.247)}
 FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches
 ATTENTION_START = (11e-6, 33e-6)
+ADDED_SHARE = (
+    0.6  # of the memory rate, where a product is added to what is read: experts with their adapters, two shapes
+)
 
 
 def kernel_seconds(kernel: Kernel, speed: DeviceSpeed) -> float:
@@ -117,6 +121,11 @@ def _matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
     return matmul_seconds(m, n, k, width, batch, aligned, speed)
 
 
+def _added_matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """A thin product that is added to a matrix: bound by reading and writing that matrix."""
+    return MATMUL_START + int(kernel[1]) / (ADDED_SHARE * speed.memory)
+
+
 def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
     """A fused kernel, forward or backward. Causal rows do half of the work, a mask all of it."""
     name = str(kernel[1])
@@ -136,9 +145,8 @@ def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
     padded = next((one for one in HEAD_SHARES if size <= one), 256)
     share = ATTENTION_RATES[kernel_name][back] * HEAD_SHARES[padded][back] * size / padded
     share *= keys / (keys + ATTENTION_RATES[kernel_name][2 + back])
-    if masked:
-        share *= MASKED_SHARES.get(kernel_name, (0.9, 0.9))[back] * 2 if kernel_name == "cudnn" else 1
-        share = min(share, ATTENTION_RATES[kernel_name][back])
+    if masked and kernel_name == "cudnn":
+        share = MASKED_RATES[padded][back] * size / padded
     return ATTENTION_START[back] + max(operations / (speed.matmul_rate(2) * share), move_seconds(read, speed))
 
 
@@ -179,6 +187,7 @@ _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
     "softmax": _softmax,
     "softmax backward": _softmax_backward,
     "matmul": _matmul,
+    "added matmul": _added_matmul,
     "attention": _attention,
     "attention backward": _attention,
     "embedding": _embedding,
