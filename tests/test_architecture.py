@@ -146,7 +146,7 @@ ACCESS_MODULES = {
     "apply/generation_hook.py": "fcntl os.close os.open os.path.isfile os.path.realpath",
     "cli/__init__.py": "os._exit os.environ",
     "cli/progress.py": "os.write",
-    "cli/terminal.py": "os.dup2 os.environ os.get_terminal_size os.open",
+    "cli/terminal.py": "os.dup2 os.environ os.fstat os.get_terminal_size os.open",
     "commands/mcp.py": "os.environ os.getcwd",
     "commands/serve.py": "os.environ",
     "contracts/contract_file.py": "os.path.isfile",
