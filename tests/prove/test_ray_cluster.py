@@ -26,7 +26,7 @@ def init(address, _temp_dir, **words):
     global starts
     starts += 1
     settings = {{name: os.environ[name] for name in os.environ if name.startswith("RAY_")}}
-    with open({told!r}, "w") as file:
+    with open({record!r}, "w") as file:
         json.dump({{"folder": _temp_dir, "settings": settings}}, file)
 {does}
 
@@ -37,16 +37,16 @@ SLOW = "The current node timed out during startup. This could happen because"
 
 
 def run_with_ray(folder: Path, does: str, starts: int = 1, **variables: str):
-    """Run a proof whose ray does this when it is initialised; return the proof and what its ray was told."""
-    told = folder / "told.json"
+    """Run a proof whose ray does this when it is initialised; return the proof and the record of its ray."""
+    record = folder / "record.json"
     (folder / "ray").mkdir()
-    (folder / "ray" / "__init__.py").write_text(RAY.format(told=str(told), does=textwrap.indent(does, "    ")))
+    (folder / "ray" / "__init__.py").write_text(RAY.format(record=str(record), does=textwrap.indent(does, "    ")))
     (folder / "ray-1.0.dist-info").mkdir()
     (folder / "ray-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ray\nVersion: 1.0\n")
     proof = run_single_proof(
         row(folder, BODY.format(folder=str(folder), starts=starts)), variables={**os.environ, **variables}
     )
-    return proof, json.loads(told.read_text())
+    return proof, json.loads(record.read_text())
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ assert begun.wait() == -9
 
 def test_ray_waits_for_its_processes_as_long_as_the_proof_does(tmp_path):
     """The raylet gives its agents 30 seconds, and ended the pipeline of ROLL at a load of 30."""
-    proof, told = run_with_ray(tmp_path, "pass", RAY_worker_register_timeout_seconds="7", RAY_ADDRESS="10.0.0.1:6379")
+    proof, record = run_with_ray(tmp_path, "pass", RAY_worker_register_timeout_seconds="7", RAY_ADDRESS="10.0.0.1:6379")
     assert proof.verdict == "passed", proof
-    assert int(told["settings"]["RAY_agent_register_timeout_ms"]) >= 600_000
-    assert told["settings"]["RAY_worker_register_timeout_seconds"] == "7", "the user's own counts"
-    assert "RAY_ADDRESS" not in told["settings"]
+    assert int(record["settings"]["RAY_agent_register_timeout_ms"]) >= 600_000
+    assert record["settings"]["RAY_worker_register_timeout_seconds"] == "7", "the user's own counts"
+    assert "RAY_ADDRESS" not in record["settings"]
 
 
 def test_a_driver_that_ray_ends_leaves_no_folder(tmp_path):
     """Ray's driver ends with its raylet, by _exit: no handler of the script is run."""
-    proof, told = run_with_ray(tmp_path, "os._exit(1)")
+    proof, record = run_with_ray(tmp_path, "os._exit(1)")
     assert proof.verdict == "failed" and "start a local cluster" in proof.why
-    assert not Path(told["folder"]).exists()
+    assert not Path(record["folder"]).exists()
