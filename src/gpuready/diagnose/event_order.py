@@ -211,10 +211,11 @@ class EventOrder:
                 yield number
 
     def is_raised_after(self, number: int, seen: Sequence[PatternMatch]) -> bool:
-        """Whether a program gives up by a ``raise`` of its own right after what it logged: that is the reason."""
+        """Whether a program gives up by a ``raise`` of its own, or by an ``assert`` without words, right after what it logged: that is the reason."""
         failure = self.summary.failures[number]
         frame = failure.frames[-1] if failure.frames else None
         is_raised = frame is not None and frame.code.startswith("raise ") and not frame.is_library
+        is_raised |= frame is not None and frame.code.startswith("assert ") and not failure.message
         gaps = (failure.number - m.line.number for m in seen if m.failure is None and m.line.source == failure.source)
         return is_raised and any(0 < gap <= MAX_GAP for gap in gaps)
 
