@@ -98,7 +98,7 @@ class EventOrder:
         is_report = match.line.place == "launcher" or self.is_in_consequence(match.line)
         if (match.sign.pieces and is_report) or (self.is_few_words(match) and self.is_plain_error(match)):
             return False
-        is_stated = states_error(match.line) or match.sign.strength == "clear"
+        is_stated = states_error(match.line) or match.sign.strength == "strong"
         return self.has_failed or (is_stated and not self.survived.proves_health())
 
     @staticmethod
@@ -120,7 +120,7 @@ class EventOrder:
         failure = self.summary.failures[number]
         if failure.short_type.lower() in _INTERFACE_ERRORS:
             return False
-        is_clear = any(m.sign.strength == "clear" and m.failure == number for m in self.summary.nearest)
+        is_clear = any(m.sign.strength == "strong" and m.failure == number for m in self.summary.nearest)
         return is_clear and not speaks_of_values(failure.message)
 
     def is_alive_after(self, match: PatternMatch) -> bool:

@@ -57,7 +57,7 @@ class CauseVote(Record):
     @property
     def pattern(self) -> LogPattern:
         """The words as the pattern that a match names."""
-        strength = "clear" if self.votes >= CLEAR else "likely" if self.votes >= LIKELY else "nearest"
+        strength = "strong" if self.votes >= CLEAR else "likely" if self.votes >= LIKELY else "nearest"
         pieces = tuple(PatternPiece(word) for word in self.words)
         return LogPattern(self.code, " ".join(self.words), pieces, strength=strength, cause=self.cause)
 
