@@ -64,6 +64,7 @@ def test_the_files_are_all_there():
         "packages",
         "programs",
         "proofs",
+        "releases",
         "roles",
         "serving",
         "systems",
@@ -339,3 +340,24 @@ def test_a_fact_is_well_declared(row):
 
 def test_the_families_are_declared():
     assert {row["key"] for row in rows("facts", "fact") if row["key"].endswith("*")} >= {"package.*", "env.*", "can.*"}
+
+
+# -- releases -----------------------------------------------------------------------------------------
+
+
+def test_releases_are_unique_and_in_order():
+    for name in {row["name"] for row in rows("releases", "release")}:
+        found = [version for row in rows("releases", "release") if row["name"] == name for version in row["versions"]]
+        assert all(versions.compare_versions(a, b) < 0 for a, b in itertools.pairwise(found)), name
+
+
+@pytest.mark.parametrize("row", rows("releases", "release"), ids=lambda r: f"{r['name']}-{r['versions'][0]}")
+def test_a_row_of_releases(row):
+    for specifier in (row.get("requires_python"), row.get("torch")):
+        assert specifier is None or not specifier or versions.satisfies_specifier("3.12", specifier) in (True, False)
+    assert all(PYTHON.fullmatch(where) or where in ("aarch64", "windows") for where in _gap_places(row))
+    assert ("machines" in row) == ("systems" in row)
+
+
+def _gap_places(row: dict) -> list[str]:
+    return [text.partition(" ")[0] for text in row.get("unavailable", ())]

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuready import contracts, workflow
 from gpuready.catalog import gpus, load_catalog, torch
+from gpuready.catalog.releases import list_releases
 from gpuready.model import Fact, Facts
 from gpuready.model.plan import Plan
 from gpuready.plan.choose import choose_plan
@@ -35,6 +36,12 @@ SPECS = [
     for r in contracts.list_contract_rows()
     if not r.get("page")
 ]
+OTHER_SPECS = [
+    f"{framework}=={version}"
+    for framework in contracts.list_frameworks()
+    for version in list_releases(contracts.distribution_name(framework))[::5]
+]
+"""Releases, most of which have no contract and are judged by what the catalogue has of them."""
 CARDS = [row["name"] for row in load_catalog("gpus")["gpu"] if gpus.find_gpu(row["name"]) is row]
 
 
@@ -42,7 +49,7 @@ class Draw:
     """One machine, by the words of a command line."""
 
     def __init__(self, dice: random.Random):
-        self.spec = dice.choice(SPECS)
+        self.spec = dice.choice(SPECS if dice.random() < 0.7 else OTHER_SPECS)
         self.card, count = dice.choice(CARDS), dice.choice((1, 1, 1, 2, 8))
         self.on = self.card if count == 1 else f"{self.card} x{count}"
         flags = {

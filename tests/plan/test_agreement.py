@@ -7,6 +7,7 @@ import random
 import pytest
 
 from gpuready import workflow
+from gpuready.workflow.plan import plan_frameworks
 from tests.plan import agreement
 from tests.sampling import FUZZ
 
@@ -63,13 +64,28 @@ def test_what_does_not_fit_is_shown_as_it_was_stated():
 
 @pytest.mark.parametrize(
     ("spec", "on", "what_if"),
-    [("vllm==0.8.5", "p100", {}), ("sglang==0.4.9", "l4", {"os": "windows11"}), ("trl==1.9.2", "a100", {"python-version": "3.9"})],
-)  # fmt: skip
-def test_what_only_another_version_forbids_cannot_be_told(spec, on, what_if):
-    """A version without a contract is neither clear nor impossible where the need that fails is another version's."""
-    report = workflow.check_machine([spec], on=on, what_if=what_if)[0]
-    assert report.verdict == "undecided" and not [f for f in report.findings if f.severity == "error"]
+    [
+        ("vllm==0.8.5", "p100", {}),
+        ("sglang==0.4.9", "l4", {"os": "windows11"}),
+        ("sglang==0.4.9", "a10", {"os": "ubuntu18.04"}),
+        ("trl==1.9.2", "a100", {"python-version": "3.9"}),
+        ("transformers==4.36.2", "a100", {"python-version": "3.14"}),
+        ("llama-factory==0.9.4", "a100", {"python-version": "3.10"}),
+        ("vllm==0.10.1", "h100", {"driver": "520.61.05"}),
+        ("transformers==5.20.0", "a100", {"torch": "2.5.1+cu124"}),
+    ],
+)
+def test_what_a_release_itself_forbids_is_an_error(spec, on, what_if):
+    """A version without a contract is judged by its own metadata, wheels and oldest GPU, and fits elsewhere."""
+    assert workflow.check_machine([spec], on=on, what_if=what_if)[0].verdict == "not-ready"
     assert workflow.check_machine([spec], on="h100")[0].verdict == "clear"
+
+
+@pytest.mark.parametrize("spec", ["vllm==99.0", "transformers==6.99.0", "vllm==0.6.9"])
+def test_a_release_that_is_not_known_is_not_clear(spec):
+    report = workflow.check_machine([spec], on="h100")[0]
+    assert report.verdict == "undecided"
+    assert "is not among its releases" in report.undecided[0].missing[0].gap
 
 
 def test_a_system_without_glibc_has_no_torch():
@@ -98,3 +114,18 @@ def test_a_version_without_a_contract_has_the_torch_and_the_python_of_the_catalo
 @pytest.mark.parametrize("framework", ["vllm", "sglang"])
 def test_what_only_an_image_brings_for_rocm_is_not_called_impossible(framework):
     assert workflow.check_machine([framework], on="mi300x")[0].verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("framework", "on", "image"),
+    [
+        ("vllm", "mi300x", "vllm/vllm-openai-rocm"),
+        ("sglang", "mi300x", "rocm720-mi30x"),
+        ("sglang", "mi355x", "rocm720-mi35x"),
+        ("sglang", "mi250x", ""),
+    ],
+)
+def test_a_plan_for_rocm_names_the_image_of_the_project(framework, on, image):
+    plan = plan_frameworks([framework], on=on, resolve=False).plans[0]
+    named = [opening.run[-1] for opening in plan.opens if opening.kind == "image"]
+    assert len(named) == bool(image) and all(image in one for one in named)

@@ -170,7 +170,7 @@ DOCUMENTS = {
     "[" * 100_000: "not JSON",
     '{"kind": NaN}': "not JSON",
     "[]": "not a knowledge file",
-    '{"kind": "gpuready-knowledge", "schema": 3}': "upgrade gpuready",
+    '{"kind": "gpuready-knowledge", "schema": 4}': "upgrade gpuready",
     '{"kind": "gpuready-knowledge", "schema": 0}': "get a whole file",
     '{"kind": "gpuready-knowledge", "schema": true}': "has schema True",
     '{"kind": "gpuready-knowledge", "schema": "2"}': "has schema '2'",

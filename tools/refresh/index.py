@@ -7,6 +7,7 @@ import hashlib
 import html.parser
 import json
 import re
+import threading
 import urllib.parse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ class Index:
         self._note = note  # is told the name of each project and wheel before it is read
         self._files: dict[str, list[File]] = {}
         self._wheels: dict[str, Wheel] = {}
+        self._one_at_a_time = threading.Lock()
         self.opened: dict[str, int] = {}  # name and size of each wheel that was looked into
 
     def files(self, project: str) -> list[File]:
@@ -99,13 +101,14 @@ class Index:
         return dict(sorted(found.items()))
 
     def wheel(self, file: File) -> Wheel:
-        if file.address not in self._wheels:
-            self._note(file.name)
-            self._wheels[file.address] = Wheel(self.web, file.address)
-            self.opened[file.name] = self._wheels[file.address].size
-            if len(self._wheels) > 8:  # a wheel that was opened holds a few megabytes
-                del self._wheels[next(iter(self._wheels))]
-        return self._wheels[file.address]
+        with self._one_at_a_time:
+            if file.address not in self._wheels:
+                self._note(file.name)
+                if len(self._wheels) > 7:  # a wheel that was opened holds a few megabytes
+                    del self._wheels[next(iter(self._wheels))]
+                self._wheels[file.address] = Wheel(self.web, file.address)
+                self.opened[file.name] = self._wheels[file.address].size
+            return self._wheels[file.address]
 
     def metadata(self, file: File) -> Metadata:
         """The metadata of a wheel: its PEP 658 file where that is offered, else out of the wheel itself."""

@@ -7,6 +7,7 @@ from gpuready.model import versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 
@@ -26,6 +27,17 @@ def list_framework_images() -> list[dict[str, Any]]:
     """Return every image published by a framework, with its torch and CUDA."""
     rows: list[dict[str, Any]] = load_catalog("images")["framework"]
     return rows
+
+
+def find_platform_image(framework: str, platform: str, gpus: Sequence[str]) -> dict[str, Any] | None:
+    """Return the image that a framework publishes for another platform than CUDA and these GPUs."""
+    rows = [r for r in load_catalog("images")["platform"] if (r["framework"], r["platform"]) == (framework, platform)]
+    fitting = [r for r in rows if "gpus" not in r or (gpus and all(_is_named(gpu, r["gpus"]) for gpu in gpus))]
+    return next(iter(fitting), None)
+
+
+def _is_named(gpu: str, names: Sequence[str]) -> bool:
+    return any(name in str(gpu).upper() for name in names)
 
 
 def find_base_image(name: str, version: str) -> dict[str, Any]:

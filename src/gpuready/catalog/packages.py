@@ -41,6 +41,14 @@ def find_package_release(name: str, version: str) -> dict[str, Any] | None:
     return next(matching, None)
 
 
+def find_releases_around(name: str, version: str) -> list[dict[str, Any]]:
+    """Return the rows of the nearest older and the nearest newer release that the catalogue has; empty at its ends."""
+    rows = (find_package(name) or {}).get("version", ())
+    older = [row for row in rows if versions.compare_versions(row["version"], version) < 0]
+    newer = [row for row in rows if versions.compare_versions(row["version"], version) > 0]
+    return [older[-1], newer[0]] if older and newer else []
+
+
 def linked_cuda_major(row: Mapping[str, Any]) -> int | None:
     """Return the CUDA major whose runtime the wheel of a release loads; None if unknown."""
     linked = row.get("cuda_linked")

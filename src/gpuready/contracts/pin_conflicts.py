@@ -77,12 +77,19 @@ def can_hold_together(package: str, a: str, b: str) -> bool:
         return True
 
 
+def _next_release(version: str) -> str:
+    """Return the first release after all of a line: ``3.9`` after ``3.8.*``."""
+    *parts, last = versions.parse_release(version)
+    return ".".join(map(str, [*parts, last + 1]))
+
+
 def _candidate_versions(package: str, *wants: str) -> list[str]:
     """Return enough versions to decide: every bound, the next above each, and the lowest."""
     clauses = [c.strip() for want in wants for choice in want.split("|") for c in choice.split(",")]
     bounds = [versions.split_clause(clause)[1].removesuffix(".*") for clause in clauses if clause]
     above = [f"{v}.0.0.1" for v in bounds if versions.parse_plain_release(v) is not None]
-    tried = ["0", *bounds, *above]
+    left_out = [versions.split_clause(clause)[1].removesuffix(".*") for clause in clauses if clause.endswith(".*")]
+    tried = ["0", *bounds, *above, *(_next_release(v) for v in left_out)]
     if package != "torch":
         return tried
     first, last = catalogue.list_torch_releases()[0], catalogue.newest_torch()

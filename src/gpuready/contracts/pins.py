@@ -6,7 +6,7 @@ A version without a contract of its own has exact dependencies in its metadata. 
 
 from __future__ import annotations
 
-from gpuready.catalog.packages import canonical_package_name, find_package
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Record, Requirement
 from gpuready.model.contract import BORROWED_NEED
@@ -16,7 +16,6 @@ from gpuready.model.versions import parse_plain_release, parse_version_key, sati
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     from gpuready.model import Contract, Facts
 
@@ -26,10 +25,6 @@ MARKER_SYSTEMS = {
     "windows": ("win32", "Windows", "nt"),
 }
 """Names of the systems in requirement markers: sys_platform, platform_system, os_name."""
-
-
-CATALOGUED_NEEDS = {"python.version": "Python", "package.torch": "torch"}
-"""What the catalogue has of a release, in words."""
 
 
 class MetadataPin(Record):
@@ -57,7 +52,7 @@ def merge_metadata_pins(
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
     pins = _unique_needs([_pin_need(pin, cite) for pin in parsed if pin.applies])
     if requires_python and _is_specifier(requires_python):
-        pins.insert(0, Requirement("python.version", _normalize_specifier(requires_python), "", "required", cite))
+        pins.insert(0, Requirement("python.version", normalize_specifier(requires_python), "", "required", cite))
     pins += _pins_behind_extras(contract, pins)
     pinned = {pin.key for pin in pins if not pin.when and pin.key.startswith("package.")}
     replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
@@ -96,13 +91,13 @@ def replace_patch_pins(
     for pin in (_parse_requirement(text, environment) for text in requires_dist):
         if pin is not None and pin.applies and not pin.extra:
             found.setdefault(f"package.{pin.name}", []).append(pin.specifier)
-    own = {key: _normalize_specifier(",".join(dict.fromkeys(specifiers))) for key, specifiers in found.items()}
+    own = {key: normalize_specifier(",".join(dict.fromkeys(specifiers))) for key, specifiers in found.items()}
     needs = [
         need.replace(want=own[need.key], cite=cite)
         if need.key in own
         and not need.when
         and "METADATA" in need.cite
-        and own[need.key] != _normalize_specifier(need.want)
+        and own[need.key] != normalize_specifier(need.want)
         else need
         for need in contract.needs
     ]
@@ -153,28 +148,6 @@ def _is_in_metadata(need: Requirement, replaced: set[str], extras: set[str] | No
 def soften_borrowed_needs(contract: Contract) -> Contract:
     """Return a contract of another version, of which no metadata is known: what it requires only advises."""
     return contract.replace(needs=tuple(borrow_need(need, contract) for need in contract.needs))
-
-
-def judge_by_catalogue(contract: Contract) -> Contract:
-    """Return a borrowed contract as advice, with the Python and the torch that the catalogue has for the asked version."""
-    advised = soften_borrowed_needs(contract)
-    row = _find_catalogued_release(contract)
-    if row is None:
-        return advised
-    cite = f"METADATA of {contract.distribution or contract.framework} {row['version']}"
-    wants = {"python.version": row.get("requires_python"), "package.torch": row.get("torch")}
-    own = [Requirement(key, _normalize_specifier(want), "", "required", cite) for key, want in wants.items() if want]
-    wanted = [f"{CATALOGUED_NEEDS[need.key]} {need.want}" for need in own]
-    replaced = {need.key for need in own} | ({"torch.cuda"} if row.get("torch") else set())
-    kept = [need for need in advised.needs if need.key not in replaced]
-    return advised.replace(needs=(*own, *kept), says=f"{advised.says}; of its own: {', '.join(wanted)} ({cite})")
-
-
-def _find_catalogued_release(contract: Contract) -> dict[str, Any] | None:
-    """Return the catalogue's row of a version; one that differs by .postN alone has the same requirements."""
-    rows = (find_package(contract.distribution or contract.framework) or {}).get("version", ())
-    asked = contract.version.partition(".post")[0]
-    return next((row for row in rows if str(row["version"]).partition(".post")[0] == asked), None)
 
 
 def borrow_need(need: Requirement, contract: Contract) -> Requirement:
@@ -302,7 +275,7 @@ def _is_specifier(text: str) -> bool:
 
 def _pin_need(pin: MetadataPin, cite: str) -> Requirement:
     when = f"wants={pin.extra}" if pin.extra else ""
-    return Requirement(f"package.{pin.name}", _normalize_specifier(pin.specifier), when, "required", cite)
+    return Requirement(f"package.{pin.name}", normalize_specifier(pin.specifier), when, "required", cite)
 
 
 def _unique_needs(needs: Sequence[Requirement]) -> list[Requirement]:
@@ -310,7 +283,7 @@ def _unique_needs(needs: Sequence[Requirement]) -> list[Requirement]:
     return list({(need.key, need.want, need.when): need for need in needs}.values())
 
 
-def _normalize_specifier(text: str) -> str:
+def normalize_specifier(text: str) -> str:
     """Sort clauses, lower bounds first; ``*`` where there are none."""
     clauses = sorted((c.strip() for c in text.split(",") if c.strip()), key=lambda c: (c[0] != ">", c))
     return ",".join(clauses) or "*"

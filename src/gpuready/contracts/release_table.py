@@ -63,7 +63,7 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
         contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", [])]
         return contract | {"needs": [*base.get("needs", []), *_new_needs(started, base)]}
     borrowed = str(base.get("version", ""))
-    pins = _drop_unknown_extras(pin_needs(row), base)
+    pins = _drop_unknown_extras(_require_always(pin_needs(row), base), base)
     stated = {(need["key"], need["want"], need.get("when", "")) for need in pins}
     advice = [need for need in base.get("needs", []) if not _is_pin(need)]
     new = [need for need in advice if (need["key"], need["want"], need.get("when", "")) not in stated]
@@ -74,6 +74,16 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     contract["origin"] = row["origin"]
     contract["says"] = f"{RELEASE_NOTE}; what files cannot tell is of {borrowed}, and advises" if borrowed else ""
     return contract | {"version": row["line"], "page": False}
+
+
+def _require_always(needs: list[dict[str, str]], base: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Add the pin of the extra ``torch`` without its condition, where the framework never runs without torch."""
+    always = any(n["key"] == "package.torch" and _is_pin(n) and not n.get("when") for n in base.get("needs", []))
+    own = [need for need in needs if need["key"] == "package.torch"]
+    if not always or any(not need.get("when") for need in own):
+        return needs
+    behind = [{k: v for k, v in need.items() if k != "when"} for need in own if need.get("when") == "wants=torch"]
+    return [*needs, *behind]
 
 
 def _drop_unknown_extras(needs: Sequence[dict[str, str]], base: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cuda, gpus, load_catalog, systems
+from gpuready.catalog import cuda, gpus, images, load_catalog, systems
 from gpuready.model import Fact, versions
 from gpuready.model.plan import PlanAlternative
 
@@ -35,7 +35,17 @@ def find_alternatives(
     ]
     if not alternatives:
         alternatives = [*_try_alternatives(choose, _paired_changes(facts, list(contracts_requested), request))]
-    return tuple(alternatives)
+    return (*_platform_images(facts, contracts_requested[0]), *alternatives)
+
+
+def _platform_images(facts: Facts, contract: Contract) -> Iterator[PlanAlternative]:
+    """Yield the framework's own image for this platform, where its wheels are for CUDA alone."""
+    platform = str(facts.value_if_known("platform.name") or "")
+    row = images.find_platform_image(contract.framework, platform, facts.value_if_known("accelerator.name") or ())
+    if row is not None:
+        change = f"use {contract.title or contract.framework}'s own image, {row['image']}"
+        then = f"{contract.framework} and torch are in it"
+        yield PlanAlternative("image", change, then, ("docker", "run", *row["flags"], row["image"]))
 
 
 def _try_alternatives(choose: ChooseFunction, changes: Iterator[TrialChange]) -> Iterator[PlanAlternative]:

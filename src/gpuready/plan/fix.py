@@ -236,10 +236,14 @@ def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ..
 
 def merge_fix_steps(best: tuple[FixChange, ...]) -> list[tuple[FixStep, list[FixChange]]]:
     """Return the ordered steps with their changes; installs into one environment are merged, so that they
-    are resolved together.
+    are resolved together, and a step that several findings have is one.
     """
     steps: list[tuple[FixStep, list[FixChange]]] = []
     for change in best:
+        same = [changes for step, changes in steps if (step.does, step.run) == (change.step.does, change.step.run)]
+        if same:
+            same[0].append(change)
+            continue
         last, step_changes = steps[-1] if steps else (None, [])
         joined = _join_installs(last, change.step) if last else None
         if joined is not None:

@@ -149,8 +149,8 @@ def _own_wheel_limits(contract: Contract) -> Iterator[Limit]:
     if len(majors) != 1 or None in majors:
         return
     major = majors.pop()
-    version = _framework_releases(contract)[-1]["version"]
-    says = f"the wheel of {name} {version} loads the runtime of CUDA {major}"
+    around = " and ".join(f"{name} {row['version']}" for row in _framework_releases(contract)[-2:])
+    says = f"the wheel of {around} loads the runtime of CUDA {major}"
 
     def fails(build: TorchBuild, python: str) -> str:
         return "" if versions.major_version(build.cuda) == major else says
@@ -185,8 +185,11 @@ def has_cuda_wheel(contract: Contract) -> bool:
 
 
 def _framework_releases(contract: Contract) -> list[dict[str, Any]]:
-    rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
-    return [row for row in rows if contracts.covers_version(contract.version, row["version"])]
+    """Return the releases of a contract's version; those before and after it where the catalogue has none of its own."""
+    name = contract.distribution or contract.framework
+    rows = (catalogue.find_package(name) or {}).get("version", ())
+    own = [row for row in rows if contracts.covers_version(contract.version, row["version"])]
+    return own or catalogue.find_releases_around(name, contract.version)
 
 
 def packages_of_other_cuda(

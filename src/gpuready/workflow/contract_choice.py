@@ -64,7 +64,7 @@ def _judge_by_metadata(
     """Return a borrowed contract with the pins of the version's own metadata; what is borrowed only advises."""
     if requires is not None and installed is not None:
         return contracts.with_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
-    from gpuready.contracts.pins import judge_by_catalogue
+    from gpuready.contracts.catalogued_release import judge_by_catalogue
 
     return judge_by_catalogue(borrowed)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gpuready import contracts, system
+from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.metadata_contract import contract_from_metadata
-from gpuready.contracts.pins import add_metadata_pins, judge_by_catalogue, marker_environment, without_package_pins
+from gpuready.contracts.pins import add_metadata_pins, marker_environment, without_package_pins
 from gpuready.model import Fact
 from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse

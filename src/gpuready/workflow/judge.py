@@ -43,7 +43,7 @@ def judge_with_plan(facts: Facts, contract: Contract, ignore: Mapping[str, str],
     report = judge_contract(facts, contract, ignore, strict)
     if facts.otherwise != NOT_STATED or any(finding.severity == "error" for finding in report.findings):
         return report
-    found = _unknown_torch_fact(facts, contract) or _conflict_fact(find_plan_conflict(facts, contract))
+    found = _unknown_versions_fact(facts, contract) or _conflict_fact(find_plan_conflict(facts, contract))
     return judge_contract(facts.with_facts(found), contract, ignore, strict) if found else report
 
 
@@ -76,18 +76,25 @@ def is_about_versions(finding: Finding) -> bool:
     return finding.code.startswith(VERSION_FAMILIES) and finding.code not in STEP_CODES
 
 
-def _unknown_torch_fact(facts: Facts, contract: Contract) -> Fact | None:
-    """Whether versions fit is not known on a platform that the catalogue has no torch for, though the framework runs there."""
+def _unknown_versions_fact(facts: Facts, contract: Contract) -> Fact | None:
+    """Whether versions fit is not known of an unknown release, nor on a platform that the catalogue has no torch for."""
+    from gpuready.contracts.catalogued_release import describe_unknown_release
+
+    gap = describe_unknown_release(contract) or _describe_unknown_torch(facts, contract)
+    return Fact("contract.conflict", None, "the catalogue", "stated", gap) if gap else None
+
+
+def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
     from gpuready.plan.platform import lacks_catalogued_torch
 
     platform = facts.value_if_known("platform.name")
     if lacks_catalogued_torch(facts, contract):
-        gap = f"the catalogue has no torch for {platform} to judge versions by"
-    elif platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
-        gap = f"the wheels of {contract.framework} on the default index are for CUDA: for ROCm its project has an image"
-    else:
-        return None
-    return Fact("contract.conflict", None, "the catalogue", "stated", gap)
+        return f"the catalogue has no torch for {platform} to judge versions by"
+    if platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
+        return (
+            f"the wheels of {contract.framework} on the default index are for CUDA: for ROCm its project has an image"
+        )
+    return ""
 
 
 def _pins_torch_exactly(contract: Contract) -> bool:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
     Tables = dict[tuple[str, str], Any]
 
-KIND, SCHEMA = "gpuready-knowledge", 2
+KIND, SCHEMA = "gpuready-knowledge", 3
 """The schema goes up when a table is added or gets a key, or a key another meaning."""
 CATALOG_PARTS = (
     "accelerators", "aftermath", "architectures", "bands", "causes", "cuda", "features", "gpus", "job_keys", "kernels",
-    "log_rules", "lookalikes", "models", "overheads", "packages", "patterns", "roles", "serving", "systems", "torch",
-    "xids",
+    "log_rules", "lookalikes", "models", "overheads", "packages", "patterns", "releases", "roles", "serving", "systems",
+    "torch", "xids",
 )  # fmt: skip
 """Not among them: indexes, proofs, programs, launch commands, images, driver installation, facts and variables."""
-PARTS_SINCE = {"systems": 2, "xids": 2}
+PARTS_SINCE = {"releases": 3, "systems": 2, "xids": 2}
 """The schema that brought a part; beside a file of an older one, gpuready's own part counts."""
 MAX_BYTES, MAX_PATTERNS = 16 << 20, 20_000
 

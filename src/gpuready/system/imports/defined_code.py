@@ -50,17 +50,17 @@ def find_method(node: ast.ClassDef, names: tuple[str, ...]) -> ast.FunctionDef |
     found = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name in names), None)
     if found is None or not found.args.args:
         return None
-    given = found.args
-    own = ast.arguments(
-        given.posonlyargs,
-        given.args[1:],
-        given.vararg,
-        given.kwonlyargs,
-        given.kw_defaults,
-        given.kwarg,
-        given.defaults,
+    whole = found.args
+    rest = ast.arguments(
+        whole.posonlyargs,
+        whole.args[1:],
+        whole.vararg,
+        whole.kwonlyargs,
+        whole.kw_defaults,
+        whole.kwarg,
+        whole.defaults,
     )
-    return ast.FunctionDef(f"{node.name}.{found.name}", own, found.body, [])
+    return ast.FunctionDef(f"{node.name}.{found.name}", rest, found.body, [])
 
 
 def find_returned(function: ast.FunctionDef) -> ast.FunctionDef | None:

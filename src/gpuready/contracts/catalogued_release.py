@@ -1,0 +1,107 @@
+"""Judge a version that has no contract by what the catalogue has of its release."""
+
+from __future__ import annotations
+
+from gpuready.catalog import catalog_date
+from gpuready.catalog.packages import find_package
+from gpuready.catalog.releases import find_release, list_releases
+from gpuready.contracts import is_borrowed
+from gpuready.contracts.pins import normalize_specifier, soften_borrowed_needs
+from gpuready.model import Requirement
+from gpuready.model.versions import satisfies_specifier
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from gpuready.model import Contract
+
+NEED_WORDS = {"python.version": "Python", "package.torch": "torch", "gpu.capability": "compute capability"}
+WHEEL_FACTS = {"os.system", "os.arch", "os.glibc"}
+
+
+def judge_by_catalogue(contract: Contract) -> Contract:
+    """Return a borrowed contract as advice, with what the catalogue has of the asked version's own release."""
+    advised = soften_borrowed_needs(contract)
+    name = contract.distribution or contract.framework
+    found = find_release(name, contract.version)
+    if found is None:
+        return advised
+    version, row = found
+    cite = f"METADATA of {name} {version}"
+    own = _join_needs([*_stated_needs(row, cite), *_gap_needs(row, cite), *_wheel_needs(row, name, version)])
+    own += _capability_floor(name, version)
+    replaced = {need.key for need in own} | ({"torch.cuda"} if "torch" in row else set())
+    replaced |= set() if row.get("source_only") else WHEEL_FACTS
+    kept = [need for need in advised.needs if need.when or need.key not in replaced]
+    wanted = [f"{NEED_WORDS[need.key]} {need.want}" for need in own if need.key in NEED_WORDS]
+    says = f"{advised.says}; of its own: {', '.join(wanted)} ({cite})" if wanted else advised.says
+    return advised.replace(needs=(*own, *kept), says=says)
+
+
+def describe_unknown_release(contract: Contract) -> str:
+    """Return why nothing is known of the asked version: it is not among the releases; empty where it is, or none are listed."""
+    name = contract.distribution or contract.framework
+    if not is_borrowed(contract) or not (known := list_releases(name)) or find_release(name, contract.version):
+        return ""
+    return (
+        f"{name} {contract.version} is not among its releases of {catalog_date()}, of which the newest is {known[-1]}"
+    )
+
+
+def _stated_needs(row: Mapping[str, Any], cite: str) -> list[Requirement]:
+    wants = {"python.version": row.get("requires_python"), "package.torch": row.get("torch")}
+    return [Requirement(key, normalize_specifier(want), "", "required", cite) for key, want in wants.items() if want]
+
+
+def _join_needs(needs: Iterable[Requirement]) -> list[Requirement]:
+    """Return needs with one for Python, whose clauses hold together."""
+    found: dict[tuple[str, str], Requirement] = {}
+    for need in needs:
+        key = need.key, "" if need.key == "python.version" else need.want + need.level
+        known = found.get(key)
+        joined = need.replace(want=f"{known.want},{need.want}", cite=f"{known.cite}; {need.cite}") if known else need
+        found[key] = joined
+    return list(found.values())
+
+
+def _gap_needs(row: Mapping[str, Any], cite: str) -> list[Requirement]:
+    """Return where a required package cannot be installed: ``3.14 tokenizers>=0.14,<0.19``, ``windows sgl-kernel==0.2.4``."""
+    gaps: dict[tuple[str, str], list[str]] = {}
+    for text in row.get("unavailable", ()):
+        where, _, requirement = text.partition(" ")
+        key = "os.system" if where == "windows" else "os.arch" if where == "aarch64" else "python.version"
+        gaps.setdefault((key, requirement), []).append(where)
+    return [
+        Requirement(key, _everything_but(key, places), "", "required", _gap_text(cite, requirement, places))
+        for (key, requirement), places in gaps.items()
+    ]
+
+
+def _everything_but(key: str, places: Sequence[str]) -> str:
+    others = {"os.system": "linux|darwin", "os.arch": "x86_64"}
+    return others.get(key) or ",".join(f"!={python}.*" for python in places)
+
+
+def _gap_text(cite: str, requirement: str, places: Sequence[str]) -> str:
+    words = [f"Python {place}" if place[0].isdigit() else place for place in places]
+    return f"{cite}: {requirement}, which has no wheel for {' and '.join(words)}"
+
+
+def _wheel_needs(row: Mapping[str, Any], name: str, version: str) -> Iterable[Requirement]:
+    """Yield the systems of a release whose wheels are not for every machine; what it can be built on only advises."""
+    if not row.get("systems"):
+        return
+    cite, level = f"wheels of {name} {version} on PyPI", "recommended" if row.get("has_source") else "required"
+    yield Requirement("os.system", "|".join(row["systems"]), "", "required", cite)
+    yield Requirement("os.arch", "|".join(row["machines"]), "", level, cite)
+    if glibc := row.get("linux_glibc"):
+        yield Requirement("os.glibc", f">={glibc}", "os.system=linux", "recommended", cite)
+
+
+def _capability_floor(name: str, version: str) -> list[Requirement]:
+    """Return the oldest GPU of a release, where the catalogue has it."""
+    floors = (find_package(name) or {}).get("floors", ())
+    found = [row for row in floors if satisfies_specifier(version, row["versions"])]
+    return [Requirement("gpu.capability", row["capability"], "", "required", row["source"]) for row in found]
