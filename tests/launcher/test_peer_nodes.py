@@ -82,6 +82,16 @@ def test_a_node_hears_of_a_failure_that_its_own_ranks_do_not_notice(nodes):
     assert first is not None and first.rank == 1 and "ImportError: libx.so" in first.last
 
 
+def test_who_fails_when_the_store_is_gone_failed_after_what_it_counted(nodes):
+    cause = failed(0, "Traceback (most recent call last):\nImportError: libx.so\n")
+    nodes[0].is_settled(cause, 6.0)
+    nodes[1].exchange_beats(8.0)
+    Store.values = None
+    nodes[1].is_settled(failed(1, "Traceback (most recent call last):\nRuntimeError: no store\n"), 9.0)
+    first = nodes[1].find_first()
+    assert first is not None and first.rank == 0 and "ImportError: libx.so" in first.last
+
+
 def test_a_node_that_says_nothing_is_gone(nodes):
     victim = failed(0, LOST)
     assert not nodes[0].is_settled(victim, 1.0) and nodes[0].is_settled(victim, 9.0)

@@ -24,6 +24,8 @@ store's node stops."""
 BEAT_SECONDS, SILENT_SECONDS = 5.0, 16.0
 """Seconds between the beats of a node, and after which one is not heard of."""
 LAST_LINES = 30
+AFTER_ALL = 1 << 30
+"""The order of what a node saw when the store was gone already: after all that the store has counted."""
 
 
 class PeerNodes:
@@ -112,7 +114,7 @@ class PeerNodes:
         if first:
             end = first[0].replace(last=first[0].last[-LAST_LINES:])
             report |= {"end": end.to_json(), "victim": ledger.lost_its_peer(end)}
-        report["order"] = self._call(lambda store: store.add_one(f"{self.prefix}/order")) or 0
+        report["order"] = self._call(lambda store: store.add_one(f"{self.prefix}/order")) or AFTER_ALL
         text = json.dumps(report).encode()
         self._call(lambda store: store.set_value(f"{self.prefix}/first/{self.job.node_rank}", text))
         self.reports[self.job.node_rank] = report

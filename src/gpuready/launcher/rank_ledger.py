@@ -24,6 +24,7 @@ LOST_PEER_PHRASES = (
     "closed by remote peer",
     "Broken pipe",
     "recvValue failed",
+    "Connection was likely closed",
     "Socket closed",
     "ncclRemoteError",
     "Application timeout caused pair closure",
