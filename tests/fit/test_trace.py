@@ -273,6 +273,7 @@ PLAYED = {
         {"model_type": "mamba2", "hidden_size": 64, "num_heads": 4, "head_dim": 32, "num_hidden_layers": 1, "vocab_size": 512, "n_groups": 1},
         {}, "Mamba2ForCausalLM", "falling back",
     ),
+    "no loader": (SMALL | {"model_type": "mistral4", "n_routed_experts": 4, "first_k_dense_replace": 0}, {}, "Mistral4ForCausalLM", "does not load mistral4"),
     "clip": ({"model_type": "clip"}, {}, "CLIPForImageClassification", ""),
 }  # fmt: skip
 """Models by what a framework would load: the config, the job, the class, and what the notes must say."""

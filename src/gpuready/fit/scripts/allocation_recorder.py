@@ -4,9 +4,10 @@ import re
 import weakref
 
 import torch
+from convolutions import CONVOLUTION_OPS, Convolution
 from emulation import multiply_groups
 from kernel_scratch import KernelScratch
-from mixed_types import refuse_mixed_types
+from mixed_types import refuse_mixed_types, refuse_overflow
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -61,16 +62,20 @@ class AllocationRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.partition("::")[2]
         refuse_mixed_types(name, args)
+        refuse_overflow(name, args)
         live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
         if name == "_grouped_mm" and args[0].dtype != torch.bfloat16:
             out = multiply_groups(func, *args, **(kwargs or {}))
         else:
             out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
+        if name in CONVOLUTION_OPS:
+            out = Convolution(name, args).lay_out(out)
+        for place, leaf in enumerate(tree_leaves(out)):
             if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
                 continue
             if self.add(leaf, name) and func is ADD_TENSOR_OP:
                 self.added(args[0], leaf)
+            self.add_scratch(self.scratch.result_sizes(name, args, out, place), name)
         if sizes := self.scratch.sizes_after(name, args, out):
             live_buffers += self.add_scratch(sizes, name)
         del live_buffers

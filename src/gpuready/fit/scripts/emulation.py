@@ -11,6 +11,7 @@ import torch.utils.checkpoint
 from torch.overrides import TorchFunctionMode
 
 functional = torch.nn.functional
+LARGEST_HEAD_IN_REGISTERS = 128  # of the memory-efficient kernel
 
 
 def load_gpuready_module(name):
@@ -109,9 +110,12 @@ class AttentionKernel(torch.autograd.Function):
         else:  # in token order
             out = torch.empty((batch, seq, heads, size), dtype=q.dtype, device=q.device).transpose(1, 2)
         rows = -(-seq // 32) * 32 if kernel == "efficient" else seq
-        sums = None
-        if kernel != "cudnn" or any(ctx.needs_input_grad):
+        sums = wide = None
+        if kernel == "flash" or any(ctx.needs_input_grad):
             sums = torch.empty((batch, heads, rows), dtype=torch.float32, device=q.device)
+        if kernel == "efficient" and max(size, q.shape[-1]) > LARGEST_HEAD_IN_REGISTERS and q.element_size() < 4:
+            wide = torch.empty((batch, seq, heads, size), dtype=torch.float32, device=q.device)  # its sums, in fp32
+        del wide
         ctx.save_for_backward(q, k, v, out, sums, bias, *states)
         ctx.kernel_and_scratch = kernel, scratch
         return out

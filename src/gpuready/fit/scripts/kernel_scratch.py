@@ -2,11 +2,14 @@
 
 import math
 
+import torch
+from convolutions import CONVOLUTION_OPS, Convolution
 from emulation import load_gpuready_module
 
 PROCESSORS = 132  # of a Hopper card: they decide into how many parts a sum is split
 SORT_THRESHOLD = 3072  # indices of an embedding above which its gradient sorts them
 SUM_OPS = ("sum", "mean")
+SOFTMAX_OPS = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
 
 
 class KernelScratch:
@@ -18,7 +21,7 @@ class KernelScratch:
     def sizes_before(self, name, args):
         if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:
             return [8 * args[1].numel()] * 2  # the indices and their order
-        return []
+        return Convolution(name, args).copy_sizes() if name in CONVOLUTION_OPS else []
 
     def sizes_after(self, name, args, out):
         if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:
@@ -27,9 +30,25 @@ class KernelScratch:
             return self.sum_sizes(args[0], args[1])
         if name == "_safe_softmax":  # a byte for each score: is it minus infinity?
             return [args[0].numel()]
+        sizes = self.contiguous_copies(args) if name in SOFTMAX_OPS else []
         if name == "_softmax_backward_data":  # the CUDA kernel first multiplies gradient and result
-            return [args[0].numel() * args[0].element_size()]
-        return []
+            sizes.append(args[0].numel() * args[0].element_size())
+        return sizes
+
+    def contiguous_copies(self, args):
+        """A softmax reads rows that are contiguous: any other tensor is copied."""
+        tensors = [one for one in args if isinstance(one, torch.Tensor)]
+        return [one.numel() * one.element_size() for one in tensors if not one.is_contiguous()]
+
+    def result_sizes(self, name, args, out, place):
+        """Buffers that are freed before the next result is allocated: of a convolution's gradients, one after the other."""
+        if name not in CONVOLUTION_OPS:
+            return []
+        made = Convolution(name, args)
+        if place < 2:
+            size = made.weight_workspace_size() if place else made.workspace_size(out)
+            return [size] if size else []
+        return self.sum_sizes(made.grad, [n for n in range(made.grad.dim()) if n != 1])
 
     def embedding_sizes(self, ids, rows, columns):
         """Rows of the table are summed by segments of equal indices."""

@@ -2,6 +2,7 @@
 meta device takes. Runs in the target environment.
 """
 
+import math
 from fnmatch import fnmatchcase
 
 import torch
@@ -15,6 +16,8 @@ SAME_TYPE_ARGUMENTS = {
 }  # fmt: skip
 """The positions of the tensors that must be of one type, by operation."""
 
+FILLS = ("masked_fill", "masked_fill_", "fill", "fill_")
+
 
 def refuse_mixed_types(name, args):
     """Refuse an operation at which a step of this model ends on a GPU."""
@@ -26,6 +29,15 @@ def refuse_mixed_types(name, args):
         raise Refusal(
             f"{find_place()} mixes {' and '.join(types)} in {name}, which a GPU refuses: try another precision"
         )
+
+
+def refuse_overflow(name, args):
+    """Refuse a fill with a number that the tensor's type does not hold: a GPU raises an error there."""
+    if name not in FILLS or not isinstance(args[-1], (int, float)) or not args[0].is_floating_point():
+        return
+    if torch.finfo(args[0].dtype).max < abs(args[-1]) < math.inf:
+        kind = str(args[0].dtype).removeprefix("torch.")
+        raise Refusal(f"{find_place()} fills {kind} with {args[-1]:.4g}, which overflows: try another precision")
 
 
 def widen_kept_parameters(model, dtype):

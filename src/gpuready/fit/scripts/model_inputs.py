@@ -98,6 +98,19 @@ def choose_class(config, task):
     raise Refusal(f"transformers {transformers.__version__} has no class of the type {config.model_type} that {what}")
 
 
+def note_missing_loader(config, found):
+    """Say that trainers of language models, which load by ``AutoModelForCausalLM``, do not find this class."""
+    if (
+        not found.__name__.endswith("ForCausalLM")
+        or config.model_type in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    ):
+        return []
+    version = transformers.__version__
+    return [
+        f"AutoModelForCausalLM of transformers {version} does not load {config.model_type}: load {found.__name__} by its name"
+    ]
+
+
 def can_play(found, task):
     """Whether a class has a loss (or generates)."""
     if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):

@@ -19,13 +19,14 @@ from kernel_recorder import KernelRecorder
 from known_values import KnownNumbers, KnownValues, Refusal, format_number
 from losses import ctc_loss
 from mixed_types import widen_kept_parameters
-from model_inputs import ModelInputs, choose_class, last_line, read_config
+from model_inputs import ModelInputs, choose_class, last_line, note_missing_loader, read_config
 from quantised import adapt_quantised_layers, prepare_kbit_training, quantise_layers
+from token_scores import ScoreKeeper
 from torch.utils._pytree import tree_leaves
 
 HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 CACHE_NAMES = ("past_key_values", "cache_params", "state", "mems")
-CONVOLUTION_SHARE = 0.05
+CONVOLUTION_SHARE = 0.01
 FALLBACK_WORDS = ("fall", "fast path", "fast implementation", "kernel", "not installed", "slow")
 
 
@@ -42,6 +43,7 @@ def build_class(found, config, options, notes):
 
 def build_meta_model(job, config, autocast, notes):
     found = choose_class(config, job["task"])
+    notes += note_missing_loader(config, found)
     attention = job["attention"]
     if attention == "sdpa" and not getattr(found, "_supports_sdpa", True):
         attention = "eager"
@@ -191,14 +193,13 @@ def generate_tokens(job, model, inputs, recorder):
             return generate_without_cache(job, model, inputs, batch, last, recorder)
         ids = batch["input_ids"]
         more = torch.empty_like(ids), torch.empty_like(ids)
-        cache = None
+        cache, scores = None, ScoreKeeper(inputs, job["new_tokens"])
         for count in range(job["new_tokens"]):
             batch |= inputs.follow_tokens(batch["input_ids"], job["seq"] + count)
             outputs = model(**batch, use_cache=True, **{kept: cache}, **last)
-            cache, logits = outputs[kept], outputs["logits"][:, -1:].float()
+            cache = outputs[kept]
+            batch = {"input_ids": scores.choose_token(outputs["logits"])}
             del outputs
-            batch = {"input_ids": logits.argmax(-1)}
-            del logits
         del cache, more
         recorder.mark("generate")
 
@@ -220,11 +221,11 @@ def generate_without_cache(job, model, inputs, batch, last, recorder):
     passed = {}
     if "past_key_values" in inputs.parameters:
         passed["past_key_values"] = transformers.DynamicCache(config=inputs.config.get_text_config(decoder=True))
-    ids = batch["input_ids"]
+    ids, scores = batch["input_ids"], ScoreKeeper(inputs, job["new_tokens"])
     for count in range(job["new_tokens"]):
         more = inputs.follow_tokens(ids, job["seq"] + count)
         logits = model(**(batch | more | {"input_ids": ids}), use_cache=True, **passed, **last)["logits"]
-        token = logits[:, -1:].float().argmax(-1)
+        token = scores.choose_token(logits)
         del logits
         ids = torch.cat([ids, token], -1) if whole else token
     return recorder.mark("generate")
@@ -235,13 +236,11 @@ def generate_from_encoder(job, model, inputs, batch, recorder):
     encoder = model.get_encoder()
     states = encoder(**batch)
     recorder.mark("prefill", "=activations")
-    ids, cache = inputs.tokens(seq=1), None
+    ids, cache, scores = inputs.tokens(seq=1), None, ScoreKeeper(inputs, job["new_tokens"])
     for _ in range(job["new_tokens"]):
         outputs = model(encoder_outputs=states, decoder_input_ids=ids, past_key_values=cache, use_cache=True)
-        cache, logits = outputs.past_key_values, outputs.logits[:, -1:].float()
+        cache, ids = outputs.past_key_values, scores.choose_token(outputs.logits)
         del outputs
-        ids = logits.argmax(-1)
-        del logits
     del cache, states
     recorder.mark("generate")
 
@@ -370,12 +369,14 @@ def note_idle_parameters(trained, reached, notes):
 
 
 def note_convolutions(recorder, notes):
-    """Say that cuDNN's own memory is not known here, where convolutions make a good part of what is allocated."""
+    """Say that cuDNN's own memory is an estimate, where convolutions make a part of what is allocated."""
     sizes = [event for event in recorder.events if isinstance(event, int) and event >= 0]
     number = recorder.names.get("convolution")
     made = sum(size for size, by in zip(sizes, recorder.by, strict=True) if by == number)
     if made > CONVOLUTION_SHARE * sum(sizes):
-        notes.append("cuDNN's workspaces for convolutions are not counted: a tenth more may be reserved")
+        notes.append(
+            "cuDNN's workspaces for convolutions are counted by their usual size: a tenth more or less may be reserved"
+        )
 
 
 def trace_or_exit():

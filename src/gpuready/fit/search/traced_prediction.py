@@ -28,7 +28,7 @@ MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
 MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
 TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
 TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate", "ref")
-TRACE_NOTE = "traced with {versions} on the meta device: what CUDA kernels ask for beside their results is counted for attention, sums and embeddings"
+TRACE_NOTE = "traced with {versions} on the meta device: what CUDA kernels ask for beside their results is counted for attention, sums, embeddings and convolutions"
 UNTRACEABLE: dict[str, tuple[Any, str]] = {
     "loss": ("plain", "a fused loss"), "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"),
     "offload": ("", "offloading"), "cache": ("dynamic", "a static cache"),
