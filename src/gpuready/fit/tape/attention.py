@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
+LARGEST_HEAD_IN_REGISTERS = 128  # of the memory-efficient kernel: beyond it, sums in fp32 lie in memory
+
 
 class AttentionQuery(Record):
     """Properties that decide which attention kernel is used."""
@@ -134,8 +136,9 @@ def _fused_attention(
     rows = seq if kernel != "efficient" else -(-seq // 32) * 32
     # cuDNN allocates log-sums when a graph is built, also in the first pass of non-reentrant checkpointing
     graph = tracked or ops.checkpoint_survivors is not None
-    sums = ops.new_empty((batch, heads, rows), 4) if graph or kernel != "cudnn" else None
-    extra = ops.new_scratch(256 if kernel == "cudnn" else 0)
+    sums = ops.new_empty((batch, heads, rows), 4) if graph or kernel == "flash" else None
+    in_memory = kernel == "efficient" and max(size, v.shape[3]) > LARGEST_HEAD_IN_REGISTERS and q.width < 4
+    extra = ops.new_scratch(256 if kernel == "cudnn" else 4 * out.numel if in_memory else 0)
     del extra
     sizes = (batch, heads, seq, k.shape[2], size, q.width, int(mask is not None), k.numel * k.width)
     ops.tape.launch_kernel("attention", kernel, *sizes)
