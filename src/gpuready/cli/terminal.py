@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import sys
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _MAX_WIDTH, _MIN_WIDTH, _DEFAULT_WIDTH = 100, 40, 80
+_EIO = 5  # of errno, which no command needs to load
 
 
 def make_screen(color: str = "auto") -> Screen:
@@ -88,7 +88,7 @@ def _write_stream(stream: TextIO, text: str) -> None:
 def _is_closed_terminal(stream: TextIO, error: OSError) -> bool:
     """Whether the stream's terminal was closed: EIO, and no file that a disk could have lost."""
     try:
-        return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+        return error.errno == _EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
     except (OSError, ValueError):
         return False
 
