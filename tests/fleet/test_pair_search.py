@@ -109,6 +109,20 @@ def test_a_bad_node_and_a_bad_link_among_eight_are_both_named():
     assert len(found) == 2
 
 
+def test_a_node_that_failed_with_three_good_ones_is_not_paired_again():
+    """Each of its pairs would take the whole time limit."""
+    tried = []
+
+    def outcome(a, b):
+        tried.append((a, b))
+        return () if "n7" in (a, b) else None
+
+    found = searched([f"n{at}" for at in range(8)], outcome).list_suspects()
+    assert [(one.kind, one.names, one.confirmed) for one in found] == [("node", ("n7",), True)]
+    assert sum("n7" in pair for pair in tried) <= 4
+    assert len({frozenset(pair) for pair in tried if "n7" not in pair}) == 21
+
+
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_in_a_fleet_of_eight_or_fewer_all_pairs_are_tried(count):
     tried = set()

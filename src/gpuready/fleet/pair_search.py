@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MAX_ROUNDS, SCREENING_ROUNDS = 8, 3
 ROUND_ROBIN_NODES = 8
 """Up to this many nodes all meet each other: seven rounds of four pairs cover all twenty-eight."""
+FAILED_PARTNERS = 3
+"""A node that failed with so many, each of which passed with others, is not paired again: its pairs take their whole time limit."""
 PASSES_BEFORE_RETRY = 2
 """Passes with others after which a failed node is not suspected alone and its pair is retried."""
 
@@ -93,7 +95,17 @@ class PairSearch:
         least = len(reachable) - 1 + len(reachable) % 2
         if self.round_number > least:
             return self._pair_remaining(self._pairs_to_retry(reachable), reachable, self._pairs_so_far())
-        return _round_robin_turn(reachable, self.round_number - 1)
+        bad = {name for name in reachable if self._fails_with_good_partners(name)}
+        turn = _round_robin_turn(reachable, self.round_number - 1)
+        pairs = [pair for pair in turn if bad.isdisjoint(pair)]
+        return pairs or turn
+
+    def _fails_with_good_partners(self, name: str) -> bool:
+        passed = {one for pair in self.pairs if pair.outcome == PASSED for one in (pair.first, pair.second)}
+        partners = {
+            one for pair in self.pairs for one in (pair.first, pair.second) if name in (pair.first, pair.second)
+        }
+        return name not in passed and len(partners & passed) >= FAILED_PARTNERS
 
     def _plan_round(self, reachable: list[str]) -> list[NodeNames]:
         """Retry pairs first, then pair suspected with trusted nodes, then the rest with new partners."""
