@@ -170,7 +170,7 @@ class SlowStarts(Paired):
         part = request["pairs"][name]
         self.requests.append((name, part))
         late = "n00003" in (name, part["peer"]) and part["seconds"] <= PAIR_SECONDS
-        result = {"outcome": "failed", "why": "timed out", "ready": 25.0 if name == "n00003" else 1.0}
+        result = {"outcome": "failed", "why": "timed out", "ready": 25.0 if name == "n00003" else 1.0, "ended": 27.0}
         return json.dumps(
             {
                 "schema": 1,
@@ -189,19 +189,24 @@ def test_a_node_that_starts_slowly_is_given_more_time_and_accused_of_nothing():
     assert {part["seconds"] for name, part in transport.requests if name == "n00001"} <= allowed
 
 
+def ended(ready: float, ended: float) -> dict[str, float]:
+    return {"ready": ready, "ended": ended}
+
+
 @pytest.mark.parametrize(
-    "results, limit, lacked",
+    "results, arrived, limit, lacked",
     [
-        ([{"ready": 1.0}, {"ready": 25.0}], 30.0, True),
-        ([{"ready": 1.0}, {"ready": 15.0}], 30.0, False),
-        ([{"ready": 1.0}, {"ready": 25.0, "wrong": True}], 30.0, False),
-        ([{"ready": 1.0}, {"ready": 25.0}], 0.0, False),
-        ([{"ready": 1.0}, {"ready": 6.0}], 10.0, True),
-        ([{}, {}], 30.0, False),
+        ([ended(1, 27), ended(25, 27)], [100, 100], 30.0, True),
+        ([ended(1, 27), ended(15, 27)], [100, 100], 30.0, False),
+        ([ended(1, 27), ended(2, 27)], [100, 120], 30.0, True),  # the second one was started 20 s later
+        ([ended(1, 2), ended(1, 2)], [100, 100], 30.0, False),  # a failure at once is one
+        ([ended(1, 27), ended(25, 27)], [100, 100], 0.0, False),
+        ([ended(1, 9), ended(6, 9)], [100, 100], 10.0, True),
+        ([{}, {}], [100, 100], 30.0, False),
     ],
 )
-def test_only_a_pair_that_had_time_to_meet_says_anything(results, limit, lacked):
-    assert pair_rounds._lacked_time(results, limit) is lacked
+def test_only_a_pair_that_had_time_to_meet_says_anything(results, arrived, limit, lacked):
+    assert pair_rounds._lacked_time(results, arrived, limit) is lacked
 
 
 def test_a_rank_that_never_imported_torch_says_when_it_was_given_up():
@@ -210,12 +215,14 @@ def test_a_rank_that_never_imported_torch_says_when_it_was_given_up():
         "outcome": "slow",
         "why": "torch was not imported within 30 s",
         "ready": 30.0,
+        "ended": 30.0,
     }
     begun = RunResult(("python",), None, "\n@ready 4.250\n", seconds=30.0, end="deadline")
     assert fleet_node._parse_pair_output(begun) == {
         "outcome": "slow",
         "why": "the pair was not done within 30 s",
         "ready": 4.25,
+        "ended": 30.0,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 from gpuready.cluster.address import derive_job_port
 from gpuready.model.fleet import ANSWERED, BUSY, DEAD, FAILED, PASSED, REFUSED, SLOW, NodePair
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 PAIR_SECONDS = 30.0
 """Time limit of one pair, from the start of its Pythons to its last number."""
+LIMIT_RESERVE = 5.0
+"""A Python that ran until so many seconds before the limit waited for its peer in vain."""
 OUT_OF_REACH = (DEAD, REFUSED, BUSY)
 MAX_GPUS = 64
 """GPUs of one node."""
@@ -46,6 +49,7 @@ class PairRounds:
         self.transport, self.token, self.backend, self.seconds = transport, token, backend, seconds
         self.nodes = {node.name: node for node in nodes}
         self.python = python
+        self.arrived: dict[str, float] = {}  # node -> when its last answer came
         self.on_answer: Callable[[], None] = lambda: None  # called for each node that has answered
         self.without_torch: dict[str, str] = {}  # node without torch -> why
         self.unreachable: dict[str, str] = {}  # node that could not be asked -> why: its pairs say nothing
@@ -81,6 +85,7 @@ class PairRounds:
 
         def store_answer(answer: NodeAnswer) -> None:
             answers[answer.node] = answer
+            self.arrived[answer.node] = time.monotonic()
             self.on_answer()
 
         self.transport.ask_nodes(nodes, request, limit + 5.0, store_answer)
@@ -132,18 +137,22 @@ class PairRounds:
             rate = min(float(one.get("rate", 0.0)) for one in results)
             rates = tuple(min(both) for both in zip(*(one["rates"] for one in results), strict=False))
             return NodePair(*names, number, PASSED, seconds, rate, rates=rates)
-        if _lacked_time(results, limit):
+        if _lacked_time(results, [self.arrived.get(name, 0.0) for name in names], limit):
             return None
         outcome = SLOW if all(one["outcome"] == SLOW for _, one in bad) else FAILED
         why = "; ".join(f"{name}: {one['why']}" for name, one in bad)
         return NodePair(*names, number, outcome, seconds, why=why[:300], gpus=_failed_gpus([one for _, one in bad]))
 
 
-def _lacked_time(results: Sequence[Mapping[str, Any]], limit: float) -> bool:
-    """Whether a pair may have failed because its Pythons started slowly: a busy node is no bad one. Wrong numbers are wrong."""
-    if not limit or any(one.get("wrong") for one in results):
+def _lacked_time(results: Sequence[Mapping[str, Any]], arrived: Sequence[float], limit: float) -> bool:
+    """Whether a pair ran into its time limit before both its Pythons had been there long enough to meet: a busy node is no bad one.
+
+    Each answer says how long its Python ran and when it was ready; it came here when that Python had ended.
+    """
+    if not limit or not any(one.get("ended", 0.0) > limit - LIMIT_RESERVE for one in results):
         return False
-    return max(float(one.get("ready", 0.0)) for one in results) > limit - min(MEETING_SECONDS, limit / 2)
+    ready = [came - one.get("ended", 0.0) + one.get("ready", 0.0) for one, came in zip(results, arrived, strict=True)]
+    return bool(min(arrived) - max(ready) < min(MEETING_SECONDS, limit / 2))
 
 
 def _failed_gpus(results: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -172,8 +181,7 @@ def parse_pair_answer(answer: NodeAnswer | None) -> dict[str, Any]:
         body = json.loads(answer.body)
         pair = body["pair"]
         outcome, why = str(pair["outcome"]), str(pair.get("why", ""))[:200]
-        figures: dict[str, Any] = {key: _finite_figure(pair.get(key)) for key in ("seconds", "rate", "ready")}
-        figures["wrong"] = pair.get("wrong") is True
+        figures: dict[str, Any] = {key: _finite_figure(pair.get(key)) for key in ("seconds", "rate", "ready", "ended")}
         figures["gpus"] = [str(one) for one in list(pair.get("gpus") or ())[:MAX_GPUS]]
         figures["rates"] = [_finite_figure(one) for one in list(pair.get("rates") or ())[:MAX_GPUS]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):

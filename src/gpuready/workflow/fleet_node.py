@@ -237,7 +237,8 @@ def _parse_pair_output(ran: system.RunResult) -> dict[str, Any]:
             return result
     if ran.end == "deadline":
         late = "the pair was not done" if ready else "torch was not imported"
-        return {"outcome": "slow", "why": f"{late} within {ran.seconds:.0f} s", "ready": ready or ran.seconds}
+        why = f"{late} within {ran.seconds:.0f} s"
+        return {"outcome": "slow", "why": why, "ready": ready or ran.seconds, "ended": ran.seconds}
     last_lines = [line for line in ran.err.strip().splitlines() if line.strip()][-1:]
     return {"outcome": "failed", "why": (last_lines or [ran.end or f"exit {ran.rc}"])[0][:200]}
 
