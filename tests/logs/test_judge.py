@@ -104,18 +104,11 @@ def test_healthy_logs():
         assert (found(text).verdict, found(text).cause, found(text).exit) == ("healthy", "healthy", 0)
 
 
-LOADED = "Some weights of BertModel were not initialized from the model checkpoint at x/y and are newly initialized: ['pooler.bias']\n"
-
-
-def test_a_model_that_was_loaded_after_warnings_is_well_and_one_that_was_not_is_not():
-    warned = "[W1028 09:48:53.334538483 socket.cpp:767] [c10d] The client socket cannot be initialized to connect to [::]:3105 (errno: 97 - Address family not supported by protocol).\n"
-    assert found(warned + LOADED + "You should probably TRAIN this model.\n").verdict == "healthy"
-    assert found(warned + "You should probably TRAIN this model.\n").verdict != "healthy"
-    assert found(LOADED + "Segmentation fault (core dumped)\n").verdict != "healthy"
-    assert found(LOADED + "node1:7:7 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n").verdict != "healthy", (
-        "ranks that meet prove nothing"
-    )
-    assert found(LOADED + "Waiting for the other 3 nodes\n").verdict != "healthy"
+def test_a_model_that_was_loaded_is_no_proof_of_health():
+    """A run may stand still right after it."""
+    loaded = "Some weights of BertModel were not initialized from the checkpoint and are newly initialized: ['pooler.bias']\n"
+    assert found(loaded + "You should probably TRAIN this model.\n").verdict != "healthy"
+    assert found("Model loading took 14.2 GiB and 3.1 seconds\n").verdict != "healthy"
 
 
 def test_a_failure_that_nobody_can_explain_is_left_unexplained():

@@ -23,11 +23,6 @@ _STEP = LazyRegex(
     _IGNORE_CASE,
 )
 _LOSS = LazyRegex(r"(?:^|[\W_])loss['\"]{0,2}[ :=|]{1,6}['\"]?-?\d", _IGNORE_CASE)
-_LOADED = LazyRegex(
-    r"\b(?:are|is) newly initialized: \[|\b(?:model|weights|checkpoint) (?:was |were |has been )?loaded (?:in|from|on)\b|\b(?:model|weights) loading took \d|\bloading (?:model )?weights took \d",
-    _IGNORE_CASE,
-)
-"""A model that was loaded, as the bar of its shards shows too: ``Some weights of BertModel ... are newly initialized: ['pooler']``."""
 _SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGNORE_CASE)
 """Words of a configuration: a number beside one of them is a setting, and no progress."""
 
@@ -82,10 +77,8 @@ _REPLACED = LazyRegex(
 
 
 def is_progress_line(line: LogLine) -> bool:
-    """A bar, a step, a loss or a throughput with its number, or a model that was loaded, and no complaint."""
+    """A bar, a step, a loss or a throughput with its number, and no complaint."""
     text = line.text[:MAX_TEXT]
-    if not line.place and line.level not in ("E", "C", "F") and _LOADED.search(text):
-        return not _has_complaint(text)
     if line.place or line.level in ("E", "W", "C", "F") or not _DIGIT.search(text):
         return False
     if not _BAR.search(text) and not _LOSS.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
