@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.step_time import make_job, read_measured, read_pace, seconds_of
-from benchmarks.step_time_cases import MODELS, list_cases
-from benchmarks.step_time_measure import merge_rounds, plan_rounds
+from benchmarks.step_time_cases import MODELS
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.commands.fit import FIT, fit
@@ -372,38 +371,3 @@ def test_a_gpu_whose_rates_are_not_known_is_said(monkeypatch):
     monkeypatch.setattr(fit_time, "speed_from_row", lambda row: None)
     data = json.loads(fit("llama-3.2-1b", on="h200").json())
     assert data["time"] is None and any("the rates of NVIDIA H200 are not known" in note for note in data["notes"])
-
-
-@pytest.mark.parametrize(("names", "later"), [("XY", "ZA"), ("ZA", "")])
-def test_a_set_has_other_shapes_than_all_before(names, later):
-    one_set = [case for case in list_cases() if case["id"][0] in names]
-    shapes = {json.dumps(case["config"], sort_keys=True) for case in one_set}
-    before = [case["config"] for case in [*CASES, *list_cases()] if case["id"][0] not in names + later]
-    assert not shapes & {json.dumps(config, sort_keys=True) for config in before}
-    assert {case["model"] for case in one_set} <= MODELS.keys()
-
-
-def test_the_steps_of_the_sixth_set_that_wait_for_the_gpu():
-    cases, measures = read_measured(str(MEASURED.with_name("step-time-6-h200.json")), None)
-    speed = calibrate_speed(SHEET, measures)
-    errors = []
-    for case in (case for case in cases if case["kind"] == "train"):
-        time = predict_time(make_job(case), H200, speed)
-        if time.bound_by != "launches":
-            errors.append(abs(seconds_of(time) / case["step_s"] - 1))
-    assert len(errors) == 26 and statistics.median(errors) <= 0.03 and max(errors) <= 0.10
-
-
-def test_what_waits_for_the_host_is_measured_in_more_processes_than_the_rest():
-    cases = [{"id": name} for name in "abcd"]
-    rounds = [sorted(case["id"] for case in one) for one in plan_rounds(cases, {"b", "d"}, 3)]
-    assert rounds == [["a", "b", "c", "d"], ["b", "d"], ["b", "d"], ["a", "c"]]
-    marks = {case["id"]: case["waits"] for one in plan_rounds(cases, {"b"}, 2) for case in one}
-    assert marks == {"a": False, "b": True, "c": False, "d": False}
-
-
-def test_rounds_of_a_case_become_their_median_and_failed_ones_do_not_count():
-    rounds = [{"status": "ok", "step_s": one, "moved_s": 2.0, "params": 7} for one in (1.0, 5.0, 3.0)]
-    merged = merge_rounds([{"status": "error", "error": "gone"}, *rounds])
-    assert (merged["step_s"], merged["rounds"], merged["params"]) == (3.0, [1.0, 5.0, 3.0], 7)
-    assert merge_rounds([{"status": "timeout"}]) == {"status": "timeout"}

@@ -17,7 +17,6 @@ from gpuready.check.evaluate import COMMAND_FACT_PREFIXES, judge
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Report
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange, apply_changes
-from gpuready.plan.fix import merge_fix_steps
 from gpuready.plan.fix import plan_fix as mend
 from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
 from gpuready.rules.fix_steps import install_packages_step
@@ -393,14 +392,3 @@ def test_a_new_environment_is_for_the_same_job(wants, words):
     known = Facts([Fact("job.wants", wants, "--wants", "stated")] if wants else [])
     change = _new_environment_change("3.12", Finding("PKG004", "error", "old"), known, Contract("trl", "1.16"))
     assert change.step.run == ("gpuready", "install", "trl", "-e", ".venv-3.12", "--python-version", "3.12", *words)
-
-
-def test_a_step_that_two_findings_have_is_listed_once():
-    step = FixStep("use another GPU", (), "manual")
-    other = FixStep("install kite", ("uv", "pip", "install", "kite"), "ask")
-    first, second, third = (
-        FixChange(step, 9, (("fact", "gpu.capability", "9.0"),), "GPU005"),
-        FixChange(other, 1, (("package", "kite", "1"),), "PKG002"),
-        FixChange(step, 9, (("fact", "gpu.capability", "9.0"),), "CAP001"),
-    )
-    assert merge_fix_steps((first, second, third)) == [(step, [first, third]), (other, [second])]
