@@ -112,6 +112,9 @@ def test_memory_tells_cards_of_one_name_apart():
         ("a100-80gbx16", "NVIDIA A100-SXM4-80GB", 16),
         ("NVIDIA H100 80GB HBM3 x8", "NVIDIA H100 80GB HBM3", 8),
         ("h100:8", "NVIDIA H100 80GB HBM3", 8),
+        ("h100:mig-3g.40gbx2", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", 2),
+        ("h100:mig-1g.10gb+me", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 1),
+        ("h100:mig-1g.10gb+mex4", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 4),
     ],
 )
 def test_a_machine(text, name, count):

@@ -17,7 +17,7 @@ TABLES = sorted(path.stem for path in (HOME / "src/gpuready/catalog").glob("*.to
 OPEN = {
     "architectures": ("defaults",),
     "systems": ("glibc", "python", "codenames"),
-    "images": ("cudas",),
+    "images": ("cudas", "tags"),
     "kernels": ("cuda", "built"),
     "programs": ("words",),
 }

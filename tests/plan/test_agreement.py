@@ -7,7 +7,6 @@ import random
 import pytest
 
 from gpuready import workflow
-from gpuready.workflow.plan import plan_frameworks
 from tests.plan import agreement
 from tests.sampling import FUZZ
 
@@ -109,23 +108,3 @@ def test_an_old_python_that_torch_has_had_wheels_for_is_tried():
 )
 def test_a_version_without_a_contract_has_the_torch_and_the_python_of_the_catalogue(spec, what_if, verdict):
     assert workflow.check_machine([spec], on="h100", what_if=what_if)[0].verdict == verdict
-
-
-@pytest.mark.parametrize("framework", ["vllm", "sglang"])
-def test_what_only_an_image_brings_for_rocm_is_not_called_impossible(framework):
-    assert workflow.check_machine([framework], on="mi300x")[0].verdict == "undecided"
-
-
-@pytest.mark.parametrize(
-    ("framework", "on", "image"),
-    [
-        ("vllm", "mi300x", "vllm/vllm-openai-rocm"),
-        ("sglang", "mi300x", "rocm720-mi30x"),
-        ("sglang", "mi355x", "rocm720-mi35x"),
-        ("sglang", "mi250x", ""),
-    ],
-)
-def test_a_plan_for_rocm_names_the_image_of_the_project(framework, on, image):
-    plan = plan_frameworks([framework], on=on, resolve=False).plans[0]
-    named = [opening.run[-1] for opening in plan.opens if opening.kind == "image"]
-    assert len(named) == bool(image) and all(image in one for one in named)

@@ -29,11 +29,33 @@ def list_framework_images() -> list[dict[str, Any]]:
     return rows
 
 
-def find_platform_image(framework: str, platform: str, gpus: Sequence[str]) -> dict[str, Any] | None:
-    """Return the image that a framework publishes for another platform than CUDA and these GPUs."""
+def find_platform_image(framework: str, platform: str, gpus: Sequence[str], version: str = "") -> dict[str, Any] | None:
+    """Return what a framework publishes for another platform than CUDA and these GPUs, with its ``image`` and tag, and its ``release`` if known.
+
+    ``version``: the asked one; None where no image of it is known.
+    """
     rows = [r for r in load_catalog("images")["platform"] if (r["framework"], r["platform"]) == (framework, platform)]
-    fitting = [r for r in rows if "gpus" not in r or (gpus and all(_is_named(gpu, r["gpus"]) for gpu in gpus))]
-    return next(iter(fitting), None)
+    for row in rows:
+        tag = _platform_tag(row, version)
+        if tag and gpus and all(_is_named(gpu, row["gpus"]) for gpu in gpus):
+            release = next((one for one, its_tag in row.get("tags", {}).items() if its_tag == tag), version)
+            return {**row, "image": f"{row['image']}:{tag}", "release": release}
+    return None
+
+
+def has_platform_image(framework: str, platform: str) -> bool:
+    """Whether a framework publishes any image for another platform than CUDA."""
+    rows = load_catalog("images")["platform"]
+    return any((row["framework"], row["platform"]) == (framework, platform) for row in rows)
+
+
+def _platform_tag(row: dict[str, Any], version: str) -> str:
+    """Return the tag of an image for a version; that of the newest where none is asked for."""
+    if not version:
+        return str(row["newest"])
+    if "tags" in row:
+        return str(row["tags"].get(version, ""))
+    return row["tag"].format(version=version) if versions.satisfies_specifier(version, row["versions"]) else ""
 
 
 def _is_named(gpu: str, names: Sequence[str]) -> bool:

@@ -29,7 +29,10 @@ class NamedDevices(Record):
 
 def parse_machine_name(text: str) -> list[NamedDevices]:
     """Return the devices that a name states; ValueError says in one sentence what is wrong with it."""
-    devices = [_parse_devices(part.strip()) for part in text[:MAX_NAME_LENGTH].split("+")]
+    import re
+
+    parts = re.split(r"\+(?!(?:me|gfx)(?:\b|x\d))", text[:MAX_NAME_LENGTH])  # 1g.10gb+me is one slice
+    devices = [_parse_devices(part.strip()) for part in parts]
     total = sum(group.count for group in devices)
     if not 1 <= total <= MAX_DEVICES or not all(group.count for group in devices):
         raise ValueError(f"a machine has between 1 and {MAX_DEVICES} GPUs, not {total}")
@@ -46,7 +49,9 @@ def parse_mig_slice(name: str) -> tuple[str, str, float] | None:
     import re
 
     match = re.search(
-        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b(\dg\.(\d{1,3})gb)(?:\+me(?:\.all)?|\+gfx)?\b", name, re.IGNORECASE
+        r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b(\dg\.(\d{1,3})gb)(?:\+me(?:\.all)?|\+gfx)?(?:\b|(?=x\d))",
+        name,
+        re.IGNORECASE,
     )
     return None if match is None else (name[: match.start()] + name[match.end() :], match[1].lower(), float(match[2]))
 

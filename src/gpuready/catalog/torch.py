@@ -95,6 +95,11 @@ def _arch_names(capabilities: Iterable[str], prefix: str = "sm_") -> tuple[str, 
     return tuple(prefix + capability.replace(".", "") for capability in capabilities)
 
 
+def list_rocm_variants(version: str) -> list[str]:
+    """Return the ROCm builds of a release, oldest first: ``rocm7.1``, ``rocm7.2``."""
+    return [f"rocm{one}" for one in (find_torch_release(version) or {}).get("rocm", ())]
+
+
 def find_torch_build(version: str, cuda_or_variant: str | None = None, machine: str = "x86_64") -> TorchBuild | None:
     """Return one build, by ``cu128`` or ``12.8``, or the PyPI build; None if the catalog has none."""
     for one in list_torch_builds(version, machine):

@@ -115,6 +115,11 @@ class Plan(Record):
     def exit(self) -> int:
         return 0 if self.verdict == "plan" else 1
 
+    @property
+    def is_image_alone(self) -> bool:
+        """Whether the framework comes as an image with everything in it, and nothing is installed."""
+        return bool(self.image) and not self.torch
+
 
 class InstallFault(Record):
     """A deviation of an installed environment from what was published."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import cuda, gpus, images, load_catalog, systems
+from gpuready.catalog import cuda, gpus, load_catalog, systems
 from gpuready.model import Fact, versions
 from gpuready.model.plan import PlanAlternative
+from gpuready.plan.own_image import find_newest_image, find_own_image
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,10 +40,9 @@ def find_alternatives(
 
 
 def _platform_images(facts: Facts, contract: Contract) -> Iterator[PlanAlternative]:
-    """Yield the framework's own image for this platform, where its wheels are for CUDA alone."""
-    platform = str(facts.value_if_known("platform.name") or "")
-    row = images.find_platform_image(contract.framework, platform, facts.value_if_known("accelerator.name") or ())
-    if row is not None:
+    """Yield the framework's own image for this platform, where there is one, and none of the asked version."""
+    row = find_newest_image(facts, contract)
+    if row is not None and find_own_image(facts, contract) is None:
         change = f"use {contract.title or contract.framework}'s own image, {row['image']}"
         then = f"{contract.framework} and torch are in it"
         yield PlanAlternative("image", change, then, ("docker", "run", *row["flags"], row["image"]))
@@ -56,7 +56,8 @@ def _try_alternatives(choose: ChooseFunction, changes: Iterator[TrialChange]) ->
         plan = choose(facts, contracts, request)
         if plan.verdict == "plan":
             counts_by_kind[kind] = counts_by_kind.get(kind, 0) + 1
-            then = f"{plan.framework} {plan.version} with torch {plan.torch} and Python {plan.python}"
+            stack = f"the image {plan.image}" if plan.is_image_alone else f"torch {plan.torch} and Python {plan.python}"
+            then = f"{plan.framework} {plan.version} with {stack}"
             yield PlanAlternative(kind, change, then, plan_command(contracts[0], request))
 
 

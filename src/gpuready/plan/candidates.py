@@ -120,8 +120,7 @@ def _has_plain_build(version: str, machine: str, system: str) -> bool:
 
 
 def _rocm_builds(version: str, machine: str) -> list[torch.TorchBuild]:
-    row = torch.find_torch_release(version) or {}
-    known = [f"rocm{one}" for one in reversed(row.get("rocm", ()))] if machine == "x86_64" else []
+    known = reversed(torch.list_rocm_variants(version)) if machine == "x86_64" else ()
     return [_make_plain_build(version, machine, variant) for variant in known if variant in indexes.list_indexes()]
 
 

@@ -14,6 +14,7 @@ from gpuready.model.plan import Plan, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
 from gpuready.plan.limits import find_macos_version, list_limits, no_build_limit
+from gpuready.plan.own_image import choose_own_image
 from gpuready.plan.platform import PlanPlatform, PlanRequest, machine_facts_only, plan_device, visible_gpu_values
 
 TYPE_CHECKING = False
@@ -115,6 +116,9 @@ def choose_plan(
     rejected: list[RejectedChoice] = []
     failed: list[tuple[SearchSpace, PlanConflict]] = []
     for contract in contracts:
+        own_image = choose_own_image(machine, contract, plan_request, judge)
+        if own_image is not None:
+            return own_image.replace(options=plan_options(plan_request))
         space = SearchSpace(machine, contract, plan_request)
         found = _choose_from_space(space, rejected, judge)
         if isinstance(found, Plan):
@@ -181,7 +185,7 @@ def plan_options(request: PlanRequest) -> dict[str, Any]:
 
 
 def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
-    """Make a plan of the versions alone."""
+    """Make a plan of the versions and the compiled packages alone."""
     (build, python), contract = choice, space.contract
     return Plan(
         framework=contract.framework,
@@ -193,6 +197,7 @@ def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
         torch=_name_torch(space, build),
         cuda=build.cuda,
         packages=reasons.list_decided_versions(space.platform, contract, build, python),
+        kernels=kernels_for_choice(space, build, python),
     )
 
 
@@ -208,7 +213,6 @@ def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedCh
     plan = _make_bare_plan(space, choice).replace(
         index="pypi" if build.pypi else build.variant,
         platform=_resolver_platform(space, build),
-        kernels=kernels_for_choice(space, build, python),
         because=reasons.list_reasons(space, build, python, rejected),
         fell=(*rejected, *_list_rejected_builds(space, build, python)),
         resolved=reasons.why_unresolvable(contract),

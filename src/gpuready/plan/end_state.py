@@ -24,6 +24,8 @@ SOURCE = "the plan"
 def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     """Return the machine's facts with the environment of a plan; what the plan does not decide is left out."""
     machine = machine_facts_only(facts)
+    if plan.is_image_alone:
+        return machine
     version, _, variant = plan.torch.partition("+")
     is_mac = machine.value_if_known("os.system") == "darwin"
     variant = variant or ("cpu" if is_mac else "")
@@ -47,9 +49,15 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
 
 
 def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the CUDA that compiled packages load, where their index or the catalogue says it."""
+    """Yield the CUDA that compiled packages load, where their index or the catalogue says it.
+
+    A wheel of a release page was chosen for torch's CUDA: what the catalogue says of the index's wheel is not about it.
+    """
     own_index = indexes.packages_with_own_index(plan.framework, plan.variant)
+    chosen = {kernel.package for kernel in plan.kernels if kernel.how == "release"}
     for name, version in installed.items() if plan.cuda else ():
+        if name in chosen:
+            continue
         index_major = own_index.get(name, "").rpartition("-cu")[2][:-1]
         row = catalogue.find_package_release(name, version) if not index_major else None
         major = index_major if index_major.isdigit() else str(catalogue.linked_cuda_major(row or {}) or "")

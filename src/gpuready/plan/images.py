@@ -26,7 +26,7 @@ NEEDS_NVCC = ("build", "jit")
 
 def add_container_image(plan: Plan, facts: Facts | None = None) -> Plan:
     """Return the plan with its image, ``docker run`` flags and reasons; unchanged if there is no environment."""
-    if plan.verdict != "plan":
+    if plan.verdict != "plan" or plan.is_image_alone:
         return plan
     if facts is not None and facts.value_if_known("platform.name") == "mps":
         return plan.replace(notes=(*plan.notes, "no image: containers on a Mac run Linux, which has no Metal"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import images
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wanting
 from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
@@ -38,7 +39,9 @@ NO_WHEELS = "torch has wheels for Linux, Windows and macOS alone"
 
 def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest) -> list[Limit]:
     """List every limit for one contract on one machine, the simplest first."""
-    limit_list = [*_user_limits(request), *_contract_limits(platform, contract), *_platform_limits(platform, contract)]
+    by_platform, by_contract = [*_platform_limits(platform, contract)], [*_contract_limits(platform, contract)]
+    is_rocm = platform.device == "rocm"  # pins are those of builds for CUDA: they are not what is wrong
+    limit_list = [*_user_limits(request), *(by_platform + by_contract if is_rocm else by_contract + by_platform)]
     limit_list += [
         *_contradicting_pin_limits(platform, contract),
         *_python_tag_limits(),
@@ -174,11 +177,11 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
     why = ""
     if platform.device == "cpu" and is_for_gpus_alone(contract):
         why = f"{contract.name} is for GPUs, not for a CPU alone"
-    elif platform.device == "rocm" and has_cuda_wheel(contract):
+    elif platform.device == "rocm" and (
+        has_cuda_wheel(contract) or images.has_platform_image(contract.framework, "rocm")
+    ):
         name = contract.distribution or contract.framework
-        why = (
-            f"the wheel of {name} on the default index is for CUDA: for ROCm its project has an image, and its sources"
-        )
+        why = f"{name} on the default index is for CUDA: for ROCm its project has images, and its sources"
     elif platform.device == "cuda" and system == "darwin" and here in (None, "cuda"):
         why = "macOS has no driver for NVIDIA GPUs"
     elif platform.device == "cuda" and "cuda" not in contract.platforms:

@@ -32,10 +32,24 @@ def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
         raise ValueError(f"--on {name}: {error}") from None
     vendor, row = devices[0].vendor, devices[0].row
     facts = _nvidia_facts(devices) if vendor == "nvidia" else _other_vendor_facts(devices)
-    facts.append(Fact("platform.name", machine_names.describe_vendor_platform(vendor), _source(devices), "stated"))
+    platform = machine_names.describe_vendor_platform(vendor)
+    facts.append(Fact("platform.name", platform, _source(devices), "stated"))
     arch = row.get("host", "x86_64")
     usual = {"arch": arch} | ({"os": row["system"]} if "system" in row else {})
-    return Facts([*facts, *what_if_facts(usual | dict(what_if), what_if.get("arch") or arch)], name, NOT_STATED)
+    flags = usual | dict(what_if) | _complete_torch_flag(what_if, platform)
+    stated = what_if_facts(flags, what_if.get("arch") or arch)
+    if platform == "mps":  # its wheels have no suffix
+        stated = [f.replace(value=f.value.removesuffix("+cpu")) if isinstance(f.value, str) else f for f in stated]
+    return Facts([*facts, *stated], name, NOT_STATED)
+
+
+def _complete_torch_flag(what_if: Mapping[str, str], platform: str) -> dict[str, str]:
+    """Return ``--torch 2.13.0`` as the build of that release which this platform has: ``2.13.0+rocm7.2``."""
+    text = what_if.get("torch", "").strip()
+    if not text or "+" in text:
+        return {}
+    known = torch.list_rocm_variants(text) if platform == "rocm" else ["cpu"] if platform == "mps" else []
+    return {"torch": f"{text}+{known[-1]}"} if known else {}
 
 
 def _source(devices: list[machine_names.NamedDevices]) -> str:
@@ -119,6 +133,10 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
     stated: dict[str, object]
     if variant == "cpu":
         stated = {"torch.build": "cpu", "torch.cuda": None, "torch.arch": ()}
+    elif variant in torch.list_rocm_variants(version) and arch == "x86_64":
+        stated = {"torch.build": "rocm", "torch.cuda": None, "torch.hip": variant.removeprefix("rocm")}
+    elif variant == "xpu" and torch.find_torch_release(version):
+        stated = {"torch.build": "xpu", "torch.cuda": None}
     else:
         build = torch.find_torch_build(version, variant, arch)
         if build is None:
@@ -133,6 +151,7 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
 
 def _list_known_builds(version: str, arch: str) -> str:
     variants = [build.variant for build in torch.list_torch_builds(version, arch)]
+    variants += torch.list_rocm_variants(version) if arch == "x86_64" else []
     if variants:
         return f"; it has {', '.join(variants)}"
     if torch.list_torch_builds(version):

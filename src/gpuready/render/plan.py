@@ -111,6 +111,8 @@ def _format_impossible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[l
 
 def describe_stack(plan: Plan) -> str:
     """``torch 2.14.1+cu130, Python 3.13``"""
+    if plan.is_image_alone:
+        return f"image {plan.image}"
     parts = (f"torch {plan.torch}" if plan.torch else "no torch", f"Python {plan.python}" if plan.python else "")
     return ", ".join(part for part in parts if part)
 
@@ -154,7 +156,9 @@ def _format_chosen_versions(plan: Plan, screen: Screen, verbose: bool) -> list[s
 
 
 def list_chosen_versions(plan: Plan) -> list[tuple[str, str, str]]:
-    """Name, version and source of Python, torch and the framework."""
+    """Name, version and source of Python, torch and the framework; or their image."""
+    if plan.is_image_alone:
+        return [("image", plan.image, "")]
     unused = "CUDA is not used" if "+cu" in plan.torch else "with MPS" if "apple" in plan.platform else "no CUDA"
     source = f"{f'CUDA {plan.cuda}' if plan.cuda else unused}, from {describe_torch_source(plan)}"
     own = plan.packages.get(plan.framework, plan.version)

@@ -91,10 +91,20 @@ def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
     if lacks_catalogued_torch(facts, contract):
         return f"the catalogue has no torch for {platform} to judge versions by"
     if platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
+        if _has_fitting_image(facts, contract):
+            return ""
         return (
             f"the wheels of {contract.framework} on the default index are for CUDA: for ROCm its project has an image"
         )
     return ""
+
+
+def _has_fitting_image(facts: Facts, contract: Contract) -> bool:
+    """Whether the framework's project has an image for this machine, which brings its own torch and Python."""
+    from gpuready.plan.own_image import find_own_image
+
+    is_open = all(facts.value_if_known(key) is None for key in ("package.torch", "python.version"))
+    return is_open and find_own_image(facts, contract) is not None
 
 
 def _pins_torch_exactly(contract: Contract) -> bool:

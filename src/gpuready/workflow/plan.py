@@ -132,7 +132,8 @@ def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
     gpus = facts.value_if_known("gpu.count") or 1
     start = launch_command(plan.framework, int(gpus), config or "", file.kind if file else "")
     options = plan.options | ({"config": config} if config else {})
-    return plan.replace(start=start, options=options) if plan.verdict == "plan" else plan
+    is_installed = plan.verdict == "plan" and not plan.is_image_alone  # an image has its own
+    return plan.replace(start=start, options=options) if is_installed else plan
 
 
 def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
@@ -234,7 +235,7 @@ def _is_covered(contract: Contract, lines: Sequence[Contract]) -> bool:
 def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], request: PlanRequest) -> PlanResult:
     plans = tuple(plan for plan, _ in chosen)
     used = tuple(contract for _, contract in chosen)
-    if len(chosen) == 1 or any(plan.verdict != "plan" for plan in plans):
+    if len(chosen) == 1 or any(plan.verdict != "plan" or plan.is_image_alone for plan in plans):
         return PlanResult(plans, tuple((contract.name,) for contract in used), (), used)
     from gpuready.plan.choose import choose_plan
     from gpuready.plan.shared_environment import group_contracts
@@ -304,7 +305,7 @@ def _resolve_plans(
     is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
-        if is_installed_by_image_alone(contract):
+        if plan.is_image_alone or is_installed_by_image_alone(contract):
             plans.append(plan)
             continue
 

@@ -35,6 +35,10 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
     name = f"{plan.framework} {plan.version}"
     if plan.verdict != "plan":
         raise ValueError(f"there is no plan for {name} to write: it is impossible here, and the screen says why")
+    if plan.is_image_alone:
+        raise ValueError(
+            f"{name} comes as the image {plan.image} here: there is nothing to install that {file_format} could say"
+        )
     if plan.options.get("fix") and file_format != "shell":
         raise ValueError(
             f"a plan with --fix is a list of steps: write it as a shell script or as JSON, not as {file_format}"

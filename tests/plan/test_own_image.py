@@ -1,0 +1,73 @@
+"""Where a framework's wheels are for CUDA alone, a plan for ROCm is the image of its project."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready import workflow
+from gpuready.render.files import render_plan_file
+from gpuready.workflow.plan import plan_frameworks
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "image"),
+    [
+        ("vllm", "mi300x", "vllm/vllm-openai-rocm:latest"),
+        ("vllm==0.18.0", "mi250x", "vllm/vllm-openai-rocm:v0.18.0"),
+        ("vllm==0.18", "rx9070xt", "vllm/vllm-openai-rocm:v0.18.1"),
+        ("sglang", "mi300x", "lmsysorg/sglang:v0.5.12-rocm720-mi30x"),
+        ("sglang==0.5.9", "mi355x", "lmsysorg/sglang:v0.5.9-rocm720-mi35x"),
+    ],
+)
+def test_a_plan_for_rocm_is_the_image_of_the_project_and_check_agrees(spec, on, image):
+    plan = plan_frameworks([spec], on=on, resolve=False).plans[0]
+    assert (plan.verdict, plan.image, plan.torch, plan.lock) == ("plan", image, "", ())
+    assert plan.steps[-1].run[-1] == image
+    assert workflow.check_machine([spec], on=on)[0].verdict == "clear"
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "what_if", "verdict"),
+    [
+        ("vllm", "mi100", {}, "undecided"),
+        ("vllm==0.11.0", "mi300x", {}, "undecided"),
+        ("sglang==0.5.23", "mi300x", {}, "undecided"),
+        ("sglang", "mi250x", {}, "undecided"),
+        ("vllm", "mi300x", {"torch": "2.13.0"}, "undecided"),
+        ("vllm", "mi300x", {"os": "windows11"}, "not-ready"),
+    ],
+)
+def test_where_no_image_of_the_project_serves_nothing_is_promised(spec, on, what_if, verdict):
+    assert workflow.check_machine([spec], on=on, what_if=what_if)[0].verdict == verdict
+    assert plan_frameworks([spec], on=on, what_if=what_if, resolve=False).verdict == "impossible"
+
+
+def test_an_image_of_another_version_is_offered_where_the_asked_one_has_none():
+    plan = plan_frameworks(["sglang==0.5.23"], on="mi300x", resolve=False).plans[0]
+    assert "sglang on the default index is for CUDA" in plan.conflicts[0].says
+    assert plan.opens[0].run[-1] == "lmsysorg/sglang:v0.5.12-rocm720-mi30x"
+
+
+def test_a_plan_that_is_an_image_stands_apart_and_writes_no_file():
+    result = plan_frameworks(["vllm", "transformers"], on="mi300x", resolve=False)
+    assert [plan.is_image_alone for plan in result.plans] == [True, False]
+    assert len(result.environments) == 2
+    with pytest.raises(ValueError, match="comes as the image vllm/vllm-openai-rocm:latest"):
+        render_plan_file(result.plans[0], "conda")
+
+
+@pytest.mark.parametrize(
+    ("on", "torch", "version", "build", "verdict"),
+    [
+        ("mi300x", "2.13.0", "2.13.0+rocm7.2", "rocm", "clear"),
+        ("mi300x", "2.8.0+rocm6.4", "2.8.0+rocm6.4", "rocm", "clear"),
+        ("mi300x", "2.13.0+cu130", "2.13.0+cu130", "cuda", "not-ready"),
+        ("h100", "2.8.0+rocm6.4", "2.8.0+rocm6.4", "rocm", "not-ready"),
+        ("m3max", "2.13.0", "2.13.0", "cpu", "clear"),
+        ("b580", "2.13.0+xpu", "2.13.0+xpu", "xpu", "undecided"),
+    ],
+)
+def test_a_stated_torch_is_the_build_of_the_platform(on, torch, version, build, verdict):
+    report = workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0]
+    stated = {fact.key: fact.value for fact in report.facts}
+    assert (stated["package.torch"], stated["torch.build"], report.verdict) == (version, build, verdict)
