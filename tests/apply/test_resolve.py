@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 
+from gpuready.apply.install_steps import kernels_to_build
 from gpuready.apply.resolve import resolve_plan
-from gpuready.model import Contract
+from gpuready.model import Contract, FixStep
+from gpuready.model.plan import KernelPlan
 from tests.apply.asking import _places, contract, default, need, own_name, plan, row
 from tests.apply.wheels import wheel
 
@@ -147,3 +149,16 @@ def test_a_wheel_for_another_python_is_one_line(world, index):
     assert found.verdict == "impossible"
     says = found.conflicts[0].says
     assert "torch 2.13.0 has no wheel" in says and "\n" not in says and len(says) < 160
+
+
+def test_what_a_wheel_of_a_release_page_requires_is_resolved_though_that_wheel_is_in_no_lock(world, index):
+    """vLLM for the other CUDA: without what it requires, its own check would refuse the environment."""
+    index.add("vllm", "0.30.0", ["torch>=2", "xgrammar-core"])
+    index.add("vllm", "0.32.0", ["torch>=2"])
+    index.add("xgrammar-core", "1.0")
+    step = FixStep("install vllm", ("uv", "pip", "install", "https://example.org/vllm-0.30.0+cu129.whl"), "ask")
+    released = KernelPlan("vllm", "0.30.0", "release", "", "", steps=(step,))
+    found = resolve_plan(world, plan(kernels=(released,)), contract(need("vllm", ">=0.20")))
+    assert row(found, "xgrammar-core").version == "1.0"
+    assert not [one for one in found.lock if one.name == "vllm"] and found.packages["vllm"] == "0.30.0"
+    assert kernels_to_build(found) == [released]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.catalog import packages
 from gpuready.contracts.metadata_contract import contract_from_metadata
 from gpuready.model import Fact, Facts, versions
 from gpuready.plan.choose import choose_plan
@@ -122,6 +123,20 @@ def test_no_gpu_is_no_machine_for_a_framework_that_needs_one():
     found = planning.plan_frameworks(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
     assert found.verdict == "impossible" and "gpu.count" in {n.key for n in found.conflicts[0].needs}
     assert found.opens and found.opens[0].kind == "gpu"
+
+
+def test_the_newest_release_inside_a_contract_is_planned_in_whatever_order_the_catalogue_has_them():
+    known = [row["version"] for row in packages.find_package("deepspeed")["version"]]
+    line = [version for version in known if version.startswith("0.19.")]
+    assert len(line) > 1 and one("deepspeed").packages["deepspeed"] == max(line, key=versions.parse_release)
+
+
+def test_a_wheel_of_the_release_page_serves_where_that_of_the_index_is_for_another_cuda():
+    """ROLL's image takes vLLM for CUDA 13 from its release page: not impossible, and no note says that it cannot load."""
+    found = one("roll:torch291-vllm")
+    assert (found.verdict, found.torch) == ("plan", "2.9.1+cu130")
+    assert any("vllm-0.15.1+cu130" in word for kernel in found.kernels for step in kernel.steps for word in step.run)
+    assert not [note for note in found.notes if "do not load" in note]
 
 
 @pytest.mark.parametrize("machine", ["gb10", "b300x8", "gh200", "h200x8", "rtx4090x2"])

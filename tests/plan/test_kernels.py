@@ -139,6 +139,15 @@ def test_an_old_glibc_cannot_take_the_wheel():
     assert found["xformers"].how == "build"
 
 
+def test_vllm_for_the_other_cuda_is_called_as_its_release_page_calls_it():
+    """Their names change with the release, and each wants a glibc of its own."""
+    found = plan("h100", "roll:torch291-vllm", "2.9.1", "cu130")["vllm"]
+    assert found.how == "release"
+    assert found.steps[0].run[-1].endswith("/v0.15.1/vllm-0.15.1+cu130-cp38-abi3-manylinux_2_35_x86_64.whl")
+    old = machine("h100").with_facts(Fact("os.glibc", "2.31"))
+    assert "vllm" not in plan(old, "roll:torch291-vllm", "2.9.1", "cu130")
+
+
 def test_fbgemm_follows_torch():
     for release, version in (("2.10.0", "1.5.0"), ("2.13.0", "1.8.0"), ("2.14.0", "1.9.0")):
         found = plan("h100", "axolotl==0.21", release, wants=["fbgemm"])["fbgemm-gpu-genai"]

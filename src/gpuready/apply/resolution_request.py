@@ -7,7 +7,7 @@ nothing else comes from there.
 
 from __future__ import annotations
 
-from gpuready.catalog import indexes, packages
+from gpuready.catalog import indexes, kernels, packages
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts, Record, UnknownFactError, versions
 from gpuready.model.record import field
@@ -69,6 +69,14 @@ class ResolutionRequest(Record):
         if self.platform:
             flags += ["--python-platform", self.platform]
         return tuple(flags)
+
+
+def replaced_packages(plan: Plan) -> dict[str, str]:
+    """Return the packages that the index resolves, with what they require, and whose wheel comes from a release page."""
+    chosen = [kernel for kernel in plan.kernels if kernel.how == "release"]
+    return {
+        kernel.package: kernel.version for kernel in chosen if "beside" in (kernels.find_kernel(kernel.package) or {})
+    }
 
 
 def format_stated_metadata(names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> str:
@@ -195,8 +203,10 @@ class _RequirementCollector:
             k for k in plan.kernels if k.how in ("index", "jit")
         ]  # what compiles on first use is an ordinary package
         ready = {packages.canonical_package_name(k.package) for k in from_index}
-        kernels = {packages.canonical_package_name(k.package) for k in plan.kernels} - ready
-        self.without = (set(indexes.packages_needing_torch()) | kernels) - ready - {"torch", self.distribution}
+        compiled = {packages.canonical_package_name(k.package) for k in plan.kernels} - ready
+        self.beside = replaced_packages(plan)
+        self.without = set(indexes.packages_needing_torch()) | compiled
+        self.without -= {*ready, *self.beside, "torch", self.distribution}
         self.facts = _facts_from_plan(plan)
 
     def is_on_index(self) -> bool:
@@ -266,6 +276,8 @@ class _RequirementCollector:
             exact = version.partition("+")[0] if bare else version
             if versions.is_version(exact):
                 pins.setdefault(name, []).append(f"=={exact}")
+        for name, version in self.beside.items():
+            pins.setdefault(name, []).append(f"=={version}")
 
     def _add_kernel_extras(self, pins: dict[str, list[str]]) -> None:
         """Ask for the extras of kernels that compile on first use, such as ``flash-attn-4[cu13]``."""

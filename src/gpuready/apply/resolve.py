@@ -10,6 +10,7 @@ from gpuready.apply.resolution_request import (
     format_stated_metadata,
     is_default_index,
     make_resolution_request,
+    replaced_packages,
     too_new_versions,
 )
 from gpuready.catalog import indexes, packages
@@ -306,8 +307,9 @@ class _PlanResolver:
         )
 
     def mark_resolved(self, rows: tuple[LockedPackage, ...], request: ResolutionRequest) -> Plan:
+        chosen = replaced_packages(self.plan)
         return self.plan.replace(
-            lock=rows,
+            lock=tuple(row for row in rows if row.name not in chosen),
             packages=dict(self.plan.packages) | {row.name: row.version for row in rows if row.version},
             resolved="resolved",
             notes=_append_notes(

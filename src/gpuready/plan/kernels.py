@@ -190,7 +190,7 @@ def _plan_project_wheel(row: KernelRow, version: str, target: WheelTarget) -> Ke
     lacking = wheels.why_no_wheel_fits(row, wheel_row, target)
     if wheel_row is None or lacking:
         return _plan_source_build(row, wheel_row or {}, version, target, lacking)
-    wheel = wheels.format_wheel_name(row["wheel"], version, target, wheel_row["cuda"][target.cuda_major])
+    wheel = wheels.prebuilt_wheel_name(row, wheel_row, version, target)
     address = row["address"].format(tag=wheel_row.get("tag", f"v{version}"), wheel=wheel)
     return KernelPlan(
         row["name"],

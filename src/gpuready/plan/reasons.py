@@ -145,14 +145,16 @@ def list_decided_versions(platform: PlanPlatform, contract: Contract, build: Tor
 
 
 def exact_framework_version(contract: Contract) -> str:
-    """Return the exact version of the framework if the contract or the catalogue knows it."""
+    """Return the exact version of the framework: the newest that the contract covers and the catalogue knows."""
     if contract.version.count(".") >= 2:
         return contract.version
     known = catalogue.find_framework(contract.distribution or contract.framework)
     rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
     every = [*([known["version"]] if known else []), *(row["version"] for row in rows)]
     inside = [v for v in every if contracts.covers_version(contract.version, v)]
-    return str(inside[0]) if inside else ""
+    from functools import cmp_to_key
+
+    return str(max(inside, key=cmp_to_key(versions.compare_versions), default=""))
 
 
 def why_unresolvable(contract: Contract) -> str:
@@ -172,7 +174,11 @@ def why_unresolvable(contract: Contract) -> str:
 def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple[str, ...]:
     """Return further notes on the winner."""
     plan_notes = [space.contract.says] if space.contract.says else []
+    kernels = space.kernels.get((build.variant, build.version, python), ())
+    released = {kernel.package for kernel in kernels if kernel.how == "release"}
     for name, what in torch_packages.list_misfits(space.platform, space.contract, build, python).items():
+        if name in released:
+            continue
         if "." not in name:
             plan_notes.append(
                 f"the wheels of {name} are for {what} alone: beside this torch its kernels do not load"

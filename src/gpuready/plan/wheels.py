@@ -57,7 +57,10 @@ def why_no_wheel_fits(row: WheelRow, wheel_row: WheelRow | None, target: WheelTa
     made_for = catalogue.compiled_capabilities(
         wheel_row if "arch" in wheel_row else row, wheel_row["built"][target.cuda_major]
     )
-    return why_code_missing(made_for, target, f"its wheel is built with CUDA {wheel_row['built'][target.cuda_major]}")
+    too_old = why_glibc_too_old(prebuilt_wheel_name(row, wheel_row, wheel_row["version"], target), target)
+    return too_old or why_code_missing(
+        made_for, target, f"its wheel is built with CUDA {wheel_row['built'][target.cuda_major]}"
+    )
 
 
 def why_code_missing(code: Sequence[str], target: WheelTarget, where: str) -> str:
@@ -68,6 +71,12 @@ def why_code_missing(code: Sequence[str], target: WheelTarget, where: str) -> st
         if not torch.covers_capability(code, capability, target.build.cuda)[0]:
             return f"{where} and has no code for compute capability {capability}"
     return ""
+
+
+def prebuilt_wheel_name(row: WheelRow, wheel_row: WheelRow, version: str, target: WheelTarget) -> str:
+    """Return the name of a release's wheel; a release whose wheels are called otherwise says so itself."""
+    pattern = str(wheel_row.get("wheel", row.get("wheel", "")))
+    return format_wheel_name(pattern, version, target, wheel_row["cuda"][target.cuda_major])
 
 
 def format_wheel_name(pattern: str, version: str, target: WheelTarget, cuda: str) -> str:
