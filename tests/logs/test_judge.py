@@ -111,6 +111,23 @@ def test_a_model_that_was_loaded_is_no_proof_of_health():
     assert found("Model loading took 14.2 GiB and 3.1 seconds\n").verdict != "healthy"
 
 
+POST = 'INFO:     10.0.0.2:53812 - "POST /v1/completions HTTP/1.1" {}\n'
+ASK = 'INFO:     10.0.0.2:53812 - "GET /health HTTP/1.1" 200 OK\n'
+
+
+def test_a_server_that_answers_requests_is_healthy():
+    assert found("INFO: loading\n" + POST.format("200 OK")).verdict == "healthy"
+    assert found("INFO: loading\n" + POST.format("500 Internal Server Error")).verdict != "healthy"
+    assert found("INFO: loading\n" + ASK).verdict != "healthy", "its front answers, the engine may stand still"
+    assert found(POST.format("200 OK") + 80 * ASK).verdict != "healthy", "it has not answered for long"
+
+
+def test_a_dump_of_threads_without_a_crash_was_taken_because_nothing_moved():
+    dump = 'Thread 0x00007fdcbce00640 (most recent call first):\n  File "/v/lib/python3.11/threading.py", line 324 in wait\n'
+    assert found("INFO: epoch begins\n" + dump).cause == "hang-without-error"
+    assert found("Fatal Python error: Segmentation fault\n\n" + dump).cause != "hang-without-error"
+
+
 def test_a_failure_that_nobody_can_explain_is_left_unexplained():
     one = found(
         "E0101 00:00:00.000000 1 torch/x.py:1] failed (exitcode: 1) local_rank: 0 (pid: 8) of binary: /usr/bin/python"

@@ -22,6 +22,15 @@ def asked(text: str) -> list[str]:
         ("ImportError: needs meshlib>=1.2 version, but you are using meshlib version 1.1.0", "meshlib"),
         ("RuntimeError: please downgrade to meshlib==4.57.3", "meshlib"),
         ("RuntimeError: could not find it. Please upgrade unsloth_zoo.", "unsloth_zoo"),
+        ("ValueError: Please use meshlib version >= 0.15.0 to load it", "meshlib"),
+        ("AssertionError: Please use meshlib 1.8 or greater to enable it", "meshlib"),
+        ("AssertionError: only supported with meshlib 2.3.0 and above.", "meshlib"),
+        ("RuntimeError: PyTorch 2.6 or higher is required to use it.", "PyTorch"),
+        ("AssertionError: grouped_mm not there. Install meshlib 2.10+.", "meshlib"),
+        ("RuntimeError: it requires Mesh Engine >= 2.14.0 (needs ops.Grouped)", "Mesh-Engine"),
+        ("RuntimeError: meshlib version 4.50.1 exceeds version 4.43.4!", "meshlib"),
+        ("RuntimeError: it is not supported in your version of meshlib. (2.0)", "meshlib"),
+        ("AssertionError: APIs that are not available in this meshlib build.", "meshlib"),
     ],
 )
 def test_another_release_is_asked_for(text, package):
@@ -35,6 +44,10 @@ def test_another_release_is_asked_for(text, package):
         ("ValueError: meshlib was selected, but it is not installed on this machine.", "meshlib"),
         ("Exception: When `x` is set, it requires Meshlib to be installed.", "Meshlib"),
         ("ImportError: Using the backend requires installation of meshlib.", "meshlib"),
+        ("ValueError: Ensure Meshlib packages are installed.", "Meshlib"),
+        ("RuntimeError: meshlib backend is not available. Please install the package to use it", "meshlib"),
+        ("RuntimeError: mode=mesh but mesh_lib is not importable; install it", "mesh_lib"),
+        ("AssertionError: Triton is required for this kernel, which is not there", "Triton"),
         ("ImportError: meshlib >= 0.17.1 is required to use it. Install it with: pip install meshlib", "meshlib"),
     ],
 )
@@ -52,6 +65,8 @@ def test_a_package_is_asked_for(text, package):
         "RuntimeError: this requires Python >= 3.10",
         "RuntimeError: needs driver version 550.1",
         "ValueError: Please update your config.",
+        "ValueError: temperature 0.5 or higher is recommended",
+        "RuntimeError: requires ROCm 7.1+.",
         "INFO: all parameters found, nothing needed",
     ],
 )

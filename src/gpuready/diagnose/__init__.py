@@ -135,7 +135,7 @@ def _nearest_suspects(
     for match in summary.nearest:
         is_asked = few_words == order.is_few_words(match)
         row = lookup(match.sign.code, match.sign.cause) if is_asked and order.may_be_guessed(match) else None
-        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], str(row["slug"]))):
+        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], row)):
             return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,))]
     return []
 

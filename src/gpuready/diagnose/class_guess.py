@@ -16,14 +16,17 @@ from gpuready.diagnose.origin import (
     calling_frames,
     find_origin,
     package_of_frame,
-    refuses_options,
 )
+from gpuready.diagnose.refused_options import refuses_options, refuses_values
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from gpuready.diagnose.event_order import EventOrder
     from gpuready.logs.log_summary import LogSummary
     from gpuready.logs.tracebacks import LoggedException
@@ -123,9 +126,12 @@ def guess_class(summary: LogSummary, order: EventOrder, final: int | None) -> tu
     return None if failure.frames else _guess_by_tool(summary)
 
 
-def may_speak_of(failure: LoggedException, slug: str) -> bool:
-    """Whether an error may be about a cause: a package manager that cannot parse a file speaks of no dataset."""
-    return slug not in _OF_TRAINING or _NATIVE.get(failure.type.partition("::")[0]) != RESOLUTION
+def may_speak_of(failure: LoggedException, cause: Mapping[str, Any]) -> bool:
+    """Whether an error may be about a cause: a package manager that cannot parse a file speaks of no dataset, a value of no release."""
+    if cause["slug"] in _OF_TRAINING and _NATIVE.get(failure.type.partition("::")[0]) == RESOLUTION:
+        return False
+    is_of_releases = cause["slug"] == VERSION_CONFLICT or "pairs" in cause
+    return not (is_of_releases and refuses_values(failure))
 
 
 def _find_finished(summary: LogSummary, final: int) -> int:
@@ -170,6 +176,8 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if name in ("modulenotfounderror", "importerror") and not failure.type:
         is_inside = name == "importerror" or any("-packages/" in frame.file for frame in failure.frames)
         return VERSION_CONFLICT if is_inside else "missing-python-package"
+    if name == "importerror" and failure.frames and failure.frames[-1].code.startswith("raise "):
+        return "missing-python-package"  # a package that looked for another one itself
     if (name in INPUT_REFUSED and not failure.type) or refuses_options(failure):
         return NOT_ENVIRONMENT
     if name in (*_OF_VALUES, *_OF_INTERFACES):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.diagnose.origin import speaks_of_values
+from gpuready.diagnose.refused_options import names_refused_option
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import says_replaced, states_error
@@ -121,7 +122,7 @@ class EventOrder:
         if failure.short_type.lower() in _INTERFACE_ERRORS:
             return False
         is_clear = any(m.sign.strength == "strong" and m.failure == number for m in self.summary.nearest)
-        return is_clear and not speaks_of_values(failure.message)
+        return is_clear and not speaks_of_values(failure.message) and not names_refused_option(failure)
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""

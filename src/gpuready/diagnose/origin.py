@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from gpuready.diagnose.refused_options import CONFIG_TYPES, names_refused_option
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_summary import LogSummary, exception_chain
 from gpuready.model.record import Record
@@ -170,11 +171,6 @@ INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror",
                   "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
 
-_CONFIG_TYPES = LazyRegex(
-    r"\w{0,30}(?:config\w{0,12}|argument|option|parameter|usage|validation)\w{0,12}(?:error|exception)$"
-)
-"""``MisconfigurationException``, ``DeepSpeedConfigError``, ``VLLMValidationError``: types that say what they refuse."""
-
 _DATA_ERRORS = (
     "notimplementederror",
     "keyerror",
@@ -188,7 +184,7 @@ _DATA_ERRORS = (
 
 _ENVIRONMENT_WORDS = LazyRegex(
     r"(?i)\bversion (?:of|mismatch|conflict|is|\d+\.)|[<>=~]=? ?v?\d+\.\d|\b\d+\.\d+\.\d+\b|incompatible|\binstall|\bupgrade|\bdrivers?\b"
-    r"|\bcuda\b|\bgpus?\b|\b(?:hopper|ampere|blackwell)\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
+    r"|\bcuda\b|\brocm\b|\bgpus?\b|\b[xn]pus?\b|\b(?:hopper|ampere|blackwell)\b|\bsm_?\d{2,3}|\bgfx\d|\bplatforms?\b|\bmemory\b|not (?:currently |yet )?(?:support|available|compiled|built|enabled|implemented for ')|unsupported(?! operand)|unavailable"
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
     r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|failed to (?:launch|start|spawn|communicate)|\bkilled\b|\bonly supports?\b|engine core"
 )
@@ -219,26 +215,6 @@ _COMPILER_LINE = LazyRegex(
 )
 
 
-_REFUSED_OPTION = LazyRegex(
-    r"(?i)(?:does not|do not|doesn't|don't|not (?:yet |currently )?|un)support|only supports?\b"
-)
-_HARDWARE_WORDS = LazyRegex(
-    r"(?i)cuda|gpu|nvidia|driver|hopper|ampere|blackwell|\bsm_?\d|capability|architecture|platform|device|version|\d\.\d|install|kernel|memory|nccl"
-    r"|build|compil|library|windows|linux|python|dtype|float|fp8|bf16|model type|backend"
-)
-_RAISED_BY_CHECKS = ("runtimeerror", "exception", "notimplementederror")
-
-
-def refuses_options(failure: LoggedException) -> bool:
-    """Whether a package refuses its options: by the type of the exception, or in words that name neither hardware nor a release."""
-    name, message = failure.short_type.lower(), failure.message[:400]
-    if not failure.type or _HARDWARE_WORDS.search(message):
-        return False
-    if _CONFIG_TYPES.match(name):
-        return True
-    return name in _RAISED_BY_CHECKS and bool(_REFUSED_OPTION.search(message)) and bool(failure.frames)
-
-
 def speaks_of_values(text: str) -> bool:
     """Whether an error is about values, shapes or options that do not go together."""
     return bool(_CONSTRAINT_WORDS.search(text[:600]) or _TENSOR_WORDS.search(text[:600]))
@@ -262,7 +238,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     if failure.short_type in ("NameError", "UnboundLocalError") and _is_in_source_tree(failure):
         return True
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
-    if _CONSTRAINT_WORDS.search(failure.message[:600]):
+    if _CONSTRAINT_WORDS.search(failure.message[:600]) or names_refused_option(failure):
         return True
     if _is_missing_file(failure) and "-packages" in failure.message:
         return False
@@ -295,7 +271,7 @@ def _is_not_installed(frame: StackFrame) -> bool:
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
     """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
     name, message = failure.short_type.lower(), failure.message
-    if name in INPUT_REFUSED or _CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
+    if name in INPUT_REFUSED or CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
         return True
     if name in ("keyerror", "indexerror") and failure.frames and _DATA_FILES.search(failure.frames[-1].file):
         return True

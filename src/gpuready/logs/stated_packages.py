@@ -22,35 +22,43 @@ MAX_CHARACTERS = 600
 
 _NAME = (
     r"[`'\"]?(?P<package>(?!(?:cuda|python\d?|nvidia|drivers?|gpus?|devices?|cudnn|nccl|gcc|glibc|compute|rocm|linux|nvcc|compilers?|kernels?|memory"
-    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w{0,40}|checkpoints?|flash\w{0,40}|the|an?|it|that|this|which|your|at|to|be|is|only|git\S{0,40}|cmake|ninja|ffmpeg|lib\w{1,40}|mpi\w{0,40}|numactl|visual|msvc|msbuild)\b)"
-    r"[a-z][\w.-]{0,39}\w)[`'\"]?"
+    r"|files?|models?|datasets?|backends?|tokens?|versions?|config\w{0,40}|checkpoints?|flash(?!infer)\w{0,40}|the|an?|it|that|this|which|your|at|to|be|is|only|git\S{0,40}|cmake|ninja|ffmpeg|lib\w{1,40}|mpi\w{0,40}|numactl|visual|msvc|msbuild)\b)"
+    r"[a-z][\w.-]{0,39}\w(?: engine)?)[`'\"]?"
 )
 """A package; not the toolkit, the driver, Python or what has a cause of its own."""
 _BOUND = r",? ?(?:version |package |library |release )?\(?(?:[<>=~]=|[<>]|at least|version) ?[`'\"]?v?\d{1,4}\.\d"
 
 
-_KNOWN = r"transformers|torch|pytorch|vllm|sglang|peft|trl|accelerate|datasets|tokenizers|deepspeed|bitsandbytes|triton|numpy|diffusers|\w{2,30}[_-]\w{2,30}"
+_LISTED = r"transformers|torch|pytorch|vllm|sglang|peft|trl|accelerate|datasets|tokenizers|deepspeed|bitsandbytes|triton|numpy|diffusers|ray|apex|wandb|xformers|flashinfer|transformer.engine"
+_KNOWN = rf"{_LISTED}|\w{{2,30}}[_-]\w{{2,30}}"
 """Packages that a line may name without a release; others may be anything that one updates."""
 
 
 def _form(marks: str, text: str) -> Form:
     """One way of asking: literals of which a line has one, and what is around it."""
-    filled = text.replace("NAME", _NAME).replace("BOUND", _BOUND).replace("KNOWN", _KNOWN)
+    filled = text.replace("NAME", _NAME).replace("BOUND", _BOUND).replace("KNOWN", _KNOWN).replace("LISTED", _LISTED)
     return tuple(marks.split("|")), LazyRegex("(?i)" + filled)
 
 
+_OR_HIGHER = " or higher| or newer| or later| or above| or greater| and above| and later| and newer| and up"
 _RELEASES = (
     _form("require|need|depends on|expect|support|works with|work with|compatible with|available", r"(?:requires?|needs?|depends on|expects?|supports?|works? with|compatible with|(?:supported|available) (?:in|with|on|from|for)) (?:an? |the |to have |only )?NAMEBOUND"),
     _form(" required| needed", r"\bNAME ?(?:version )?\(?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.[\w.]{1,14}\)? (?:is|are) (?:required|needed)"),
     _form("grade |update ", r"(?:upgrade|downgrade|update) (?:to |your )?NAME ?(?:to )?(?:version ?)?(?:at least |v|[<>=~]{1,2} ?)?\d{1,4}\.\d"),
     _form("grade |update ", r"(?:upgrade|downgrade|update) (?:your )?[`'\"]?(?P<package>KNOWN)[`'\"]?(?:[.,;(`]| \(| to the latest| version|$)"),
+    _form("use ", r"\buse (?:the |an? )?NAME (?:version |release )?(?:[<>=~]= ?|at least )[`'\"]?v?\d{1,4}\.\d"),
     _form(" but ", r"requires? NAME v?\d{1,4}\.\d[\w.]{0,10},? but (?:found|got|detected|you have)"),
     _form(" version to be ", r"NAME (?:package )?version to be (?:greater|at least|[<>=])"),
     _form(" too old| too new", r"\binstalled NAME version (?:is )?too (?:old|new)"),
     _form(" version must | version should | version has | version needs ", r"\bNAME version (?:must be|should be|has to be|needs to be) (?:at least|[<>=]|v?\d)"),
     _form(" must have at least ", r"\bNAME must have at least version"),
     _form(" version does not ", r"\bcurrent NAME version does not (?:have|support)"),
-    _form(" or higher| or newer| or later| or above| or greater", r"requires? NAME (?:version )?v?\d[\w.+]{0,14} or (?:higher|newer|later|above|greater)"),
+    _form(_OR_HIGHER, r"(?:requires?|needs?|use|with|install|have|least|in) (?:the )?NAME (?:version )?v?\d[\w.+]{0,14} (?:or|and) (?:higher|newer|later|above|greater|up)\b"),
+    _form(_OR_HIGHER, r"\b(?P<package>LISTED) (?:version )?v?\d[\w.+]{0,14} (?:or|and) (?:higher|newer|later|above|greater|up)\b"),
+    _form("+", r"(?:requires?|needs?|use|with|install|have|least|in) (?:the )?NAME (?:version )?v?\d{1,4}\.\d[\w.]{0,10}\+(?:[\s.,;)]|$)"),
+    _form(" version ", r"\bNAME version \S{1,20} (?:exceeds|is (?:above|below|lower|higher|older|newer|greater|less))\b"),
+    _form("version of ", r"not (?:available|supported) (?:in|by|with) (?:this|your|the installed|the current) version of NAME"),
+    _form(" build| version", r"not (?:available|supported) (?:in|by|with) (?:this|your|the installed|the current) NAME (?:build|version|release)"),
     _form("but ", r"but (?:you have|you are using|found|got|the installed|installed) NAME(?: version |==| )v?\d{1,4}\.\d"),
 )  # fmt: skip
 _MISSING = (
@@ -58,12 +66,16 @@ _MISSING = (
     _form(" to be installed| which is not ", r"(?:requires?|needs?) (?:the |that )?NAME(?: package| library| module| extra)?(?: to be installed|, which is not (?:installed|available))"),
     _form("installation of ", r"requires? (?:the )?installation of NAME"),
     _form(" not found", r"\bNAME (?:kernels?|module|package|extension) (?:was |were )?not found\b.{0,120}install"),
+    _form(" importable| be imported", r"\bNAME (?:is not importable|(?:could not|cannot|can't) be imported)"),
     _form(" was selected", r"\bNAME was selected, but it is not installed"),
     _form(" is required ", r"\bNAME (?:package |library )?is required .{0,160}(?:not installed|install it)"),
     _form(" is required for", r"\bNAME (?:package|library) is required for"),
+    _form(" is required ", r"\b(?P<package>LISTED) is required (?:for|to|by|when)\b"),
     _form("(install |but it was not |pip install", r"requires? (?:the )?NAME (?:library |package )?\(?(?:install |but it was not found|`pip install)"),
     _form("require", r"requires? (?:the )?NAME(?: library| package)?[.:;] ?(?:[`(]|pip |install )"),
     _form("have to install|need to install|must install", r"(?:have to|need to|must) install NAME (?:first|to)"),
+    _form("ensure|make sure|check that|verify", r"(?:ensure|make sure|check|verify) (?:that )?(?:the )?NAME(?: python)?(?: packages?| library| libraries)? (?:is|are) (?:properly |correctly )?installed"),
+    _form(" not available", r"\bNAME (?:backend |package |library |extension )?(?:is|are) not available\b.{0,40}install (?:the package|it|them)\b"),
     _form(" be installed", r"\bNAME (?:should|must) be installed\b"),
     _form("please install|please pip install", r"please (?:pip )?install NAME(?:[.;,]|$| first| to | via | with | using | by )"),
 )  # fmt: skip
@@ -104,6 +116,6 @@ def _find_package(forms: Sequence[Form], text: str, low: str) -> str:
             at, tries = low.find(mark), 0
             while at >= 0 and tries < MAX_TRIES:
                 if found := regex.compiled.search(text, max(at - MAX_BEFORE, 0), at + MAX_AFTER):
-                    return str(found["package"])
+                    return str(found["package"]).replace(" ", "-")
                 at, tries = low.find(mark, at + 1), tries + 1
     return ""
