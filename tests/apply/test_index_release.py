@@ -12,6 +12,9 @@ from gpuready.apply.index_release import find_index_release
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system import AccessError
 from gpuready.system.release_metadata import fetch_release_metadata
+from gpuready.workflow.wheel_folders import make_torch_finder
+from tests.apply.asking import default
+from tests.apply.wheels import wheel
 
 
 def sdist(folder, name, version, files):
@@ -62,3 +65,17 @@ def test_a_broken_file_is_one_error(tmp_path, data, name):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(AccessError):
         fetch_release_metadata(str(tmp_path / name))
+
+
+def test_the_newest_torch_below_a_version_is_that_of_the_asked_index_or_folder(world, index, tmp_path):
+    index.add("torch", "2.9.0")
+    index.add("torch", "2.11.0")
+    options = {"find_links": (), "offline": False, "use_project_config": False}
+    find_torch = make_torch_finder(world, options)
+    assert find_torch(default(), "2.13.0") == "2.11.0"
+    assert find_torch(default(), "2.11.0") == "2.9.0"
+    wheel(tmp_path / "wheels", "torch", "2.12.1")
+    assert (
+        make_torch_finder(world, options | {"find_links": (str(tmp_path / "wheels"),)})(default(), "2.13.0") == "2.12.1"
+    )
+    assert make_torch_finder(world, options)(default(), "2.0") == ""

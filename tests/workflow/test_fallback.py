@@ -212,3 +212,49 @@ def test_a_named_release_of_torch_is_taken_in_pypis_build_and_a_named_build_is_n
     found = cpu_plan(free=("build",))
     assert found.lock and found.index == "pypi" and found.torch.startswith("2.13.0+cu")
     assert not cpu_plan(free=()).lock and not cpu_plan(free=("python",)).lock
+
+
+ON_GPU = Plan("x", "1", "plan", python="3.12", torch="2.15.0+cu132", index="pypi", platform="x86_64-manylinux_2_28")
+
+
+def lacking_torch(*there):
+    def resolve(plan):
+        if plan.torch in there:
+            return plan.replace(lock=ROW, resolved="resolved")
+        return plan.replace(resolved=f"not resolved here: no index that was asked has torch {plan.torch[:6]}")
+
+    return resolve
+
+
+def choose_for_gpu(torch, python, why):
+    return ON_GPU.replace(torch=torch, python=python)
+
+
+def test_a_mirror_without_the_newest_torch_gives_the_newest_that_it_has():
+    listed = {"2.15.0": "2.11.0", "2.11.0": "2.9.1"}
+    found = resolve_or_fall_back(
+        ON_GPU,
+        choose_for_gpu,
+        lacking_torch("2.9.1+cu128"),
+        ["torch"],
+        [],
+        find_torch=lambda _, below: listed.get(below, ""),
+    )
+    assert found.torch == "2.9.1+cu128" and found.lock, "2.11.0 was tried first, and did not resolve"
+    assert "not torch 2.15.0+cu132: no index that was asked has torch 2.15.0" in found.notes
+    named = resolve_or_fall_back(
+        ON_GPU, choose_for_gpu, lacking_torch("2.9.1+cu128"), [], [], find_torch=lambda _, below: listed.get(below, "")
+    )
+    assert not named.lock, "a torch that was named stays"
+
+
+def test_a_folder_with_pypis_torch_or_that_of_another_cuda_serves():
+    bare = ["torch-2.11.0-cp312-cp312-manylinux_2_28_x86_64.whl"]
+    found = resolve_or_fall_back(ON_GPU, choose_for_gpu, lacking_torch("2.11.0+cu130"), ["torch"], bare)
+    assert found.torch == "2.11.0+cu130"
+    other = [
+        "torch-2.11.0+cu128-cp312-cp312-manylinux_2_28_x86_64.whl",
+        "torch-2.13.0+cpu-cp312-cp312-linux_x86_64.whl",
+    ]
+    found = resolve_or_fall_back(ON_GPU, choose_for_gpu, lacking_torch("2.11.0+cu128", "2.13.0+cpu"), ["torch"], other)
+    assert found.torch == "2.11.0+cu128", "a build for the CPU is none for a GPU"

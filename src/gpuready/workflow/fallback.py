@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     ResolvePlan = Callable[[Plan], Plan]
     AcceptPlan = Callable[[Plan], bool]
     FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
+    FindTorch = Callable[[Plan, str], str]  # the newest torch below a version that the asked indexes and folders have
 
 MAX_OLDER_PYTHONS = 3
 """How many older Pythons are tried."""
@@ -30,6 +31,9 @@ MAX_NEWER_PYTHONS = 2
 MAX_OLDER_TORCHES = 3
 """How many older releases of torch are tried."""
 
+
+MISSING_TORCH = re.compile(r"no index that was asked has (?:.* or )?(?:torch|triton|pytorch-triton|nvidia-)")
+"""An index that lacks the chosen torch, or what that torch requires: a mirror, or a folder of wheels."""
 
 NEWER_GLIBCS = ("2.34", "2.35", "2.39")
 """The glibc of RHEL 9, Ubuntu 22.04 and Ubuntu 24.04."""
@@ -43,14 +47,16 @@ def resolve_or_fall_back(
     wheel_names: Sequence[str],
     find_wheels: FindWheels = lambda *_: None,
     accepts: AcceptPlan = lambda _: True,
+    find_torch: FindTorch = lambda *_: "",
 ) -> Plan:
     """Resolve a chosen plan; where that fails, the nearest one that resolves.
 
     ``free``: which of torch, its build and python the user left open. ``wheel_names``: the torch wheels in local folders.
     ``find_wheels``: says which packages have a wheel for another Python, which is then taken before a build.
-    ``accepts``: whether a check has no objection to a plan that was not chosen by its rules.
+    ``accepts``: whether a check has no objection to a plan that was not chosen by its rules. ``find_torch``: the torch that the
+    asked indexes have, where they lack the chosen one.
     """
-    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names, accepts)
+    resolved = _resolve_nearest(first, choose, resolve, free, wheel_names, accepts, find_torch)
     built = [row for row in resolved.lock if row.built]
     if not built or "python" not in free:
         return resolved
@@ -60,7 +66,7 @@ def resolve_or_fall_back(
         lacking = [row for row in built if row.name in wheels]
         if not lacking:
             continue
-        again = _resolve_nearest(other, choose, resolve, others, wheel_names, accepts)
+        again = _resolve_nearest(other, choose, resolve, others, wheel_names, accepts, find_torch)
         if again.lock and sum(row.built for row in again.lock) < len(built):
             named = " and ".join(f"{row.name} {row.version}" for row in lacking)
             has = f"{named} {'has' if len(lacking) == 1 else 'have'} a wheel"
@@ -76,6 +82,7 @@ def _resolve_nearest(
     free: Sequence[str],
     wheel_names: Sequence[str],
     accepts: AcceptPlan,
+    find_torch: FindTorch,
 ) -> Plan:
     pins: list[str] = []
     unread: list[Plan] = []  # plans with such a torch, of which the index could not be read
@@ -104,7 +111,8 @@ def _resolve_nearest(
         local = _plans_with_local_torch(first, choose, wheel_names)
         unused_cuda = _plans_with_unused_cuda(first, choose, why, "" if "python" in free else first.python, pins)
         judged = (pair for pair in unused_cuda if accepts(pair[0]))
-        others = chain(local, judged, _plans_from_pypi(first, choose, pins))
+        listed = _plans_with_listed_torch(first, choose, find_torch) if MISSING_TORCH.match(why) else ()
+        others = chain(local, judged, listed, _plans_from_pypi(first, choose, pins))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     if "build" in free:
         same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), why, first.python, ())
@@ -285,15 +293,37 @@ def _use_pypi_build(plan: Plan) -> Iterator[Plan]:
             yield plan.replace(torch=torch, index="pypi", packages=packages, notes=(*plan.notes, note))
 
 
+def _plans_with_listed_torch(first: Plan, choose: ChoosePlan, find_torch: FindTorch) -> Iterator[tuple[Plan, str]]:
+    """Yield plans with the torches that the asked indexes have, the newest first."""
+    release, tried = _torch_release(first), 0
+    while tried < MAX_OLDER_TORCHES and (found := find_torch(first, release)):
+        release, why = found.partition("+")[0], f"the indexes that were asked have torch {found}, and no newer one"
+        other = choose(_name_build(found, first), first.python, why)
+        if other.verdict == "plan":
+            tried += 1
+            yield other, why
+
+
+def _name_build(version: str, plan: Plan) -> str:
+    """``2.11.0`` -> ``2.11.0+cu130``: a wheel without a suffix is the build that PyPI has for the processor of a plan."""
+    builds = list_torch_builds(version, plan.platform.partition("-")[0]) if "+" not in version else ()
+    return next((f"{version}+{build.variant}" for build in builds if build.pypi), version)
+
+
+def _build_kind(torch: str) -> str:
+    """``2.11.0+cu130`` -> ``cu``; cpu and rocm alike."""
+    return torch.partition("+")[2].rstrip("0123456789.")
+
+
 def _plans_with_local_torch(first: Plan, choose: ChoosePlan, wheel_names: Sequence[str]) -> Iterator[tuple[Plan, str]]:
     """Yield plans with a torch wheel from a folder, for that wheel's Python, newest first."""
     wheels = [name.removesuffix(".whl").replace("%2B", "+").split("-") for name in wheel_names]
     known = {(w[1], w[-3]) for w in wheels if len(w) >= 5 and w[0] == "torch" and w[-3].startswith("cp3")}
     for version, tag in sorted(known, key=lambda one: versions.parse_release(one[0]), reverse=True):
-        python = f"3.{tag[3:]}"
-        if tag[3:].isdecimal() and version.partition("+")[2] == first.torch.partition("+")[2]:
+        python, build = f"3.{tag[3:]}", _name_build(version, first)
+        if tag[3:].isdecimal() and _build_kind(build) == _build_kind(first.torch):
             same = versions.major_minor(first.python) == versions.major_minor(python)
             why = f"torch {version} for Python {python} lies in a folder of wheels here"
-            other = choose(version, first.python if same else python, why)
+            other = choose(build, first.python if same else python, why)
             if other.verdict == "plan":
                 yield other, why

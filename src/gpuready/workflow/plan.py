@@ -13,7 +13,7 @@ from gpuready.workflow.index_contract import (
     make_release_finder,
 )
 from gpuready.workflow.refusal import Refused, call_or_refuse
-from gpuready.workflow.wheel_folders import list_folder_wheels, make_wheel_finder, wheel_folders
+from gpuready.workflow.wheel_folders import list_folder_wheels, make_torch_finder, make_wheel_finder, wheel_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -331,6 +331,7 @@ def _resolve_plans(
                 list_folder_wheels(host, resolve_options),
                 find_wheels,
                 is_accepted,
+                make_torch_finder(host, resolve_options),
             )
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from gpuready import system
     from gpuready.apply.uv import UvSettings
-    from gpuready.workflow.fallback import FindWheels
+    from gpuready.model.plan import Plan
+    from gpuready.workflow.fallback import FindTorch, FindWheels
 
 
 def list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
@@ -29,6 +30,18 @@ def make_wheel_finder(host: system.HostAccess, resolve_options: Mapping[str, Any
     from gpuready.apply.wheel_search import find_wheels
 
     return lambda rows, plan: find_wheels(host, rows, plan, _make_uv_settings(host, resolve_options))
+
+
+def make_torch_finder(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> FindTorch:
+    """Return a function that names the newest torch below a version that the configured indexes and folders have."""
+    from gpuready.apply.index_release import find_index_release
+
+    def find_torch(plan: Plan, below: str) -> str:
+        settings = _make_uv_settings(host, resolve_options)
+        release = find_index_release(host, "torch", f"<{below}", plan.python, settings, plan.platform)
+        return release.version if release is not None and release.has_wheel else ""
+
+    return find_torch
 
 
 def _make_uv_settings(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> UvSettings:
