@@ -105,10 +105,15 @@ class ReleaseReader:
 
     def read_project(self, name: str) -> list[dict[str, Any]]:
         """Rows of a project, the oldest release first; neighbours that say the same are one row."""
-        releases = {v: files for v, files in self.index.releases(name).items() if _last_day(files) >= FIRST_DAY}
+        withdrawn = self.index.withdrawn_releases(name)
+        every = sorted({**self.index.releases(name), **withdrawn}.items())
+        releases = {version: files for version, files in every if _last_day(files) >= FIRST_DAY}
         with ThreadPoolExecutor(READERS) as pool:
             metadata = dict(zip(releases, pool.map(self.read_metadata, releases.values()), strict=True))
-        described = [(v, self.read_release(name, v, files, metadata[v])) for v, files in releases.items()]
+        described = [
+            (v, self.read_release(name, v, files, metadata[v]) | ({"withdrawn": True} if v in withdrawn else {}))
+            for v, files in releases.items()
+        ]
         rows = []
         for facts, group in itertools.groupby(described, key=lambda one: json.dumps(one[1])):
             found = [str(version) for version, _ in group]

@@ -150,7 +150,9 @@ REFUSED = {
     "rocky": ("FROM rockylinux:9\nRUN dnf install -y python3-pip && pip3 install numpy\n", False),
     "behind a condition": ("FROM ubuntu:24.04\n" + APT + "RUN if [ -n \"$X\" ]; then pip3 install numpy; fi\n", False),
     "no release": ("FROM ubuntu\n" + APT + "RUN pip3 install numpy\n", False),
-    "PyTorch's image": ("FROM pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime\nRUN pip install numpy\n", False),
+    "PyTorch's image": ("FROM pytorch/pytorch:2.10.0-cuda12.8-cudnn9-runtime\nRUN pip install numpy\n", True),
+    "PyTorch's image, allowed": ("FROM pytorch/pytorch:2.12.0-cuda12.6-cudnn9-devel\nENV PIP_BREAK_SYSTEM_PACKAGES=1\nRUN pip install numpy\n", False),
+    "PyTorch's image with conda": ("FROM pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime\nRUN pip install numpy\n", False),
 }  # fmt: skip
 
 
@@ -183,3 +185,25 @@ def test_an_unknown_base_is_never_clear(tmp_path):
 def test_what_is_no_instruction_is_refused():
     with pytest.raises(ValueError, match="line 2: 'P' is not a Dockerfile instruction"):
         facts_of("FROM python:3.12\np\n")
+
+
+@pytest.mark.parametrize(
+    "options", ["-b -p /opt/conda", "-bfp /opt/conda", "-f -b -u -p /opt/conda", "-b -p /opt/conda -s"]
+)
+def test_the_installer_of_conda_is_known_by_its_options(options):
+    """Under whatever name it was saved."""
+    text = f"FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y wget python3-pip && wget -q https://x/Mini.sh -O /tmp/m.sh && bash /tmp/m.sh {options}\n"
+    text += "ENV PATH=/opt/conda/bin:$PATH\nRUN conda create -y -n train python=3.8\nRUN conda run -n train pip install torch==2.4.1\n"
+    facts = facts_of(text)
+    assert (facts["python.path"], facts["python.version"]) == ("/opt/conda/envs/train/bin/python", "3.8")
+    assert facts["torch.version"] == "2.4.1+cu121"
+
+
+@pytest.mark.parametrize(("on", "verdict"), [("v100", "not-ready"), ("a100", "clear")])
+def test_the_torch_of_an_ngc_image_is_built_with_its_cuda(tmp_path, on, verdict):
+    """CUDA 13 compiles for nothing before 7.5, whatever the list of the build is."""
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM nvcr.io/nvidia/pytorch:25.12-py3\nRUN pip install transformers==4.57.1\n")
+    report = workflow.check_machine(["transformers"], on=on, dockerfile=str(file), what_if={"driver": "580.95.05"})[0]
+    errors = [finding.code for finding in report.findings if finding.severity == "error"]
+    assert (report.verdict, errors) == (verdict, ["GPU004"] if verdict == "not-ready" else [])

@@ -104,6 +104,11 @@ def test_an_old_python_that_torch_has_had_wheels_for_is_tried():
         ("vllm==0.10.2", {"torch": "2.8.0+cu128"}, "clear"),
         ("vllm==0.9.2", {"python-version": "3.13"}, "not-ready"),
         ("sglang==0.5.5", {"python-version": "3.14"}, "not-ready"),
+        ("sglang==0.5.12", {"os": "ubuntu20.04"}, "not-ready"),  # wheels for glibc 2.34, and no source
+        ("sglang==0.5.12", {"os": "ubuntu22.04"}, "clear"),
+        ("vllm==0.20.0", {"os": "ubuntu18.04"}, "not-ready"),  # by its torch
+        ("transformers==4.57.0", {}, "clear"),  # withdrawn: an exact pin takes it
+        ("transformers==4.57.99", {}, "undecided"),
     ],
 )
 def test_a_version_without_a_contract_has_the_torch_and_the_python_of_the_catalogue(spec, what_if, verdict):

@@ -70,6 +70,7 @@ H100 = {
     "os.pretty": "Ubuntu 24.04.3 LTS",
     "os.kernel": "6.8.0",
     "os.arch": "x86_64",
+    "os.glibc": "2.39",
     "os.container": None,
     "memory.total": 2 << 40,
     "memory.available": 2 << 40,

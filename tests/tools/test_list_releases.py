@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import list_releases
 import pytest
 from packaging.requirements import Requirement
@@ -35,6 +37,9 @@ class MadeUpIndex:
         for file in self._files[project]:
             found.setdefault(file.version, []).append(file)
         return found
+
+    def withdrawn_releases(self, project: str) -> dict[Version, list[File]]:
+        return {file.version: [file] for file in self._files[project] if file.withdrawn}
 
     def metadata(self, file: File) -> Metadata:
         lines = self._requires.get(str(file.version), [])
@@ -127,3 +132,13 @@ def test_the_table_is_toml():
     from refresh.text import loads
 
     assert loads(list_releases.render_table([row], "2026-11-15"))["release"] == [row]
+
+
+def test_a_release_that_was_withdrawn_has_a_row_of_its_own():
+    gone = dataclasses.replace(wheel("1.1"), withdrawn=True)
+    rows = read({"kite": [wheel("1.0"), gone, wheel("1.2")]}, {})
+    assert [(row["versions"], row.get("withdrawn", False)) for row in rows] == [
+        (["1.0"], False),
+        (["1.1"], True),
+        (["1.2"], False),
+    ]

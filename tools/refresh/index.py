@@ -43,6 +43,7 @@ class File:
     requires_python: str
     day: str  # of the upload; empty where the index does not say
     metadata: str  # sha256 of the PEP 658 file, "any" where it is offered without one, "" where it is not
+    withdrawn: bool = False  # yanked (PEP 592): an exact pin still takes it
 
     def linux(self, machine: str) -> bool:
         return any("linux" in tag.platform and tag.platform.endswith("_" + machine) for tag in self.tags)
@@ -84,6 +85,9 @@ class Index:
 
     def files(self, project: str) -> list[File]:
         """The files of a project's final releases, without those that were withdrawn."""
+        return [file for file in self._list_files(project) if not file.withdrawn]
+
+    def _list_files(self, project: str) -> list[File]:
         if project not in self._files:
             self._note(project)
             address = urllib.parse.urljoin(self.web.index, project + "/")
@@ -95,10 +99,12 @@ class Index:
 
     def releases(self, project: str) -> dict[Version, list[File]]:
         """The files by release, the oldest release first."""
-        found: dict[Version, list[File]] = {}
-        for file in self.files(project):
-            found.setdefault(file.version, []).append(file)
-        return dict(sorted(found.items()))
+        return _by_release(self.files(project))
+
+    def withdrawn_releases(self, project: str) -> dict[Version, list[File]]:
+        """The releases of which every file was withdrawn, the oldest first."""
+        kept = {file.version for file in self.files(project)}
+        return _by_release(file for file in self._list_files(project) if file.version not in kept)
 
     def wheel(self, file: File) -> Wheel:
         with self._one_at_a_time:
@@ -129,6 +135,13 @@ class Index:
         if file.metadata != "any" and hashlib.sha256(body).hexdigest() != file.metadata:
             raise Trouble(f"{file.name}.metadata: its hash is not the one that the index gives")
         return body.decode("utf-8", "replace")
+
+
+def _by_release(files: Iterable[File]) -> dict[Version, list[File]]:
+    found: dict[Version, list[File]] = {}
+    for file in files:
+        found.setdefault(file.version, []).append(file)
+    return dict(sorted(found.items()))
 
 
 def _from_json(body: bytes, project: str) -> list[dict[str, Any]]:
@@ -184,7 +197,7 @@ def _from_page(body: bytes, project: str, kind: str) -> list[dict[str, Any]]:
 
 
 def _file(row: dict[str, Any], base: str, project: str) -> File | None:
-    """A row as a File; None for what is withdrawn, of another project, or no package at all."""
+    """A row as a File; None for what is of another project, or no package at all."""
     name, tags = str(row["name"]), frozenset[Tag]()
     try:
         if name.endswith(".whl"):
@@ -193,7 +206,7 @@ def _file(row: dict[str, Any], base: str, project: str) -> File | None:
             owner, version = parse_sdist_filename(name)
     except (InvalidWheelFilename, InvalidSdistFilename):
         return None
-    if row["yanked"] or owner != project:
+    if owner != project:
         return None
     try:
         address = urllib.parse.urljoin(base, str(row["href"])).partition("#")[0]
@@ -208,6 +221,7 @@ def _file(row: dict[str, Any], base: str, project: str) -> File | None:
         _specifier(str(row["requires-python"])),
         day if DAY.fullmatch(day) else "",
         str(row["metadata"]),
+        bool(row["yanked"]),
     )
 
 

@@ -68,7 +68,18 @@ def _fill_from_row(image: BaseImage, row: dict[str, Any]) -> BaseImage:
     """Fill what the tag leaves open; a system that the tag names comes with its own Python."""
     filled: dict[str, Any] = {
         field: row[field]
-        for field in ("cuda", "torch", "python", "managed", "kind", "requires", "shows", "toolkit", "interpreter")
+        for field in (
+            "cuda",
+            "torch",
+            "python",
+            "managed",
+            "kind",
+            "requires",
+            "shows",
+            "toolkit",
+            "interpreter",
+            "build",
+        )
         if field in row and getattr(image, field) in ("", None)
     }
     if not image.system and "system" in row:

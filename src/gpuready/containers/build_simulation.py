@@ -50,8 +50,8 @@ class SimulatedImage:
             python = self.unknown_python
             python.line = self.line
             self.pythons.unplaced = python if base.python or not base.system else None
-        if base.torch:
-            python.packages["torch"] = (install_commands.PackagePin("torch", base.torch, base.build), self.line)
+        if base.torch or (base.build == "own" and base.cuda):
+            python.packages["torch"] = (install_commands.PackagePin("torch", base.torch or None, base.build), self.line)
         if base.brings:
             pin = install_commands.PackagePin(base.brings, base.release_of_package)
             python.packages[base.brings] = (pin, self.line)

@@ -14,7 +14,7 @@ from gpuready.model import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gpuready.containers.build_simulation import SimulatedImage
     from gpuready.containers.install_commands import InstallEffects
@@ -102,7 +102,7 @@ class ScriptRunner:
         elif _configures_pip(command.words):
             self.built.values["PIP_BREAK_SYSTEM_PACKAGES"] = "1"
         elif _is_conda_installer(command.words):
-            self._add_conda(rest[rest.index("-p") + 1] if "-p" in rest[:-1] else "/root/miniconda3")
+            self._add_conda(_installer_folder(rest) or "/root/miniconda3")
         elif name == "make" and {"install", "altinstall"} & set(plain) and "/Python-" in self.folder:
             self._add_built_python(is_alternative="altinstall" in plain)
         elif self._runs_get_pip(command.words):
@@ -298,9 +298,17 @@ def _configures_pip(words: tuple[str, ...]) -> bool:
 
 
 def _is_conda_installer(words: tuple[str, ...]) -> bool:
-    """Return whether it is ``bash Miniforge3-Linux-x86_64.sh -b -p /opt/conda``."""
+    """Return whether it is ``bash Miniforge3-Linux-x86_64.sh -b``, or any script with the options of that: ``/tmp/m.sh -bfp /opt/conda``."""
     scripts = [word.rpartition("/")[2].lower() for word in words[:3] if word.endswith(".sh")]
-    return "-b" in words and any("conda" in script or "forge" in script for script in scripts)
+    options = "".join(word for word in words if word.startswith("-") and not word.startswith("--"))
+    is_named = any("conda" in script or "forge" in script for script in scripts)
+    return bool(scripts) and "b" in options and (is_named or bool(_installer_folder(words)))
+
+
+def _installer_folder(words: Sequence[str]) -> str:
+    """Return the folder behind ``-p``, or behind options that end in it."""
+    places = [at for at, word in enumerate(words[:-1]) if word[:1] == "-" and word[1:].isalpha() and word[-1] == "p"]
+    return words[places[0] + 1] if places else ""
 
 
 def _inner_shell_script(words: tuple[str, ...]) -> str | None:

@@ -37,6 +37,7 @@ def judge_by_catalogue(contract: Contract) -> Contract:
     kept = [need for need in advised.needs if need.when or need.key not in replaced]
     wanted = [f"{NEED_WORDS[need.key]} {need.want}" for need in own if need.key in NEED_WORDS]
     says = f"{advised.says}; of its own: {', '.join(wanted)} ({cite})" if wanted else advised.says
+    says += "; its project has withdrawn this release" if row.get("withdrawn") else ""
     return advised.replace(needs=(*own, *kept), says=says)
 
 
@@ -97,7 +98,7 @@ def _wheel_needs(row: Mapping[str, Any], name: str, version: str) -> Iterable[Re
     yield Requirement("os.system", "|".join(row["systems"]), "", "required", cite)
     yield Requirement("os.arch", "|".join(row["machines"]), "", level, cite)
     if glibc := row.get("linux_glibc"):
-        yield Requirement("os.glibc", f">={glibc}", "os.system=linux", "recommended", cite)
+        yield Requirement("os.glibc", f">={glibc}", "os.system=linux", level, cite)
 
 
 def _capability_floor(name: str, version: str) -> list[Requirement]:

@@ -30,7 +30,7 @@ FRAMEWORKS = (
 )  # fmt: skip
 """Distributions whose metadata is always read: a version without a contract takes its pins from there."""
 
-METADATA_SUFFIXES = (".dist-info", ".egg-info")
+METADATA_SUFFIXES = (".dist-info", ".egg-info", ".egg")
 MAX_METADATA_BYTES = 262144
 """How much of a METADATA file is read; its headers come first."""
 
@@ -149,7 +149,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
 def parse_metadata_folder(entry: str) -> tuple[str, str]:
     """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
     stem = entry.rpartition(".")[0]
-    if entry.endswith(".egg-info"):
+    if entry.endswith((".egg-info", ".egg")):
         parts = stem.split("-")
         return canonical_package_name(parts[0]), parts[1] if len(parts) > 1 else ""
     name, dash, version = stem.rpartition("-")
@@ -160,7 +160,8 @@ def _is_half_installed(host: HostAccess, place: str) -> bool:
     if place.endswith(".dist-info"):
         return read_if_present(host.stat_path, f"{place}/METADATA", default=True) is None
     status = read_if_present(host.stat_path, place) or {}
-    return status.get("kind") == "dir" and read_if_present(host.stat_path, f"{place}/PKG-INFO", default=True) is None
+    start = f"{place}/EGG-INFO" if place.endswith(".egg") else place
+    return status.get("kind") == "dir" and read_if_present(host.stat_path, f"{start}/PKG-INFO", default=True) is None
 
 
 def _read_metadata_version(host: HostAccess, place: str) -> str:
@@ -185,7 +186,13 @@ def _read_metadata(host: HostAccess, place: str) -> dict[str, Any] | None:
 
 
 def _read_metadata_text(host: HostAccess, place: str) -> str:
-    files = ("METADATA",) if place.endswith(".dist-info") else ("PKG-INFO", "")
+    files = (
+        ("METADATA",)
+        if place.endswith(".dist-info")
+        else ("EGG-INFO/PKG-INFO",)
+        if place.endswith(".egg")
+        else ("PKG-INFO", "")
+    )
     texts = (read_if_present(host.read_text, f"{place}/{file}".rstrip("/"), MAX_METADATA_BYTES) for file in files)
     return next((text for text in texts if text), "")
 

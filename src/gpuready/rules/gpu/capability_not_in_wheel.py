@@ -4,7 +4,8 @@
 Whether the installed torch contains machine code that runs on each visible GPU. Code for ``sm_Xy`` runs on
 GPUs of the same major version X and minor version y or higher: ``sm_86`` covers an RTX 4090 (8.9). Code of
 another major version never runs. PTX (``compute_90``) can be compiled for newer GPUs, but almost no published
-torch build contains it. Integrated (Tegra) GPUs are not covered by this rule in builds for CUDA before 13.2.
+torch build contains it. Of a build whose list is not known, the CUDA that it was built with tells which GPUs it
+cannot have code for: CUDA 13 has none for those before 7.5. Integrated (Tegra) GPUs are not covered by this rule in builds for CUDA before 13.2.
 
 ## Why it matters
 ``torch.cuda.is_available()`` can be True and memory can be allocated, but the first kernel fails with ``no
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
 
 TYPE_CHECKING = False
@@ -54,10 +55,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     built_for = facts.value("torch.cuda")
     if built_for is None:
         return None
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    oldest = (toolkits.list_nvcc_targets(built_for) or ("0.0",))[0]
+    dropped = {i: c for i, c in capabilities.items() if versions.major_minor(c) < versions.major_minor(oldest)}
+    if (
+        dropped and facts.value_if_known("torch.arch") is None
+    ):  # what the CUDA of a build cannot compile for, no list need tell
+        return _missing_arch_finding(facts, contract, dropped, capabilities)
     listed = facts.value("torch.arch")
     if not listed:
         return None
-    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
     uncovered = {i: c for i, c in capabilities.items() if not catalogue.covers_capability(listed, c, built_for)[0]}
     return _missing_arch_finding(facts, contract, uncovered, capabilities) if uncovered else None
 
@@ -71,7 +78,9 @@ def _missing_arch_finding(
         CODE,
         SEVERITY,
         f"torch has no code for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
-        found=tuple(facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda")),
+        found=tuple(
+            facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda") if not facts.fact(key).gap
+        ),
         needs=tuple(Requirement("torch.arch", arch, cite=cite) for arch in wanted),
         so="the first kernel fails with no kernel image is available, even if is_available() is True",
         fix=tuple(_missing_arch_steps(facts, contract, uncovered, all_gpus)),

@@ -91,9 +91,9 @@ class Survey:
         self.on_demand = self._find_on_demand()
         answer: dict[str, Any] = {}
         if self.request.get("simulate"):
-            from gpuready.system.imports import simulation
+            from gpuready.system.imports.root_outcomes import simulate_roots
 
-            answer["outcome"] = simulation.simulate_roots(self, roots)
+            answer["outcome"] = simulate_roots(self, roots)
         causes = {row["cause"] for row in answer.get("outcome", {}).values()}
         on_demand = [row for row in self.on_demand if row["path"] not in causes]
         whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]

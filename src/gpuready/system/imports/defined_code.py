@@ -126,3 +126,19 @@ def find_asked_name(node: ast.Try) -> str:
     caught = node.handlers[0].type if len(node.handlers) == 1 else None
     is_asked = isinstance(first, ast.Name) and isinstance(caught, ast.Name) and caught.id == "NameError"
     return first.id if isinstance(first, ast.Name) and is_asked and not hasattr(builtins, first.id) else ""
+
+
+def list_dotted_parts(node: ast.expr) -> list[str] | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else None
+
+
+def describe_raised_error(node: ast.expr | None) -> tuple[str, str]:
+    """``ImportError("pip install it")`` -> its kind and text."""
+    call = node if isinstance(node, ast.Call) else None
+    name = ast.unparse(call.func if call else node).rpartition(".")[2] if node is not None else "RuntimeError"
+    texts = [one.value for one in (call.args if call else ()) if isinstance(one, ast.Constant)]
+    return name, str(texts[0])[:160] if texts else "raised by its source"

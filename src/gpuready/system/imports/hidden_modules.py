@@ -9,6 +9,8 @@ from gpuready.system.imports.watched_files import resolve_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from gpuready.system.imports.damage import Survey
     from gpuready.system.imports.distributions import Distribution
 
@@ -31,7 +33,20 @@ class HiddenModules:
                 at = self.find_module_file(folder, top)
                 if at and not self._belongs(copy, folder, top):
                     rows.append({"module": top, "path": at, "distribution": copy.name})
-        return rows
+        return [*rows, *(row for name in names for row in self._find_hidden_extensions(self.copies[name][0]))]
+
+    def _find_hidden_extensions(self, copy: Distribution) -> Iterator[dict[str, str]]:
+        """Yield packages that nobody recorded beside an extension module of the same name, which Python takes first."""
+        for path in copy.list_libraries():
+            folder, _, file = path.rpartition("/")
+            stem = file.partition(".")[0]
+            if stem not in self.path.list_folder(folder) or extension_kind(path, self.tag) != "own":
+                continue
+            start = f"{folder}/{stem}/__init__.py"
+            is_there = "__init__.py" in self.path.list_folder(f"{folder}/{stem}")
+            if is_there and not any(f"{copy.site}/{name}" == start for name, _, _ in copy.rows):
+                module = start.removeprefix(f"{copy.site}/").removesuffix("/__init__.py").replace("/", ".")
+                yield {"module": module, "path": start, "distribution": copy.name}
 
     def _find_hidden_stdlib(self) -> list[dict[str, str]]:
         folders = [self.request.get("cwd") or "", *(self.request.get("first") or ())]

@@ -26,6 +26,8 @@ TORCH_SYMBOLS = ("_ZN3c10", "_ZNK3c10", "_ZN2at", "_ZNK2at", "_ZN5torch", "_ZNK5
 OTHER_TORCH = "built for another torch"
 """The end of what is said of an extension that needs a symbol which this torch does not have."""
 
+OTHER_MACHINE = "it is for "
+
 
 class Library:
     """One file as the loader sees it. ``fault`` says why it is refused."""
@@ -79,7 +81,7 @@ class Loader:
             except AccessError as error:
                 found = str(error)
             if isinstance(found, dict) and self.machine and found["machine"] != self.machine:
-                found = f"it is for {found['machine']}, and this machine is {self.machine}"
+                found = f"{OTHER_MACHINE}{found['machine']}, and this machine is {self.machine}"
             self.headers[path] = found
         return found
 
@@ -149,15 +151,16 @@ class Loader:
 
     def _find(self, name: str, by: Library) -> str | None:
         own = by.folders if not by.has_rpath else ()
-        for folder in (*by.search_before_variable(), *self.variable, *own):
-            if name in self.path.list_folder(folder) and not isinstance(
-                self.read_header(f"{folder}/{name}"), str
-            ):  # the loader skips a file of another machine
-                return f"{folder}/{name}"
+        skipped = None
         for folder in (*by.search_before_variable(), *self.variable, *own):
             if name in self.path.list_folder(folder):
-                return f"{folder}/{name}"
-        return self._find_in_system(name) or self._find_beside_torch(name)
+                header = self.read_header(f"{folder}/{name}")
+                if not isinstance(header, str) or not header.startswith(OTHER_MACHINE):
+                    return f"{folder}/{name}"
+                skipped = (
+                    skipped or f"{folder}/{name}"
+                )  # the loader passes over a file of another machine, and no other
+        return self._find_in_system(name) or self._find_beside_torch(name) or skipped
 
     def _find_in_system(self, name: str) -> str | None:
         if name not in self._system:

@@ -12,15 +12,18 @@ from functools import partial
 from gpuready.system.imports.defined_code import (
     COMPREHENSIONS,
     MAX_ROUNDS,
+    describe_raised_error,
     find_asked_name,
     follow_class_hooks,
     follow_comprehension,
     follow_decorators,
     list_comprehensions,
+    list_dotted_parts,
     walk_executed,
 )
 from gpuready.system.imports.module_calls import CallFollower
 from gpuready.system.imports.module_records import ImportFailure, Module
+from gpuready.system.imports.partial_modules import lacks_name_yet
 from gpuready.system.imports.scope_values import UNKNOWN
 from gpuready.system.imports.source_names import catches, suppresses
 
@@ -54,6 +57,8 @@ class Body:
         return whole
 
     def _run_statement(self, node: ast.stmt, certain: bool) -> bool | None:
+        if self.module.running is not None and self.values is self.module.values:
+            self.module.running.line = node.lineno
         runner = RUNNERS.get(type(node).__name__)
         if runner is not None:
             return runner(self, node, certain)
@@ -96,10 +101,19 @@ class Body:
         """Import a module and take names of it."""
         module = self.simulation.import_name(name, certain)
         for one, _ in names:
+            if self._asks_too_early(module, one):
+                place = f"partially initialized module {module.name!r} (most likely due to a circular import)"
+                raise ImportFailure("ImportError", f"cannot import name {one!r} from {place}", self.module.file)
             if one == "*":
                 self._import_all(module)
             elif one not in module.names:
                 self._import_attribute(module, one, certain)
+
+    def _asks_too_early(self, module: Module, name: str) -> bool:
+        """Whether a name is taken of a module before that binds it, in a circle of imports that a file which differs makes."""
+        if module.running is None or name == "*" or not self.simulation.odd_running:
+            return False
+        return lacks_name_yet(module, name) and self.finder.find(f"{module.name}.{name}", module.folders) is None
 
     def bind_names(self, name: str, names: list[tuple[str, str]]) -> None:
         for one, local in names:
@@ -276,7 +290,7 @@ class Body:
             return True
         if self.handled is not None:
             raise self.handled
-        kind, text = _describe_error(node.exc)
+        kind, text = describe_raised_error(node.exc)
         raise ImportFailure(kind, text, self.module.file)
 
     # -- definitions and expressions
@@ -333,7 +347,7 @@ class Body:
 
     def _check_attribute(self, node: ast.Attribute, certain: bool) -> None:
         """``yaml.nodes.Node`` where yaml or yaml.nodes differs from what was installed, and has no such name."""
-        base, *parts = _dotted_parts(node) or [""]
+        base, *parts = list_dotted_parts(node) or [""]
         name = self.module.bound.get(base, "")
         for part in parts:
             known, full = self.simulation.modules.get(name), f"{name}.{part}"
@@ -380,19 +394,3 @@ RUNNERS: dict[str, Callable[[Body, Any, bool], bool | None]] = {
 def _merge(ends: list[bool | None]) -> bool | None:
     """What several branches together do, of which one runs."""
     return ends[0] if ends and all(end is ends[0] for end in ends) else None
-
-
-def _dotted_parts(node: ast.expr) -> list[str] | None:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return [node.id, *reversed(parts)] if isinstance(node, ast.Name) else None
-
-
-def _describe_error(node: ast.expr | None) -> tuple[str, str]:
-    """``ImportError("pip install it")`` -> its kind and text."""
-    call = node if isinstance(node, ast.Call) else None
-    name = ast.unparse(call.func if call else node).rpartition(".")[2] if node is not None else "RuntimeError"
-    texts = [one.value for one in (call.args if call else ()) if isinstance(one, ast.Constant)]
-    return name, str(texts[0])[:160] if texts else "raised by its source"

@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from gpuready.system.imports.partial_modules import RunningModule
     from gpuready.system.imports.scope_values import ScopeValues
 
 MAX_DOUBTS = 4
@@ -47,6 +48,7 @@ class Module:
         self.stars: list[str] = []
         self.listed: tuple[str, ...] = ()
         self.has_calls = False
+        self.running: RunningModule | None = None  # while its own statements are followed
         self.values: ScopeValues | None = None
         self.doubts: list[tuple[ImportFailure, str]] = []  # failures that may happen while it is imported
 

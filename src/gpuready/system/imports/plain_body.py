@@ -91,6 +91,8 @@ class PlainBody(Body):
 
     def run_text(self) -> None:
         for statement in list_statements(self.text, self.module.package):
+            if self.module.running is not None:
+                self.module.running.at = statement.at
             if not statement.column:
                 self._import(statement, True)
             elif self.places.is_in_function(statement.at):

@@ -27,6 +27,9 @@ ADDED_FOLDERS = (
 )
 """Code that adds folders whose names are written out."""
 
+ARCHIVE_SUFFIXES = (".zip", ".egg", ".whl")
+MAX_ARCHIVED_FILES = 20000
+
 
 class SearchPath:
     """The folders of sys.path after the standard library, and what hooks of editable installs add.
@@ -66,6 +69,8 @@ class SearchPath:
     def _add_folder(self, folder: str) -> None:
         if folder not in self.folders:
             self.folders.append(folder)
+            if folder.endswith(ARCHIVE_SUFFIXES) and not is_folder(folder):
+                self.listings.update(list_archive(folder))
 
     def _read_site(self, site: str) -> None:
         names = self.list_folder(site)
@@ -148,6 +153,24 @@ def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:
     own = [*path.list_folder(f"{os.path.dirname(os.__file__)}/lib-dynload"), *sys.builtin_module_names]
     built_in = frozenset(name.partition(".")[0] for name in own)
     return files | (built_in - OPTIONAL_MODULES if files & OPTIONAL_MODULES else built_in)
+
+
+def list_archive(path: str) -> dict[str, frozenset[str]]:
+    """The names in each folder of a zip file, which Python imports from as from a folder; none where it cannot be read."""
+    from zipfile import BadZipFile, ZipFile
+
+    try:
+        with open(path, "rb", opener=open_regular) as file, ZipFile(file) as archive:
+            names = archive.namelist()[:MAX_ARCHIVED_FILES]
+    except (OSError, BadZipFile, ValueError, NotImplementedError):
+        return {}
+    found: dict[str, set[str]] = {}
+    for name in names:
+        place = path
+        for part in name.strip("/").split("/"):
+            found.setdefault(place, set()).add(part)
+            place = f"{place}/{part}"
+    return {folder: frozenset(inside) for folder, inside in found.items()}
 
 
 def read_lines(path: str) -> list[str]:

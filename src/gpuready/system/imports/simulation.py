@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
-import gc
 import sys
 
 from gpuready.system.imports.module_body import Body
 from gpuready.system.imports.module_finder import ModuleFinder
-from gpuready.system.imports.module_records import MAX_DOUBTS, ImportFailure, Module, find_cut_module
+from gpuready.system.imports.module_records import MAX_DOUBTS, ImportFailure, Module
+from gpuready.system.imports.partial_modules import RunningModule
 from gpuready.system.imports.plain_body import PlainBody, PlainSources
 from gpuready.system.imports.scope_values import ScopeValues
 from gpuready.system.imports.source_names import collect_names, find_lazy_attributes, is_dynamic, list_exported_names
@@ -23,95 +23,24 @@ from gpuready.system.imports.watched_files import open_regular
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any
 
-    from gpuready.system.imports.damage import Survey
     from gpuready.system.imports.module_finder import FoundModule
 
 MAX_MODULES = 6000
-
-
-def simulate_roots(survey: Survey, roots: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return for each root whether its import fails: error, module, cause, and the chain of imports that leads there."""
-    limit, collects = sys.getrecursionlimit(), gc.isenabled()
-    sys.setrecursionlimit(max(limit, 30000))
-    gc.disable()  # thousands of trees, none of them garbage until the end
-    try:
-        simulation = Simulation(ModuleFinder(survey))
-        starts = survey.request.get("starts") or {}
-        return {
-            root: _simulate_modules(simulation, [survey.choose_module(root), *starts.get(root, ())]) for root in roots
-        }
-    finally:
-        sys.setrecursionlimit(limit)
-        if collects:
-            gc.enable()
-
-
-def _simulate_modules(simulation: Simulation, names: Sequence[str]) -> dict[str, Any]:
-    """Return the outcome of the first module; if it imports, of the first that its commands start from and that fails."""
-    outcome = _simulate_module(simulation, names[0])
-    if not names[0] or outcome["error"]:
-        return outcome
-    for start in names[1:]:
-        later = _simulate_module(simulation, start)
-        if later["error"] and not _is_of_another_release(simulation, later):
-            return later
-        if later.get("gap") and not outcome.get("gap"):
-            outcome = later
-    return outcome
-
-
-def _is_of_another_release(simulation: Simulation, outcome: dict[str, Any]) -> bool:
-    """Whether a start is not there because this release starts elsewhere, and not because a file is missing."""
-    start = outcome["module"]
-    own = [start, *(start[:at] for at, letter in enumerate(start) if letter == ".")]
-    names_start = outcome["error"] in [f"ModuleNotFoundError: No module named {name!r}" for name in own]
-    return names_start and outcome["cause"] not in simulation.finder.missing
-
-
-def _simulate_module(simulation: Simulation, name: str) -> dict[str, Any]:
-    outcome: dict[str, Any] = {"module": name, "error": "", "cause": "", "chain": [], "modules": 0}
-    if not name:  # no file says what it is imported by, and the survey says that it was not looked at
-        return outcome
-    try:
-        simulation.import_name(name, certain=True)
-    except ImportFailure as failure:
-        outcome |= _describe_failure(simulation, failure)
-    except RecursionError:
-        return outcome | {"gap": "its imports are nested too deeply to follow"}
-    if simulation.modules_followed > MAX_MODULES:
-        return outcome | {"gap": f"it imports more than {MAX_MODULES} modules"}
-    if simulation.possible and not outcome["error"]:
-        first, why = simulation.possible[0]
-        text = f"{first.kind}: {first.text}"
-        return outcome | {"gap": f"it may fail, which only running tells{why and f' ({why})'}: {text}"[:300]}
-    if not outcome["error"] and (cut := find_cut_module(simulation.modules.values(), simulation.finder.short)):
-        return outcome | {"gap": f"it imports {cut}, which is cut off: what that lacks, only running tells"[:300]}
-    return outcome | {"modules": simulation.modules_followed}
-
-
-def _describe_failure(simulation: Simulation, failure: ImportFailure) -> dict[str, Any]:
-    """Describe a failure; a gap where the code of a .pth file may provide the module that is not found."""
-    text = f"{failure.kind}: {failure.text}"
-    hooks = simulation.finder.path.unread_hooks
-    if hooks and failure.kind == "ModuleNotFoundError" and failure.cause == failure.text.split("'")[1::2][-1]:
-        return {"gap": f"{text}, unless {hooks[0]} provides it: it runs code when Python starts"}
-    return {"error": text, "cause": failure.cause, "chain": failure.chain[::-1][:12]}
 
 
 class Simulation:
     """Follows imports as the interpreter would, each module once.
 
     ``closed`` are modules whose names are known and that differ from what was installed; ``guards`` tell whether what surrounds
-    the statement that runs catches a failure; ``possible`` are failures of statements that may not run.
+    the statement that runs catches a failure; ``odd_running`` counts the files that differ and are being imported; ``possible`` are failures of statements that may not run.
     """
 
     def __init__(self, finder: ModuleFinder):
         self.finder, self.plain = finder, PlainSources(finder)
         self.modules: dict[str, Module | ImportFailure] = {}
         self.modules_followed = 0
-        self.depth = 0
+        self.depth = self.odd_running = 0
         self.called: set[tuple[str, str, str]] = set()
         self.closed: set[str] = set(finder.odd.tops)
         self.guards: list[Callable[[ImportFailure], bool]] = []
@@ -189,8 +118,16 @@ class Simulation:
         return module
 
     def _follow(self, name: str, path: str, folders: Sequence[str]) -> Module:
+        is_odd = self.finder.is_suspect(path)
         if name.partition(".")[0] in self.finder.unaffected:
             return self._keep(Module(name, path, folders))
+        self.odd_running += is_odd
+        try:
+            return self._follow_source(name, path, folders)
+        finally:
+            self.odd_running -= is_odd
+
+    def _follow_source(self, name: str, path: str, folders: Sequence[str]) -> Module:
         self.modules_followed += 1
         if self.modules_followed > MAX_MODULES:
             return self._keep(Module(name, path, folders))
@@ -205,17 +142,21 @@ class Simulation:
         module = self._keep(self._describe(name, path, folders, tree, text))
         self.finder.add_folders(path, text)
         PlainBody(self, module, get_values(module), text).note_harm()
+        module.running = RunningModule()
         Body(self, module, get_values(module)).run(tree.body, certain=True)
+        module.running = None
         return module
 
     def _follow_text(self, name: str, path: str, folders: Sequence[str], text: str) -> Module | None:
         """Follow a module by its text; None where that does not do."""
         module = self._keep(self._open_values(Module(name, path, folders)))
-        module.is_plain = True
+        module.is_plain, module.running = True, RunningModule()
         try:
             PlainBody(self, module, get_values(module), text).run_text()
         except ImportFailure:
             return None
+        finally:
+            module.running = None
         return None if self.plain.mentions_harm(text) else module
 
     def _open_values(self, module: Module) -> Module:
