@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gpuready.logs.tracebacks import LoggedException
 
 BUILD, RESOLUTION, NETWORK, KERNEL = "extension-build-failed", "package-resolution", "hub-unreachable", "triton-kernel-failed"  # fmt: skip
+RENDEZVOUS = "rendezvous-unreachable"
 _KINDS = {"network": NETWORK, "installer": RESOLUTION, "extension": "ext-abi-mismatch"}
 _NATIVE = {
     "compiler": BUILD,
@@ -158,6 +159,8 @@ def _guess_by_failure(failure: LoggedException) -> str:
     if any(BUILD_FOLDER.search(frame.file.replace("\\", "/")) for frame in failure.frames):
         return BUILD
     origin = find_origin(failure)
+    if origin.kind == "network" and origin.package in ("ray", "torch"):
+        return RENDEZVOUS  # the processes of a job look for each other
     if origin.kind in _KINDS:
         return BUILD if origin.package in _BUILDERS else _KINDS[origin.kind]
     name = (failure.short_type or failure.named_type).lower()

@@ -39,7 +39,7 @@ def make_evidence(summary: LogSummary, order: EventOrder, index: int, match: Pat
     near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
     return LogEvidence(
         summary.names[line.source] if line.source < len(summary.names) else "",
-        line.number,
+        abs(line.number),
         quote_line(line),
         line.rank,
         line.host,
@@ -77,7 +77,7 @@ def collect_consequences(
             Consequence(
                 line.folded_text[:200],
                 means,
-                line.number,
+                abs(line.number),
                 summary.names[line.source],
                 ranks,
                 len({s.index for s in matches}),

@@ -83,7 +83,7 @@ def follow_chain(summary: LogSummary, number: int | None) -> list[int]:
 def _make_link(failure: LoggedException) -> ExceptionLink:
     frame = failure.frames[-1] if failure.frames else None
     file, line, function = (frame.file, frame.line, frame.function) if frame else ("", 0, "")
-    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], failure.at, file, line, function)
+    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], abs(failure.at), file, line, function)
 
 
 def find_telling_line(summary: LogSummary, order: EventOrder) -> int | None:

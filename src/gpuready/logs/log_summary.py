@@ -10,6 +10,7 @@ from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
+from gpuready.logs.newest_first import order_by_time
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
 from gpuready.logs.run_activity import is_complaint_line
@@ -155,7 +156,7 @@ def _complaint_text(line: LogLine, failures: Sequence[LoggedException], raised: 
 
 
 def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
-    rows = list(parse_lines(list(part.rows), number))
+    rows = list(parse_lines(order_by_time(part.rows) if part.whole else list(part.rows), number))
     if source.rank is None and not source.host:
         return rows
     return [

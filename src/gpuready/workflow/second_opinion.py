@@ -75,7 +75,7 @@ def _accept_answer(
     assert isinstance(codes, (list, tuple))
     source = summary.names[line.source] if line.source < len(summary.names) else ""
     rank = diagnosis.rank if line.rank is None else line.rank
-    evidence = LogEvidence(source, line.number, line.folded_text, line.rank, line.host, str(codes[0]))
+    evidence = LogEvidence(source, abs(line.number), line.folded_text, line.rank, line.host, str(codes[0]))
     return _add_note(
         diagnosis.replace(
             verdict="cause", cause=str(row["slug"]), code=str(codes[0]), says=str(row["says"]), so=str(row["so"]), rank=rank,
@@ -115,7 +115,7 @@ def _choose_lines(diagnosis: Diagnosis, summary: LogSummary) -> list[LogLine]:
     """Half around the most telling line, half from the end."""
     own = [line for line in summary.lines if line.place != "derived" and line.text.strip()]
     telling = diagnosis.evidence[0].line if diagnosis.evidence else 0
-    near = sorted(range(len(own)), key=lambda i: abs(own[i].number - telling))[: MAX_LINES // 2] if telling else []
+    near = sorted(range(len(own)), key=lambda i: abs(abs(own[i].number) - telling))[: MAX_LINES // 2] if telling else []
     kept = list(dict.fromkeys([*near, *reversed(range(len(own)))]))[:MAX_LINES]
     return [own[i] for i in sorted(kept)]
 
