@@ -59,7 +59,10 @@ def list_changes(old: Any, new: Any, place: str) -> Iterator[str]:
         for key in sorted({*old, *new} - {*UNTOLD}):
             yield from _field_changes(old, new, key, place)
     elif _are_rows(old) and _are_rows(new):
-        yield from _row_changes(_named_rows(old), _named_rows(new), place)
+        if any("versions" in row and "name" in row for row in (*old, *new)):
+            yield from _release_changes(_rows_by_release(old), _rows_by_release(new))
+        else:
+            yield from _row_changes(_named_rows(old), _named_rows(new), place)
     else:
         yield f"{place or 'It'} was {_shorten(old)}, and is {_shorten(new)}."
 
@@ -77,11 +80,36 @@ def _field_changes(old: dict[str, Any], new: dict[str, Any], key: str, place: st
 def _row_changes(old: dict[str, Any], new: dict[str, Any], place: str) -> Iterator[str]:
     for word, names in (("new", [n for n in new if n not in old]), ("gone", [n for n in old if n not in new])):
         if names:
-            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-            yield f"{place}: {', '.join(names[:MOST_NAMED])}{more} {'is' if len(names) == 1 else 'are'} {word}."
+            yield f"{place}: {_join_names(names)} {'is' if len(names) == 1 else 'are'} {word}."
     for name in new:
         if name in old:
             yield from list_changes(old[name], new[name], f"{place} {name}")
+
+
+def _release_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
+    """Yield what is new and gone, and each change once with the releases that it is about: rows share what neighbours say alike."""
+    for word, names in (("new", [n for n in new if n not in old]), ("gone", [n for n in old if n not in new])):
+        if names:
+            yield f"{_join_names(names)} {'is' if len(names) == 1 else 'are'} {word}."
+    told: dict[str, list[str]] = {}
+    for name in (name for name in new if name in old):
+        for sentence in list_changes(old[name], new[name], ""):
+            told.setdefault(sentence, []).append(name)
+    for sentence, names in told.items():
+        yield f"{_join_names(names)}: {sentence}"
+
+
+def _rows_by_release(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        f"{row['name']} {version}": {k: v for k, v in row.items() if k != "versions"}
+        for row in rows
+        for version in row["versions"]
+    }
+
+
+def _join_names(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _are_rows(value: Any) -> bool:

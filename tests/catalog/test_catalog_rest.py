@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready import catalog
 from gpuready.catalog import accelerators, facts, features, gpus, packages
 from gpuready.model import Facts
-
-
-def test_the_day_of_the_catalogue():
-    assert catalog.catalog_date() == "2026-11-15"
 
 
 # -- features -----------------------------------------------------------------------------------------

@@ -17,6 +17,19 @@ CASES = [
 ]  # fmt: skip
 
 
+def test_releases_are_told_by_their_version_and_not_by_the_row_that_they_share():
+    """A release that differs splits a row: what the others say has not changed."""
+    shared = {"name": "vllm", "torch": "==2.9.1", "source": "a"}
+    old = [{**shared, "versions": ["0.15.0", "0.15.1", "0.16.0"]}]
+    split = [
+        {**shared, "versions": ["0.15.0"]},
+        {**shared, "versions": ["0.15.1"], "withdrawn": True},
+        {**shared, "versions": ["0.16.0", "0.17.0"]},
+    ]
+    found = list(knowledge_summary.list_changes({"release": old}, {"release": split}, ""))
+    assert found == ["vllm 0.17.0 is new.", "vllm 0.15.1: withdrawn is new: true."]
+
+
 @pytest.mark.parametrize(("old", "new", "sentences"), CASES)
 def test_rows(old, new, sentences):
     assert list(knowledge_summary.list_changes({"torch": old}, {"torch": new}, "")) == sentences
