@@ -7,7 +7,6 @@ import pytest
 from gpuready.catalog import accelerators, facts, features, gpus, packages
 from gpuready.model import Facts
 
-
 # -- features -----------------------------------------------------------------------------------------
 
 
