@@ -64,6 +64,9 @@ def test_a_value_that_is_refused_speaks_of_no_release():
     ("text", "cause"),
     [
         ("ValueError: tail fusion requires SM100.", "ext-arch-missing"),
+        ("ValueError: Module q_proj is not found, please choose from v_proj", "not-environment"),
+        ("ValueError: Row-scaled NVFP4 is only supported for NVFP4 mode.", "not-environment"),
+        ("RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn", "not-environment"),
         ("ValueError: Unsupported loss mode: foo. Supported modes are: bar", "not-environment"),
         ("ImportError: Failed to load mesh_kernels. unheard of", "missing-python-package"),
     ],

@@ -45,6 +45,8 @@ def test_another_release_is_asked_for(text, package):
         ("Exception: When `x` is set, it requires Meshlib to be installed.", "Meshlib"),
         ("ImportError: Using the backend requires installation of meshlib.", "meshlib"),
         ("ValueError: Ensure Meshlib packages are installed.", "Meshlib"),
+        ("ModuleNotFoundError: meshlib does not seem to be installed or it can't be imported.", "meshlib"),
+        ("ImportError: the function requires the 'meshlib' package for it.", "meshlib"),
         ("RuntimeError: meshlib backend is not available. Please install the package to use it", "meshlib"),
         ("RuntimeError: mode=mesh but mesh_lib is not importable; install it", "mesh_lib"),
         ("AssertionError: Triton is required for this kernel, which is not there", "Triton"),
@@ -67,6 +69,7 @@ def test_a_package_is_asked_for(text, package):
         "ValueError: Please update your config.",
         "ValueError: temperature 0.5 or higher is recommended",
         "RuntimeError: requires ROCm 7.1+.",
+        "ValueError: mesh_mode requires the grouped module of the model",
         "INFO: all parameters found, nothing needed",
     ],
 )

@@ -67,6 +67,8 @@ _MISSING = (
     _form("installation of ", r"requires? (?:the )?installation of NAME"),
     _form(" not found", r"\bNAME (?:kernels?|module|package|extension) (?:was |were )?not found\b.{0,120}install"),
     _form(" importable| be imported", r"\bNAME (?:is not importable|(?:could not|cannot|can't) be imported)"),
+    _form(" seem to be installed", r"\bNAME (?:does not|do not|doesn't) seem to be installed"),
+    _form(" package| library", r"requires? (?:the |an? )?NAME (?:python )?(?:package|library)\b"),
     _form(" was selected", r"\bNAME was selected, but it is not installed"),
     _form(" is required ", r"\bNAME (?:package |library )?is required .{0,160}(?:not installed|install it)"),
     _form(" is required for", r"\bNAME (?:package|library) is required for"),
