@@ -158,6 +158,20 @@ RETRY = (
 STEP = "2026-11-15 10:00:1{n},000 INFO trainer: step {n} loss 1.{n}\n"
 
 
+GLIBC = 'WARNING 07-16 22:59:22 ops.py:14] Failed to import from mesh._C with ImportError("/lib/libc.so.6: version `GLIBC_2.32\' not found (required by /v/mesh/_C.so)")\n'
+IMPORTS = 'Traceback (most recent call last):\n  File "/v/lib/python3.8/site-packages/outlines/schema.py", line 7, in <module>\n    from jsonschema.protocols import Validator\n'
+
+
+def test_what_only_a_warning_told_yields_to_the_exception_that_ended_the_process():
+    ended = GLIBC + IMPORTS + "ModuleNotFoundError: No module named 'jsonschema.protocols'\n"
+    assert found(ended).cause == "version-conflict"
+    assert "glibc-too-old" in [other.cause for other in found(ended).alternatives]
+    assert found(GLIBC + HEAD + "KeyError: 'x'\n").cause == "glibc-too-old", (
+        "an error of the program may follow from it"
+    )
+    assert found(GLIBC).cause == "glibc-too-old"
+
+
 def test_what_the_run_survived_is_no_cause():
     text = (
         RETRY.format(n=1, what="flash_attn")

@@ -89,6 +89,7 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
+    suspects = _weaken_warnings(suspects, order)
     if all(order.is_unsure(s) for s in suspects):  # a complaint that no pattern matches: its topic tells more
         suspects = (
             _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
@@ -212,6 +213,17 @@ def _unexplained_suspects(
     if last is None or names_environment(summary.lines[last].folded_text):
         return []
     return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
+
+
+def _weaken_warnings(suspects: Sequence[CauseSuspect], order: EventOrder) -> list[CauseSuspect]:
+    """Clues in place of causes that only warnings tell, where an exception that has a cause of the environment ended the process after them."""
+    last = max(
+        (order.fatal_index(s) for s in suspects if s.cause != NOT_ENVIRONMENT and s.strength != "clue"), default=-1
+    )
+    return [
+        s.replace(strength="clue") if s.seen and all(order.is_warning_before(m, last) for m in s.seen) else s
+        for s in suspects
+    ]
 
 
 def _put_inner_first(summary: LogSummary, suspects: list[CauseSuspect]) -> list[CauseSuspect]:

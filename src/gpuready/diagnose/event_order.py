@@ -133,6 +133,18 @@ class EventOrder:
         mild = (match.line.level in ("W", "I", "D") or "Warning: " in match.line.text[:400]) and not match.line.place
         return mild and (self.survived.works_after(match) or self.survived.writes_after(match))
 
+    def is_warning_before(self, match: PatternMatch, index: int) -> bool:
+        """Whether it was only a warning, and its process went on to a line; one about the GPU itself is none."""
+        line = match.line
+        mild = line.level in ("W", "I", "D") or "Warning: " in line.text[:400]
+        is_of_gpu = "CUDA initialization: " in line.text[:600]
+        return mild and not line.place and match.failure is None and not is_of_gpu and match.index < index
+
+    def fatal_index(self, suspect: CauseSuspect) -> int:
+        """Index of the exception that a suspect is of and that a process ended by; -1 where there is none."""
+        numbers = {suspect.failure, *(match.failure for match in suspect.seen)} - {None} - self.survived.failures
+        return max((self.exception_index(self.summary.failures[n]) or -1 for n in numbers if n is not None), default=-1)
+
     def _is_survived_warning(self, match: PatternMatch) -> bool:
         """Whether it was only a warning, and its process went on."""
         line = match.line
