@@ -169,3 +169,13 @@ def test_what_a_distribution_brings_is_imported(tmp_path, monkeypatch, name, fil
         entry_point.list_modules("@nosuch")
     for module in ("entry_point", "package_import", "proof"):
         monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+@pytest.mark.parametrize("name", contracts.list_frameworks())
+def test_the_step_of_a_framework_imports_only_what_the_framework_requires(name):
+    """An environment that has what its framework requires must not fail for what a proof of ours takes besides."""
+    contract = contracts.load_contract(name)
+    required = {need.key.removeprefix("package.") for need in contract.needs if need.level == "required"} | {name}
+    for row in proofs.list_proofs():
+        if name in row.framework:
+            assert {*row.modules} <= required, row.name
