@@ -7,6 +7,7 @@ transformers' defaults; a quantised checkpoint has a ``quantization_config``.
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import read_tied_embeddings
+from gpuready.fit.job.vision_towers import has_known_tower, name_text_type
 from gpuready.jobs.config_reader import ConfigReader, short_repr
 
 TYPE_CHECKING = False
@@ -47,9 +48,11 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     flat = language_model_config(config)
     for key in MULTIMODAL_KEYS:
         if config.get(key):
-            reader.add_uncounted(
-                f"the model's {key} and what it feeds in take memory of their own: that is not counted", "more"
-            )
+            counted = has_known_tower(flat, flat) and key == "vision_config"
+            what = f"of the model's {key} only the weights are counted, and no pictures: they"
+            if not counted:
+                what = f"the model's {key} and what it feeds in"
+            reader.add_uncounted(f"{what} take memory of their own{'' if counted else ': that is not counted'}", "more")
             break
     _read_stored_quantisation(reader, flat.get("quantization_config"))
     reader.model = flat
@@ -61,11 +64,13 @@ def language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
     inner = next((config[key] for key in TEXT_CONFIG_KEYS if isinstance(config.get(key), dict)), None)
     if inner is None or isinstance(config.get("hidden_size"), int):
         return dict(config)
+    inner = name_text_type(config, inner)
     outer = {key: config[key] for key in INHERITED_KEYS if config.get(key) is not None}
     kind = str(inner.get("model_type") or "")
     defaults = {name: size for name, size in zip(SHAPE_KEYS, SHAPE_DEFAULTS.get(kind, ()), strict=False) if size}
     tied = read_tied_embeddings(config, inner)
-    merged: dict[str, Any] = defaults | outer | inner | ({} if tied is None else {"tie_word_embeddings": tied})
+    tower = {"vision_config": config["vision_config"]} if has_known_tower(config, inner) else {}
+    merged: dict[str, Any] = defaults | outer | inner | tower | ({} if tied is None else {"tie_word_embeddings": tied})
     return merged
 
 

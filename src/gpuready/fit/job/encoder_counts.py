@@ -55,4 +55,6 @@ def _count_t5_parameters(s: ModelShape) -> int:
     mlp = (3 if s.gated else 2) * s.hidden * s.inner + s.hidden
     biased = s.layers if s.family == "umt5" else 2
     layers = s.layers * (attention + mlp) + (s.layers - encoder) * attention
-    return layers + s.vocabulary * s.hidden + 2 * s.hidden + biased * s.sizes["buckets"] * s.heads
+    return (
+        layers + s.vocabulary * s.hidden * (1 if s.tied else 2) + 2 * s.hidden + biased * s.sizes["buckets"] * s.heads
+    )

@@ -12,6 +12,7 @@ from gpuready.fit.job.model_shape import (
     parse_common_shape,
 )
 from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.vision_towers import count_rotary_grids, has_known_tower, name_text_type, parse_vision_tower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,9 +42,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     if not hasattr(config, "get"):
         raise ValueError("a model's config must be an object with fields such as hidden_size")
     if isinstance(config.get("text_config"), dict) and "hidden_size" not in config:
-        _refuse_other_parts(config)
-        tied = read_tied_embeddings(config, config["text_config"])
-        config = config["text_config"] | ({} if tied is None else {"tie_word_embeddings": tied})
+        config = _flatten_text_config(config)
     family = str(config.get("model_type") or "")
     family = FAMILY_ALIASES.get(family, family)
     if not family:
@@ -57,6 +56,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
         shape = parse_common_shape(config, family)
     else:
         shape = parse_family_shape(config, family)
+    shape = shape.replace(tower=parse_vision_tower(config), rotary_grids=count_rotary_grids(config))
     for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
@@ -69,6 +69,15 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     if shape.head_size % 2 and shape.rotary == 1.0:
         raise ValueError(f"the size of a head ({shape.head_size}) must be even: its halves turn in pairs")
     return shape
+
+
+def _flatten_text_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of the language model, with the one of its tower where that is known."""
+    inner = name_text_type(config, config["text_config"])
+    tower = {"vision_config": config["vision_config"]} if has_known_tower(config, inner) else {}
+    _refuse_other_parts({name: part for name, part in config.items() if name not in tower})
+    tied = read_tied_embeddings(config, inner)
+    return inner | tower | ({} if tied is None else {"tie_word_embeddings": tied})
 
 
 def _refuse_other_parts(config: Mapping[str, Any]) -> None:

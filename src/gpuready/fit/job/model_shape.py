@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from gpuready.fit.job.vision_towers import TowerWeight
+
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
 CONFIG_SWITCHES = (
@@ -95,6 +97,8 @@ class ModelShape(Record):
     sizes: Mapping[str, int] = field(default_factory=dict)  # what only an encoder has
     mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
+    tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
+    rotary_grids: int = 1  # positions of a token: 3 with height and width, and then tables for each row
 
     def is_rotary_layer(self, layer: int) -> bool:
         return not self.rotary_layers or self.rotary_layers[layer]
@@ -117,7 +121,7 @@ class ModelShape(Record):
         sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))
         embeddings = (self.vocabulary * (1 if self.tied else 2) + self.positions) * self.hidden
         return (
-            embeddings + norm + self.vocabulary * self.bias_head
+            embeddings + norm + self.vocabulary * self.bias_head + sum(one.count_parameters() for one in self.tower)
             + self._count_mixers() + self.layers * norms_per_layer * norm
             + (self.layers - sparse) * self._count_dense_mlp() + sparse * self._count_experts()
         )  # fmt: skip

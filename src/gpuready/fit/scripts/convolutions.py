@@ -6,12 +6,10 @@ torch's meta device makes every result contiguous, and copies nothing.
 import math
 
 import torch
+from convolution_workspace import by_channel_sums, copied_operands, group_copies, is_by_channel, partial_sums, row_sums
 
 CONVOLUTION_OPS = ("convolution", "convolution_backward")
 CHANNEL_BYTES = 16  # tensor cores read channels by as many bytes
-WIDE = 4  # bytes of a sum
-FEW_RESULTS = 16 * 128 * 128  # of a weight's gradient: fewer tiles of 128 by 128 leave processors idle
-PARTIAL_SUMS = 2 << 20  # bytes: between 1.6 and 6 MB as measured
 
 
 class Convolution:
@@ -24,8 +22,8 @@ class Convolution:
         stride, _, _, self.transposed, _, self.groups = args[4:10] if self.backward else args[3:9]
         self.stride, self.wanted = math.prod(stride), args[10] if self.backward else (True, True, True)
         tensors = (self.x, self.weight)
-        last = self.x.dim() == 4 and any(has_channels_last(one) for one in tensors)
-        self.layout = torch.channels_last if last else torch.contiguous_format
+        self.last = self.x.dim() == 4 and any(has_channels_last(one) for one in tensors)
+        self.layout = torch.channels_last if self.last else torch.contiguous_format
 
     def copy_sizes(self):
         """Bytes of the operands that are copied because they lie otherwise in memory: the weight last."""
@@ -43,36 +41,32 @@ class Convolution:
         first = [one if one is None else torch.empty_like(one, memory_format=self.layout) for one in out[:2]]
         return (*first, *out[2:])
 
-    def workspace_size(self, out):
-        """Bytes of the channels-last copies that cuDNN makes of operands and result: its kernels for tensor cores read no other layout.
+    def workspace_size(self, out, result="input"):
+        """Bytes of the workspace of one result: of the forward pass, or the gradient of ``input`` or ``weight``."""
+        what = result if self.backward else "output"
+        call = ConvolutionCall(self, self.grad if self.backward else out)
+        if is_by_channel(call):
+            return by_channel_sums(call) if what == "weight" else 0
+        if call.taps * self.stride == 1 and self.groups == 1 and what == "weight" and not self.last:
+            return row_sums(call, call.padded["x"] + call.padded["y"])
+        copied = copied_operands(call, what)
+        size = group_copies(call) if copied == "groups" else sum(call.padded[one] for one in copied)
+        return size + partial_sums(call) * (what == "weight" and size > 0)
 
-        A pointwise convolution is a matrix product as it lies, and one by channel has kernels of its own.
-        """
-        by_channel = self.groups == self.x.shape[1] > 1
-        if self.layout is torch.channels_last or self.pointwise or by_channel or self.x.dim() > 4:
-            return 0
-        return self.transposed_bytes(out)
 
-    def weight_workspace_size(self):
-        """Bytes of the workspace of the weight's gradient.
+class ConvolutionCall:
+    """The numbers of one call that decide its workspace."""
 
-        A pointwise one has a product for each row of the batch, and their results are summed; of any other that has few
-        results, pixels are split, and the sums of the parts are kept beside the copies.
-        """
-        if self.pointwise and self.layout is torch.contiguous_format:
-            by_row = WIDE * self.x.shape[0] * self.weight.numel()
-            return min(by_row, self.transposed_bytes(None)) if self.x.element_size() < WIDE else by_row
-        size = self.workspace_size(None)
-        return size + PARTIAL_SUMS * (size > 0 and self.weight.numel() < FEW_RESULTS * self.groups)
-
-    @property
-    def pointwise(self):
-        return math.prod(self.weight.shape[2:]) * self.stride == 1 and self.groups == 1
-
-    def transposed_bytes(self, out):
-        result = self.grad if self.backward else out
-        weight = [self.weight] if math.prod(self.weight.shape[2:]) > 1 else []
-        return sum(padded_bytes(one) for one in (self.x, *weight, result))
+    def __init__(self, made, result):
+        x, weight = made.x, made.weight
+        self.bytes, self.dims, self.last = x.element_size(), x.dim() - 2, made.last
+        self.groups, self.stride, self.transposed = made.groups, made.stride, made.transposed
+        self.taps, self.weights, self.rows = math.prod(weight.shape[2:]), weight.numel(), x.shape[0]
+        self.channels, self.results = x.shape[1] // made.groups, result.shape[1] // made.groups  # of a group
+        self.pixels, self.result_pixels = (one.numel() // one.shape[1] for one in (x, result))
+        self.depth = self.channels * self.taps  # products in each sum
+        self.products = x.numel() * self.results * self.taps if made.transposed else result.numel() * self.depth
+        self.padded = {"x": padded_bytes(x), "w": padded_bytes(weight), "y": padded_bytes(result)}
 
 
 def has_channels_last(tensor):

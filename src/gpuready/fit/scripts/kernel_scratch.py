@@ -46,7 +46,7 @@ class KernelScratch:
             return []
         made = Convolution(name, args)
         if place < 2:
-            size = made.weight_workspace_size() if place else made.workspace_size(out)
+            size = made.workspace_size(out, "weight" if place else "input")
             return [size] if size else []
         return self.sum_sizes(made.grad, [n for n in range(made.grad.dim()) if n != 1])
 

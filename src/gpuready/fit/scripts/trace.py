@@ -44,14 +44,15 @@ def build_class(found, config, options, notes):
 def build_meta_model(job, config, autocast, notes):
     found = choose_class(config, job["task"])
     notes += note_missing_loader(config, found)
-    attention = job["attention"]
-    if attention == "sdpa" and not getattr(found, "_supports_sdpa", True):
-        attention = "eager"
+    if job["attention"] == "sdpa" and not getattr(found, "_supports_sdpa", True):
         notes.append(f"{found.__name__} has no sdpa attention: its eager attention was played")
+    asked = (
+        {} if job["attention"] == "sdpa" else {"attn_implementation": job["attention"]}
+    )  # by default each part decides
     half = HALF_DTYPES.get(job["precision"])
     options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32)}
     with torch.device("meta"):
-        model = build_class(found, config, options | {"attn_implementation": attention}, notes)
+        model = build_class(found, config, options | asked, notes)
         model = model.to("meta")  # torch.Tensor(n) does not follow the default device
         model.tie_weights()
         widen_kept_parameters(model, options["dtype"])

@@ -44,6 +44,7 @@ class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
     widens_softmax = True  # whether eager attention computes its softmax in fp32
+    tower: list[object]  # weights of a vision tower, which live as long as the model
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
@@ -124,9 +125,10 @@ class DecoderModel:
         hidden = ops.dropout(embeds, s.dropout_embedding) if self.training else embeds
         if ops.zero3 is not None:
             ops.zero3.enter_module([])  # the rotary embedding
-        rotary = rotary_tables(self, batch * seq if self.has_row_masks else seq, embeds.width)
+        places_to_turn = batch * seq if self.has_row_masks or s.rotary_grids > 1 else seq
+        rotary = rotary_tables(self, places_to_turn, embeds.width)
         local = (
-            rotary_tables(self, batch * seq if self.has_row_masks else seq, embeds.width)
+            rotary_tables(self, places_to_turn, embeds.width)
             if s.family in ("gemma3_text", "olmo3")  # one table for each kind of layer
             else None
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.decoder import DecoderModel
+from gpuready.fit.tape.vision_tower import create_tower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 
 def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> DecoderModel:
     """Create the weights of a model, in the template of its family."""
-    return _template_class(shape)(ops, shape, job, card, maker)
+    tower = create_tower(maker, shape.tower) if shape.tower else []
+    model = _template_class(shape)(ops, shape, job, card, maker)
+    model.tower = tower
+    return model
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:

@@ -51,8 +51,9 @@ class T5Model(EncoderModel):
         self.encoder_norm = self.new_outer(self.shape.hidden), None
 
     def create_head(self) -> None:
-        self.norm = self.new_outer(self.shape.hidden), None
-        self.head = LinearLayer(self.token_table)
+        s = self.shape
+        self.norm = self.new_outer(s.hidden), None
+        self.head = LinearLayer(self.token_table if s.tied else self.new_outer(s.vocabulary, s.hidden))
 
     def new_layer(self, index: int) -> LayerWeights:
         s, layer, make = self.shape, LayerWeights(index), self.maker.new_linear
