@@ -11,6 +11,9 @@ import zipfile
 
 import pytest
 
+from gpuready import rules
+from gpuready.model import Contract, Fact, Facts, Requirement
+from gpuready.model.import_rows import METADATA_GONE
 from gpuready.system.imports.libraries import Library, Loader
 from gpuready.system.imports.search_path import SearchPath
 from tests.imports.breakages import OTHER_MACHINE
@@ -101,3 +104,45 @@ def test_the_loader_passes_over_a_library_of_another_machine_and_no_other(tmp_pa
     again = Loader(loader.path.__class__((), []), platform.machine(), ":".join(loader.variable), "")
     assert again._find(name, by) == str(tmp_path / "own" / name)
     assert isinstance(again.read_header(str(tmp_path / "own" / name)), str)
+
+
+@pytest.mark.parametrize("has_modules", [True, False])
+def test_a_package_without_its_metadata_is_told_from_one_that_is_absent(tmp_path, has_modules):
+    lay_out(tmp_path, EMPTIED, "import os\n")
+    (tmp_path / "kite/wing.py").write_text(WING)
+    metadata = tmp_path / "kite-1.0.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().rstrip() + "\nRequires-Dist: sail>=2\n")
+    if has_modules:
+        (tmp_path / "sail").mkdir()
+        (tmp_path / "sail/__init__.py").touch()
+    (row,) = survey(tmp_path)["rows"]
+    assert (row["kind"], row["detail"]) == ("absent", METADATA_GONE if has_modules else "not installed")
+
+
+OUTCOME = {"module": "kite", "error": "", "cause": "", "chain": ()}
+
+
+@pytest.mark.parametrize(
+    ("detail", "outcome", "codes"),
+    [
+        (METADATA_GONE, OUTCOME, ["PKG044"]),
+        (METADATA_GONE, OUTCOME | {"gap": "only running tells"}, ["PKG002", "PKG044"]),
+        (METADATA_GONE, {}, ["PKG002", "PKG044"]),
+        ("not installed", OUTCOME, ["PKG002"]),
+    ],
+)
+def test_what_imports_without_the_metadata_of_a_package_is_only_warned(detail, outcome, codes):
+    needs = (Requirement("package.sail", ">=2", cite="METADATA of kite 1.0"),)
+    contract = Contract("kite", "1.0", distribution="kite", platforms=("cpu",), needs=needs)
+    row = {"distribution": "sail", "kind": "absent", "path": "", "detail": detail, "by": "kite", "want": ">=2"}
+    values = {
+        "package.kite": "1.0",
+        "package.sail": None,
+        "python.path": "/v/bin/python",
+        "import.damage": ({**row, "roots": ("kite",)},),
+        "import.hidden": (),
+        "import.outcome": {"kite": outcome} if outcome else {},
+    }
+    facts = Facts([Fact(key, value, "test") for key, value in values.items()])
+    found = [rules.load_rule(code).judge(facts, contract) for code in ("PKG002", "PKG044")]
+    assert [finding.code for finding in found if finding and finding.severity != "info"] == codes

@@ -85,6 +85,7 @@ class Fake(HostAccess):
         status = {"mode": mode, "uid": self.answers.get("uids", {}).get(real, 0), "size": 1, "mtime": 0.0}
         if real in self.files:
             found = self.files[real]
+            status["size"] = len(found) if isinstance(found, str) and found else 1
             kind = "char" if real.startswith("/dev/") else "file"
             return found if isinstance(found, AccessError) else {"kind": kind, **status}
         if self._list(real) is not None:

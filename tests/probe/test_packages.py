@@ -238,3 +238,31 @@ def _timed(who):
     facts = packages.probe_packages(LiveHost(), who)
     assert len(facts) > 300
     return time.perf_counter() - begun
+
+
+def recorded(folder: str, sizes: dict[str, int]) -> dict[str, str]:
+    rows = [*(f"{name},sha256=x,{size}" for name, size in sizes.items()), f"{folder}/METADATA,,"]
+    return {f"{SITE}/{folder}/RECORD": "\n".join(rows), f"{SITE}/{folder}/METADATA": ""}
+
+
+@pytest.mark.parametrize(
+    ("old", "found"),
+    [
+        (recorded("torch-2.4.0.dist-info", {"torch/a.py": 9, "torch/gone.py": 1}), "2.5.1"),
+        (recorded("torch-2.4.0.dist-info", {"torch/a.py": 3, "torch/b.py": 4}), None),  # nothing tells them apart
+        ({f"{SITE}/torch-2.4.0.dist-info/METADATA": ""}, "2.5.1"),  # no RECORD
+        ({f"{SITE}/torch-2.4.0.dist-info/{n}": t for n, t in (("METADATA", ""), ("RECORD", "torch/a.py,,3"))}, "2.5.1"),
+    ],
+)
+def test_of_two_versions_the_one_whose_files_are_there(old, found):
+    """The last one is a copied RECORD, which names another folder."""
+    files = recorded("torch-2.5.1.dist-info", {"torch/a.py": 3, "torch/b.py": 4})
+    facts = look(files | old | {f"{SITE}/torch/a.py": "x=1", f"{SITE}/torch/b.py": "x=11"})
+    assert facts["package.torch"].value == found
+    assert facts["python.duplicates"].value == ({"name": "torch", "versions": ("2.4.0", "2.5.1")},)
+
+
+@pytest.mark.parametrize("place", ["tqdm-4.67.1-py3.12.egg", "tqdm-4.67.1-py3.12.egg/EGG-INFO/PKG-INFO"])
+def test_an_egg_is_a_distribution_as_a_folder_or_zipped(place):
+    facts = look({f"{SITE}/{place}": "PK"})
+    assert (facts["package.tqdm"].value, facts["python.half_installed"].value) == ("4.67.1", ())

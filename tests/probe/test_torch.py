@@ -224,3 +224,17 @@ def test_version_files_are_read_and_never_run(text, found):
 
 def test_a_version_file_without_a_version():
     assert look({f"{SITE}/torch/version.py": "cuda = None\n"})["torch.version"].gap == "the file names no version"
+
+
+@pytest.mark.parametrize("is_edited", [True, False])
+def test_an_edited_version_file_is_not_believed(is_edited):
+    """One that is as recorded is: the metadata is of another torch."""
+    from base64 import urlsafe_b64encode
+    from hashlib import sha256
+
+    text = VERSION.format(version="1.13.1", cuda="None", hip="None", xpu="None")
+    digest = urlsafe_b64encode(sha256((text if not is_edited else "else").encode()).digest()).decode().rstrip("=")
+    info = f"{SITE}/torch-2.13.0+cpu.dist-info"
+    requested = {f"{SITE}/torch/version.py": text, f"{info}/METADATA": ""}
+    requested[f"{info}/RECORD"] = f"torch/version.py,sha256={digest},{len(text)}\n"
+    assert look(requested)["torch.version"].value == ("2.13.0+cpu" if is_edited else "1.13.1")

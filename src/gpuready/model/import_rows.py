@@ -8,6 +8,8 @@ if TYPE_CHECKING:
 
 FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "library", "python", "source")
 NEED_KINDS = ("absent", "version")
+METADATA_GONE = "its metadata is missing"
+"""What is said of an absent distribution whose modules are there."""
 NUMPY_KINDS = ("numpy",)
 """Extension modules that were compiled for another numpy: PKG046."""
 

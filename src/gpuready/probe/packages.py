@@ -42,6 +42,7 @@ class SitePackages(Record):
     places: dict[str, str]
     half: tuple[str, ...]
     twice: dict[str, tuple[str, ...]]
+    whole: tuple[str, ...] = ()  # of those in ``twice``, the metadata whose files are there
 
 
 def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Iterable[str] = ()) -> list[Fact]:
@@ -110,7 +111,7 @@ def _package_facts(installed: SitePackages) -> list[Fact]:
     for name, version in installed.versions.items():
         place = installed.places[name]
         gap = ""
-        if name in installed.twice:
+        if name in installed.twice and place not in installed.whole:
             gap = f"listed twice: {', '.join(installed.twice[name])}"
         elif place.rpartition("/")[2] in broken:
             gap = "half-installed: its metadata is missing"
@@ -127,6 +128,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
     """List every distribution in the site folders; the first folder wins, as for an import."""
     installed = SitePackages({}, {}, (), {})
     half: list[str] = []
+    whole: list[str] = []
     for folder in site:
         by_name: dict[str, list[tuple[str, str]]] = {}
         for entry in host.list_directory(folder) or ():
@@ -138,12 +140,20 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
         for name, copies in by_name.items():
             if name in installed.versions:
                 continue
-            version, place = copies[-1]
+            present = _find_present_copy(host, copies) if len(copies) > 1 else ""
+            version, place = next((copy for copy in copies if copy[1] == present), copies[-1])
+            whole += [present] if present else []
             installed.versions[name], installed.places[name] = (version or _read_metadata_version(host, place), place)
             if len(copies) > 1:
                 installed.twice[name] = tuple(v for v, _ in copies)
             half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
-    return installed.replace(half=tuple(half))
+    return installed.replace(half=tuple(half), whole=tuple(whole))
+
+
+def _find_present_copy(host: HostAccess, copies: list[tuple[str, str]]) -> str:
+    from gpuready.probe.recorded_files import find_present_copy
+
+    return find_present_copy(host, [place for _, place in copies])
 
 
 def parse_metadata_folder(entry: str) -> tuple[str, str]:

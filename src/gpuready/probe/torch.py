@@ -44,6 +44,7 @@ def probe_torch(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
         rest = [key for key in KEYS if key not in ("torch.path", "torch.broken")]
         return [Fact("torch.path", None, site), Fact("torch.broken", broken, site), *gap_facts(rest, what, site)]
     version_values = parse_version_py(text)
+    version_values |= _recorded_version(host, site, names, version_values, text)
     return [
         *_torch_build_facts(version_values, f"{folder}/version.py"),
         _torch_arch_fact(host, folder, version_values, target.machine),
@@ -75,6 +76,21 @@ def _describe_broken_torch(names: tuple[str, ...], text: str | None) -> str | No
     if text is None:
         return "the folder torch has no version.py"
     return None if listed else "the folder torch has no dist-info"
+
+
+def _recorded_version(
+    host: HostAccess, site: str, names: tuple[str, ...], values: dict[str, str | None], text: str
+) -> dict[str, str | None]:
+    """Return the version of the metadata where version.py says another, and was edited since the install."""
+    listed = _list_torch_metadata(names)
+    recorded = listed[0].removeprefix("torch-").rpartition(".")[0] if len(listed) == 1 else ""
+    said = str(values.get("__version__") or "")
+    if not recorded or said.partition("+")[0] == recorded.partition("+")[0]:
+        return {}
+    from gpuready.probe.recorded_files import is_as_recorded
+
+    is_edited = is_as_recorded(host, f"{site}/{listed[0]}", "torch/version.py", text) is False
+    return {"__version__": recorded} if is_edited else {}
 
 
 def parse_version_py(text: str) -> dict[str, str | None]:

@@ -20,11 +20,12 @@ the GPUs, and the fix names one that does.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.import_rows import METADATA_GONE
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 CODE = "PKG002"
 SEVERITY = "error"
-READS = (*fix_steps.READS, "python.duplicates")
+READS = (*fix_steps.READS, "python.duplicates", "import.damage", "import.outcome")
 CONTRACT = {"distribution": "demo", "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},)}
 BROKEN = {"package.demo": None, "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path": "/venv/bin/python"}
@@ -33,6 +34,7 @@ HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path":
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     own, required = _implied_needs(contract), _package_needs(facts, contract, "required")
     absent = [n for n in [*own, *contract_needs.needs_in_force(facts, required)] if _is_package_absent(facts, n.key)]
+    absent = [need for need in absent if not _is_only_metadata_gone(facts, contract, need.key)]
     if not absent:
         return _recommended_finding(facts, contract)
     to_show = _needs_to_show(contract, absent)
@@ -65,6 +67,15 @@ def _is_package_absent(facts: Facts, key: str) -> bool:
     from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
 
     return not any(facts.value_if_known(f"package.{name}") for name in TRITON_FORKS)
+
+
+def _is_only_metadata_gone(facts: Facts, contract: Contract, key: str) -> bool:
+    """Return whether a package has its modules, and the framework imports without the metadata of it; PKG044 warns of it."""
+    known = (facts.value_if_known("import.outcome") or {}).get(contract.distribution) or {}
+    if known.get("error", "none") or known.get("gap"):
+        return False
+    rows = facts.value_if_known("import.damage") or ()
+    return any(row["distribution"] == key[8:] and row["detail"] == METADATA_GONE for row in rows)
 
 
 def _implied_needs(contract: Contract) -> list[Requirement]:

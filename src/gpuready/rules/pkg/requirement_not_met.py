@@ -46,7 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     needs = [need for need in contract.requirements_for("package.*") if need.level == "required"]
     stated = {need.key.removeprefix("package.") for need in needs}
     rows = import_damage.damage_rows(facts, contract, import_rows.NEED_KINDS)
-    rows = [row for row in rows if row["distribution"] not in stated]
+    rows = [row for row in rows if row["distribution"] not in stated or row["detail"] == import_rows.METADATA_GONE]
     if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
         return None
     names = list(dict.fromkeys(f"{row['distribution']} ({row['detail']})" for row in rows))

@@ -20,7 +20,12 @@ from gpuready.system.imports.requirements import (
     parse_requirement,
 )
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
-from gpuready.system.imports.undeclared_needs import list_imported_names, list_optional_names, list_users
+from gpuready.system.imports.undeclared_needs import (
+    describe_absence,
+    list_imported_names,
+    list_optional_names,
+    list_users,
+)
 from gpuready.system.imports.watched_files import get_size, is_folder, open_regular, path_exists
 
 TYPE_CHECKING = False
@@ -180,7 +185,7 @@ class Survey:
             if not marker_applies(marker, self.environment, asked):
                 continue
             if wanted not in self.copies:
-                self._report_need(name, "absent", wanted, specifier, "not installed")
+                self._report_need(name, "absent", wanted, specifier, describe_absence(self, wanted))
                 continue
             version = self.copies[wanted][0].get_version()
             if version and is_satisfied(version, specifier) is False:

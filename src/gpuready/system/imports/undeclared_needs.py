@@ -6,8 +6,9 @@ transformers imports jax, scikit-learn or tensorflow as soon as they are there, 
 
 from __future__ import annotations
 
+from gpuready.model.import_rows import METADATA_GONE
 from gpuready.system.imports.requirements import canonical_name, parse_requirement
-from gpuready.system.imports.usual_modules import USUAL_MODULES
+from gpuready.system.imports.usual_modules import USUAL_MODULES, list_usual_modules
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +30,14 @@ def list_imported_names(survey: Survey, modules: Iterable[str], known: Iterable[
         if not rest.isdisjoint(copies[0].list_top_modules()):
             found.add(copies[0].name)
     return sorted(found - set(known))
+
+
+def describe_absence(survey: Survey, name: str) -> str:
+    """``not installed``, or that only its metadata is missing: then it imports all the same."""
+    folders = survey.path.folders
+    modules = [module for module in list_usual_modules(name) if module not in survey.stdlib_names]
+    is_there = any(survey.shadows.find_module_file(folder, module) for module in modules for folder in folders)
+    return METADATA_GONE if is_there else "not installed"
 
 
 def _is_installed(survey: Survey, top: str) -> bool:
