@@ -35,3 +35,29 @@ def test_lines_of_a_block_that_are_no_commands_are_needs():
     ]
     assert [step.run[:2] for step in contract.steps if step.run] == [("git", "clone")] and not unplaced
     assert any("ROCm Version >= 6.3.4" in step.note for step in contract.steps)
+
+
+def test_sections_of_the_first_level_are_sections():
+    page = "# Finch\n\nIt trains birds.\n\n# Prerequisites\n\n* Python Version: 3.10\n* CUDA Version: 12.4\n\n# Installation\n\n```\n# first\npip install finch\n```\n"
+    contract, _ = import_page(page, "finch.md")
+    assert {(need.key, need.want) for need in contract.needs} == {
+        ("python.version", ">=3.10"),
+        ("torch.cuda", ">=12.4"),
+    }
+    assert [step.run for step in contract.steps] == [("pip", "install", "finch")], "a comment in code is no section"
+
+
+def test_two_installs_in_one_line_name_the_framework_and_no_installer():
+    page = (
+        "# Installing\n\n## Installation\n\n```\npip3 install --upgrade pip setuptools && pip3 install finch_llm\n```\n"
+    )
+    assert import_page(page, "page.md")[0].framework == "finch-llm"
+
+
+def test_running_text_that_asks_for_a_version_is_a_need_unless_it_has_a_condition():
+    text = "Make sure that you have Python 3.9 or later and PyTorch 2.1 or newer. If you have CUDA 12.8 or later, use the nightly."
+    contract, _ = import_page(f"# Finch\n\n## Setup\n\n{text}\n", "finch.md")
+    assert [(need.key, need.want) for need in contract.needs] == [
+        ("python.version", ">=3.9"),
+        ("package.torch", ">=2.1"),
+    ]

@@ -163,7 +163,6 @@ class _PageImport:
 
     def _place_requirement(self, block: PageBlock) -> bool:
         if block.kind == "text":
-            self.needs += phrases.find_stated_minimums(block.text, self._cite_block(block))
             return self._place_prose(block)
         return self._add_rows(self.needs, rows.parse_requirement_row(block, self._cite_block(block)))
 
@@ -206,6 +205,7 @@ class _PageImport:
 
     def _place_prose(self, block: PageBlock) -> bool:
         self.notes.append([block.text])
+        self.needs += phrases.find_stated_minimums(block.text, self._cite_block(block))
         self.needs += phrases.find_package_advice(block.text, self._cite_block(block))
         return True
 

@@ -27,7 +27,7 @@ CONTENT_HEADINGS = (
     "overview", "description", "usage", "requirement", "dependenc", "package", "credential", "variable",
     "install", "evidence", "error", "compatib", "basis", "step", "optional", "inherit", "note",
     "troubleshoot", "hardware", "software", "prerequisite", "pre-requisite", "environment", "docker", "container",
-    "getting started", "quick start", "quickstart", "faq",
+    "getting started", "quick start", "quickstart", "faq", "setup", "set up", "setting up",
 )  # fmt: skip
 TABLE_COLUMNS = (
     "requirement", "value", "notes", "note", "category", "package", "version", "constraint", "source",
@@ -137,6 +137,9 @@ class _PageReader:
         """Return the text of a heading, or None: marked as one, or short and alone between blank lines."""
         if marked := _marked_heading(line.strip()):
             return marked
+        # Where code is fenced, a line such as "# Prerequisites" after the title is no comment.
+        if self.titled and self.is_fenced and (match := re.fullmatch(r"#\s+(\S.*)", line)):
+            return match[1]
         alone = not self._next_line() and (self.at == 0 or not self.lines[self.at - 1].strip())
         raw = self.lines[self.at]
         if not self.titled or not alone or raw[:1].isspace() or len(line) > 60:

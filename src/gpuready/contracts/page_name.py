@@ -18,7 +18,7 @@ OTHER_PROJECTS = (
 """What a page installs beside its own framework; one of them is the page's own only where nothing else is."""
 
 _PAGE_TITLE = r"(?:Environment|Principle|Implementation|Heuristic|Workflow)\s*:"
-_INSTALL = r"\bpip3?\s+install\b([^\n#]*)"
+_INSTALL = r"\bpip3?\s+install\b([^\n#&|]*)"
 _CLONE = r"git clone\b[^\n]*?/([\w.-]+?)(?:\.git)?(?:[ \t]+([A-Za-z][\w.-]*))?(?:\s|$)"
 
 

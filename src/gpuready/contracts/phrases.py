@@ -72,7 +72,7 @@ ADVISED_PACKAGES = (
 )
 """Packages whose oldest version prose may name."""
 
-_BOUND = r"`?:?\s{0,4}(?:of\s{1,4})?(?:version\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}[vr]?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
+_BOUND = r"`?:?\s{0,4}(?:of\s{1,4})?(?:version:?\s{0,4})?(>=|<=|==|>|<|≥|≤)?\s{0,4}[vr]?(\d+(?:\.\d+)*)(\+|\s+or\s+(?:newer|later|higher|above))?"
 _RANGE_END = re.compile(r"\s{0,4}(?:-|–|to|through)\s{0,4}v?(\d+(?:\.\d+)+)", re.I)
 """``3.10 - 3.13``: the last one counts, with its patches."""
 _SIZE = r"(?<!\d)(\d+)\s*(GB|GiB|TB)\b\+?"
@@ -228,7 +228,9 @@ def find_package_advice(text: str, cite: str) -> list[Requirement]:
 
 
 def find_stated_minimums(text: str, cite: str) -> list[Requirement]:
-    """Parse ``the Driver Version needs to be greater than 550.127`` and ``a minimum requirement of CUDA version 11.3``."""
+    """Parse ``the Driver Version needs to be greater than 550.127``, ``a minimum requirement of CUDA version 11.3`` and
+    ``make sure that you have Python 3.8 or later``.
+    """
     found = []
     for name, key in VERSION_FACTS:
         pattern = rf"\b(?:{name})[^.;\n]{{0,60}}?\b(at least|greater than|newer than|higher than)\s+`?v?(\d+(?:\.\d+)+)"
@@ -237,7 +239,18 @@ def find_stated_minimums(text: str, cite: str) -> list[Requirement]:
             found.append(Requirement(key, f"{sign}{version}", "", "required", cite))
         first = rf"\bminimum\b[^.;\n]{{0,30}}?\b(?:{name})\s+(?:version\s+)?v?(\d+(?:\.\d+)+)"
         found += [Requirement(key, f">={one}", "", "required", cite) for one in re.findall(first, text, re.I)]
+        later = rf"(?<![\w.-])(?:{name})`?\s+(?:version\s+)?v?(\d+(?:\.\d+)*)(?:\+|\s+or\s+(?:newer|later|higher|above|greater)\b)"
+        asked = (clause for clause in split_clauses(text) if _asks_for_something(clause))
+        found += [
+            Requirement(key, f">={one}", "", "required", cite) for c in asked for one in re.findall(later, c, re.I)
+        ]
     return found
+
+
+def _asks_for_something(clause: str) -> bool:
+    """Whether a clause states a need without a condition: ``make sure that you have Python 3.8 or later``."""
+    asks = r"\b(?:make sure|ensure|requires?|required|needs?|must|prerequisites?)\b"
+    return bool(re.search(asks, clause, re.I)) and not re.search(r"\b(?:if|when|unless|only|otherwise)\b", clause, re.I)
 
 
 def _normalize_operator(text: str | None) -> str:
