@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gpuready.fit import H200, FitJob, predict_memory
 from gpuready.fit.job import known_models
+from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.workflow import fit
 
 
@@ -21,11 +25,29 @@ def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
     assert len(known_models.list_model_names()) == len(set(known_models.list_model_names())) >= 50
 
 
-def test_a_known_model_that_sees_says_that_only_its_language_model_is_counted():
+def test_a_known_model_that_sees_says_what_is_counted():
     answer = fit.fit_job(["google/gemma-3-4b-it"], {"seq": 128}, on="h200", search=False)
-    assert answer.verdict == "undecided" and "vision_config" in answer.unmodelled[0]
+    assert answer.verdict == "fits" and any("pictures need more" in note for note in answer.notes)
     assert fit.fit_job(["gemma-3-4b"], {"seq": 8192}, on="rtx3060", search=False).verdict == "does not fit"
-    assert not fit.fit_job(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).unmodelled
+    assert not any("pictures" in n for n in fit.fit_job(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).notes)
+    scout = fit.fit_job(["meta-llama/Llama-4-Scout-17B-16E"], {"seq": 128, "method": "lora"}, on="h200", search=False)
+    assert "vision_config" in scout.unmodelled[0]  # its tower is not known here
+
+
+@pytest.mark.parametrize("name", ["qwen2.5-vl-3b", "qwen3-vl-2b", "gemma-3-4b"])
+def test_a_vision_tower_lies_on_the_gpu_and_text_gives_it_no_state(name):
+    """As ``fit --trace`` plays these classes with text alone, within 0.02 %."""
+    config = known_models.find_model_config(name)
+    alone = {key: value for key, value in config.items() if key != "vision_config"}
+    whole, text = (predict_memory(FitJob(one, seq=64), H200, False) for one in (config, alone))
+    tower = parse_model_config(config).count_parameters() - parse_model_config(alone).count_parameters()
+    assert whole.parts["parameters"] - text.parts["parameters"] == pytest.approx(2 * tower, rel=1e-3)
+    assert whole.parts["optimizer"] == text.parts["optimizer"]
+    adapted = [
+        predict_memory(FitJob(one, seq=64, method="lora", lora_targets="all"), H200, False) for one in (config, alone)
+    ]
+    assert adapted[0].parts["adapters"] > adapted[1].parts["adapters"]  # peft adapts the tower, too
+    assert adapted[0].parts["optimizer"] == adapted[1].parts["optimizer"]
 
 
 def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
@@ -44,7 +66,10 @@ def test_models_beyond_the_first_families_are_known_by_their_hub_id():
         "tiiuae/falcon-7b-instruct", "HuggingFaceTB/SmolLM3-3B", "google-bert/bert-base-uncased", "openai/whisper-small",
         "FacebookAI/roberta-base", "answerdotai/ModernBERT-base", "google/vit-base-patch16-224", "ibm-granite/granite-3.3-8b-instruct",
         "CohereForAI/c4ai-command-r-v01", "google-t5/t5-small", "EleutherAI/gpt-neo-1.3B", "distilbert/distilbert-base-uncased",
-        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3-VL-8B-Instruct",
+        "Qwen/Qwen3-VL-30B-A3B-Thinking", "google/gemma-3-27b-it", "deepseek-ai/DeepSeek-V2", "google/flan-t5-xl",
+        "google-t5/t5-3b", "openai/whisper-small.en", "google/vit-huge-patch14-224-in21k", "CohereForAI/c4ai-command-r-plus",
+        "FacebookAI/xlm-roberta-large", "google-bert/bert-base-multilingual-cased", "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B",
     ):  # fmt: skip
         assert known_models.find_model_config(name), name
 

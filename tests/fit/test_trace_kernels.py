@@ -126,6 +126,14 @@ found["convolutions"] = {
     "channels last back": record(
         lambda: convolve(empty(8, 24, 24, 256).permute(0, 3, 1, 2), empty(256, 256, 3, 3), back=True)
     )["births"],
+    "stem": record(lambda: convolve(picture(3, 224), empty(64, 3, 3, 3), 2))["births"],
+    "groups": record(lambda: convolve(empty(16, 144, 80, 80), empty(144, 24, 3, 3), groups=6))["births"],
+    "wide groups": record(lambda: convolve(empty(64, 768, 4, 4, dtype=torch.float32), empty(768, 48, 3, 3, dtype=torch.float32), groups=16))["births"],
+    "by channel last back": record(lambda: convolve(picture(512, 14, last=True), empty(512, 1, 7, 7), 1, 3, groups=512, back=True))["births"],
+    "wide pointwise back": record(
+        lambda: convolve(empty(32, 1088, 7, 7, dtype=torch.float32), empty(1088, 1088, 1, 1, dtype=torch.float32), 1, 0, back=True)
+    )["births"],
+    "wide small": record(lambda: convolve(empty(8, 64, 14, 14, dtype=torch.float32), empty(64, 64, 3, 3, dtype=torch.float32)))["births"],
     "turned sound": record(lambda: torch.nn.functional.conv1d(empty(4, 100, 64).transpose(1, 2), empty(64, 64, 1)))["births"],
 }
 with AllocationRecorder():
@@ -256,6 +264,27 @@ def test_a_convolution_has_the_workspace_of_its_copies_in_channels_last(recorded
     assert found["few channels"][-2:] == [2 * 64 * 64 * 112 * 112, 154_190_848]
     assert found["pointwise"][-1] == 4 * x and found["by channel"][-1] == x
     assert found["channels last"][-2:] == [filters, x]  # the weight is copied into the layout of the input
+
+
+def test_cudnn_reads_few_channels_or_little_work_as_they_lie(recorded):
+    """LeViT, TextNet and Swin's neighbours on the H200: a stem of 3 by 3 over pictures has no workspace, and small fp32 layers have none."""
+    found = recorded["convolutions"]
+    assert found["stem"][-1] == 2 * 64 * 64 * 112 * 112
+    assert found["wide small"][-1] == 4 * 8 * 64 * 14 * 14
+
+
+def test_the_channels_of_a_group_are_filled_up_to_a_power_of_two(recorded):
+    """Single convolutions on the H200: 78,753,939 and 10,748,051 bytes; 24 channels of a group become 32, and 48 become 64."""
+    found = recorded["convolutions"]
+    assert found["groups"][-1] == pytest.approx(78_753_939, rel=1e-3)
+    assert found["wide groups"][-1] == pytest.approx(10_748_051, rel=1e-3)
+
+
+def test_sums_of_a_weight_gradient_are_kept_by_row(recorded):
+    """ConvNeXt on the H200: 49 MB beside a weight of 50 kB; a pointwise one of RegNet in fp32 copies instead, 13 MB and not 144."""
+    found = recorded["convolutions"]
+    assert 8 * 64 * 4 * 512 * 49 in found["by channel last back"]
+    assert 2 * 4 * 32 * 1088 * 49 in found["wide pointwise back"] and max(found["wide pointwise back"]) < 20e6
 
 
 def test_gradients_of_a_convolution_have_one_workspace_after_the_other(recorded):

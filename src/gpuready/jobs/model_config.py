@@ -46,14 +46,15 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     """Return the language model's config and the job settings of a config."""
     reader = ConfigReader("model", path, config)
     flat = language_model_config(config)
-    for key in MULTIMODAL_KEYS:
-        if config.get(key):
-            counted = has_known_tower(flat, flat) and key == "vision_config"
-            what = f"of the model's {key} only the weights are counted, and no pictures: they"
-            if not counted:
-                what = f"the model's {key} and what it feeds in"
-            reader.add_uncounted(f"{what} take memory of their own{'' if counted else ': that is not counted'}", "more")
-            break
+    part = next((key for key in MULTIMODAL_KEYS if config.get(key)), "")
+    if part == "vision_config" and has_known_tower(flat, flat):
+        reader.notes.append(
+            "text alone is counted, beside the weights of the model's vision_config: pictures need more"
+        )
+    elif part:
+        reader.add_uncounted(
+            f"the model's {part} and what it feeds in take memory of their own: that is not counted", "more"
+        )
     _read_stored_quantisation(reader, flat.get("quantization_config"))
     reader.model = flat
     return reader.to_job_settings()

@@ -6,7 +6,6 @@ from math import prod
 
 from gpuready.catalog import load_catalog
 from gpuready.fit.job.model_shape import read_count
-from gpuready.fit.job.records import FitUndecided
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -71,21 +70,22 @@ def _layer_norm(size: int) -> TowerWeight:
 
 
 def _parse_siglip(v: Mapping[str, Any], text_hidden: int) -> Weights:
-    """SigLIP as Gemma 3 has it: without its pooling head, and a projection behind it."""
-    if v.get("vision_use_head", True):
-        raise FitUndecided("a vision_config with vision_use_head has a head that is not known here; --trace plays it")
+    """SigLIP as Gemma 3 has it: with a projection behind it, and mostly without its pooling head."""
     hidden, inner, patch = (read_count(v, name) for name in ("hidden_size", "intermediate_size", "patch_size"))
-    layer = (
-        _layer_norm(hidden), *(_linear(name, hidden, hidden) for name in ("k_proj", "v_proj", "q_proj", "out_proj")),
-        _layer_norm(hidden), _linear("fc1", hidden, inner), _linear("fc2", inner, hidden),
-    )  # fmt: skip
+    mlp = _linear("fc1", hidden, inner), _linear("fc2", inner, hidden)
+    attention = tuple(_linear(name, hidden, hidden) for name in ("k_proj", "v_proj", "q_proj", "out_proj"))
+    layer = _layer_norm(hidden), *attention, _layer_norm(hidden), *mlp
+    head: Weights = ()
+    if v.get("vision_use_head", True):
+        packed = TowerWeight((1, 1, hidden)), TowerWeight((3 * hidden, hidden), bias=True)
+        head = *packed, attention[-1], _layer_norm(hidden), *mlp
     positions = (read_count(v, "image_size") // patch) ** 2
     first = (
         TowerWeight((hidden, read_count(v, "num_channels"), patch, patch), bias=True),
         TowerWeight((positions, hidden)),
     )
     projection = TowerWeight((hidden, text_hidden)), TowerWeight((hidden,))
-    return (*first, *layer * _read_depth(v, "num_hidden_layers"), _layer_norm(hidden), *projection)
+    return (*first, *layer * _read_depth(v, "num_hidden_layers"), _layer_norm(hidden), *head, *projection)
 
 
 def _parse_qwen2(v: Mapping[str, Any], text_hidden: int) -> Weights:
