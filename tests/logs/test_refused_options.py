@@ -75,6 +75,12 @@ def test_what_no_pattern_knows_has_its_class(text, cause):
     assert diagnosed(text).cause == cause
 
 
+def test_a_file_of_a_dataset_is_no_option():
+    frame = f'  File "{SITE}/datasets/packaged_modules/ts/ts.py", line 7, in _read\n    raise ValueError(\n'
+    log = f"Traceback (most recent call last):\n{frame}ValueError: File a.ts is a tree, which is not supported.\n"
+    assert diagnose_logs([[log.encode()]], look=False).cause == "dataset-error"
+
+
 def test_a_number_of_something_is_no_release():
     assert diagnosed("ValueError: Head dimension 64 is not supported by it.").cause != "version-conflict"
     assert diagnosed("RuntimeError: meshlib 1.64 is not supported by it.").cause == "version-conflict"

@@ -181,9 +181,12 @@ def _guess_by_failure(failure: LoggedException) -> str:
         return VERSION_CONFLICT if is_inside else "missing-python-package"
     if name == "importerror" and failure.frames and failure.frames[-1].code.startswith("raise "):
         return "missing-python-package"  # a package that looked for another one itself
+    is_plain = name in (*_OF_VALUES, *_OF_INTERFACES)
+    if is_plain and failure.type and (slug := _guess_by_callers(failure, name)):
+        return slug
     if (name in INPUT_REFUSED and not failure.type) or refuses_options(failure):
         return NOT_ENVIRONMENT
-    if name in (*_OF_VALUES, *_OF_INTERFACES):
+    if is_plain:
         return _guess_by_callers(failure, name)
     return _guess_by_place(failure) if failure.type else _guess_by_path(failure)
 
