@@ -119,6 +119,16 @@ def test_no_gpu_takes_a_torch_for_the_cpu():
     assert found.torch.endswith("+cpu") and "cpu" in found.options["wants"]
 
 
+def test_a_contract_that_names_no_platform_is_planned_on_every_one(tmp_path):
+    """As `contract import -o` writes it where a page names none."""
+    (tmp_path / "page.toml").write_text(
+        'framework = "kiosk"\nversion = "0"\norigin = "environment page (kiosk)"\nplatforms = []\n'
+    )
+    for wants in (None, "cpu"):
+        found = one("kiosk", contract=str(tmp_path / "page.toml"), wants=wants)
+        assert found.verdict == "plan", found.conflicts
+
+
 def test_no_gpu_is_no_machine_for_a_framework_that_needs_one():
     found = planning.plan_frameworks(["axolotl==0.21"], on="tests/machines/no-gpu.json", resolve=False).plans[0]
     assert found.verdict == "impossible" and "gpu.count" in {n.key for n in found.conflicts[0].needs}

@@ -291,8 +291,9 @@ def _versions_near_bound(clause: str) -> Iterator[str]:
     if not versions.is_version(bound):
         return
     release = versions.parse_release(bound)
-    yield bound
-    yield f"{bound}.0.1" if len(release) < 3 else f"{bound}.1"  # just above
+    plain = ".".join(map(str, release))
+    yield from dict.fromkeys((bound, plain))  # 2.10.0a0, 2.10.0
+    yield f"{plain}.0.1" if len(release) < 3 else f"{plain}.1"  # just above
     below = [*release]
     while below and below[-1] == 0:
         below.pop()

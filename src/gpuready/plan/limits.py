@@ -184,7 +184,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = f"{name} on the default index is for CUDA: for ROCm its project has images, and its sources"
     elif platform.device == "cuda" and system == "darwin" and here in (None, "cuda"):
         why = "macOS has no driver for NVIDIA GPUs"
-    elif platform.device == "cuda" and "cuda" not in contract.platforms:
+    elif platform.device == "cuda" and contract.platforms and "cuda" not in contract.platforms:
         why = f"{contract.name} is for {named}, and the catalogue has no torch for that to choose from"
     elif platform.device == "cuda" and here == "cpu":
         why = f"{contract.name} is for {named}, and this machine has only a CPU"
@@ -208,7 +208,7 @@ def is_for_gpus_alone(contract: Contract) -> bool:
         return True
     if contract.says == METADATA_ONLY_NOTE:
         return has_cuda_wheel(contract)
-    return {*contract.platforms} <= {"cuda", "rocm"}
+    return bool(contract.platforms) and {*contract.platforms} <= {"cuda", "rocm"}
 
 
 def _always_fails(why: str) -> LimitCheck:

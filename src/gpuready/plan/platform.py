@@ -79,7 +79,7 @@ def plan_device(facts: Facts, contract: Contract) -> str:
     here = str(facts.value_if_known("platform.name") or "cuda")
     if wants_cpu_only(facts):
         return "cpu"
-    return here if here in ("cpu", "rocm", "mps") and here in contract.platforms else "cuda"
+    return here if here in ("cpu", "rocm", "mps") and here in (contract.platforms or (here,)) else "cuda"
 
 
 def lacks_catalogued_torch(facts: Facts, contract: Contract) -> bool:
