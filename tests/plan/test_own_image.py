@@ -71,3 +71,26 @@ def test_a_stated_torch_is_the_build_of_the_platform(on, torch, version, build, 
     report = workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0]
     stated = {fact.key: fact.value for fact in report.facts}
     assert (stated["package.torch"], stated["torch.build"], report.verdict) == (version, build, verdict)
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "what_if", "wants", "verdict"),
+    [
+        ("transformers==4.57.3", "mi300x", {}, None, "clear"),
+        ("transformers==4.46.3", "m3max", {}, None, "clear"),
+        ("transformers==5.1.0", "h100", {}, "cpu", "clear"),
+        ("transformers==4.57.3", "b580", {}, None, "undecided"),
+        ("vllm", "b580", {}, None, "undecided"),
+        ("vllm==0.20.0", "910b", {}, None, "undecided"),
+        ("sglang", "910b", {}, None, "undecided"),
+        ("sglang", "gaudi3", {}, None, "not-ready"),
+        ("vllm", "h100", {}, "cpu", "not-ready"),
+        ("transformers", "h100", {"torch": "2.8.0+cu128"}, "cpu", "clear"),
+        ("transformers", "h100", {"torch": "2.8.0+cpu"}, None, "not-ready"),
+    ],
+)
+def test_what_a_framework_is_for_is_not_taken_from_one_line_alone(spec, on, what_if, wants, verdict):
+    """A page may say of its line that it is for CUDA; a build for CUDA computes on a CPU too."""
+    assert workflow.check_machine([spec], on=on, what_if=what_if, wants=wants)[0].verdict == verdict
+    planned = plan_frameworks([spec], on=on, what_if=what_if, wants=wants, resolve=False).verdict
+    assert planned == ("plan" if verdict == "clear" else "impossible")

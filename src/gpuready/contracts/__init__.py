@@ -95,10 +95,11 @@ def load_contract(
         return _make_contract(rows[-1])
     _check_version(framework, wanted, rows)
     row = _nearest_row(rows, wanted)
-    contract = _make_contract(row)
-    return contract.replace(
-        version=wanted, says=_version_note(contract, wanted, covers_version(row["version"], wanted))
-    )
+    contract, is_covered = _make_contract(row), covers_version(row["version"], wanted)
+    if not is_covered:  # what one line is for, a page may say of that line alone
+        platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]).platforms])
+        contract = contract.replace(platforms=tuple(platforms))
+    return contract.replace(version=wanted, says=_version_note(contract, wanted, is_covered))
 
 
 def covers_version(line: str, version: str) -> bool:

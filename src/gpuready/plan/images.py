@@ -28,7 +28,7 @@ def add_container_image(plan: Plan, facts: Facts | None = None) -> Plan:
     """Return the plan with its image, ``docker run`` flags and reasons; unchanged if there is no environment."""
     if plan.verdict != "plan" or plan.is_image_alone:
         return plan
-    if facts is not None and facts.value_if_known("platform.name") == "mps":
+    if plan.platform.endswith("apple-darwin"):
         return plan.replace(notes=(*plan.notes, "no image: containers on a Mac run Linux, which has no Metal"))
     driver = facts.value_if_known("driver.version") if facts is not None else None
     own = _framework_image(plan, driver)

@@ -177,9 +177,7 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
     why = ""
     if platform.device == "cpu" and is_for_gpus_alone(contract):
         why = f"{contract.name} is for GPUs, not for a CPU alone"
-    elif platform.device == "rocm" and (
-        has_cuda_wheel(contract) or images.has_platform_image(contract.framework, "rocm")
-    ):
+    elif platform.device == "rocm" and is_compiled_for_cuda(contract):
         name = contract.distribution or contract.framework
         why = f"{name} on the default index is for CUDA: for ROCm its project has images, and its sources"
     elif platform.device == "cuda" and system == "darwin" and here in (None, "cuda"):
@@ -208,7 +206,12 @@ def is_for_gpus_alone(contract: Contract) -> bool:
         return True
     if contract.says == METADATA_ONLY_NOTE:
         return has_cuda_wheel(contract)
-    return bool(contract.platforms) and {*contract.platforms} <= {"cuda", "rocm"}
+    return is_compiled_for_cuda(contract) or (bool(contract.platforms) and {*contract.platforms} <= {"cuda", "rocm"})
+
+
+def is_compiled_for_cuda(contract: Contract) -> bool:
+    """Whether what the default index has of a framework is for CUDA: its own wheels, or those of its kernels."""
+    return has_cuda_wheel(contract) or images.has_platform_image(contract.framework, "rocm")
 
 
 def _always_fails(why: str) -> LimitCheck:
