@@ -44,9 +44,11 @@ class KiteForCausalLM(PreTrainedModel):
         self.head = nn.Linear(size, words, bias=False)
 
     @classmethod
-    def _from_config(cls, config, dtype, attn_implementation):
+    def _from_config(cls, config, dtype, attn_implementation="own"):
         if config.hidden_size < 1:
             raise ValueError("a size below one")
+        if attn_implementation == "sdpa":  # UperNet over Swin on the H200: asked for, it would be refused for all parts
+            raise ValueError("by default each part takes its own attention")
         made = cls(config.hidden_size, config.vocab_size).to(dtype)
         if getattr(config, "wide_head", False):
             made.head.float()

@@ -164,13 +164,13 @@ def parse_t5(config: Mapping[str, Any], family: str) -> ModelShape:
     encoder, heads = read_count(config, "num_layers"), read_count(config, "num_heads")
     decoder = read_count(config, "num_decoder_layers", default=encoder)
     drop = read_fraction(config, "dropout_rate")
-    own_head = config.get("tie_word_embeddings") is False  # then the checkpoint has one: loaded, it is not tied
+    own_head = bool(config.get("own_lm_head"))  # of the catalogue: the checkpoint has one, and loaded it is not tied
     return ModelShape(
         family=family, kind="encoder-decoder", hidden=read_count(config, "d_model"), layers=encoder + decoder, heads=heads,
         kv_heads=heads, head_size=read_count(config, "d_kv"), inner=read_count(config, "d_ff"), vocabulary=read_count(config, "vocab_size"),
         tied=not own_head, norm="t5", activation=read_activation({"feed_forward_proj": name}, ("feed_forward_proj",), "relu"),
         gated=bool(gated), rotary=0.0, dropout_hidden=drop, dropout_attention=drop,
-        scaled_logits=not own_head,
+        scaled_logits=config.get("tie_word_embeddings") is not False,
         sizes={"encoder_layers": encoder, "buckets": read_count(config, "relative_attention_num_buckets")},
     )  # fmt: skip
 
