@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from gpuready import rules
 from gpuready.check.evaluate import judge
 from gpuready.contracts import want, when
-from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE, contract_from_metadata
+from gpuready.contracts.metadata_contract import (
+    METADATA_ONLY_NOTE,
+    contract_from_metadata,
+    list_torch_extras,
+    with_torch_extra,
+)
 from gpuready.contracts.pins import marker_environment, pin_exact_version
 from gpuready.model import Contract, Fact, Facts, Requirement
 from tests.rules.worlds import H100, facts
@@ -62,6 +67,17 @@ def test_only_what_stands_on_torch_is_for_gpus():
     assert plain.platforms == ("cpu",) and plain.capabilities == ()
     only_with_extra = contract_from_metadata("a", "1", ["torch; extra == 'gpu'"], None)
     assert only_with_extra.platforms == ("cpu",)
+
+
+def test_an_install_of_what_has_an_extra_for_torch_takes_that_extra():
+    """diffusers and others can do without torch; who installs them here does not want to."""
+    both = ["filelock", "torch>=2.6; extra == 'torch'", "accelerate; extra == 'torch'", "jax; extra == 'flax'"]
+    found = with_torch_extra(contract_from_metadata("a", "1", [*both, "torch; extra == 'dev'"], None))
+    assert found is not None and found.platforms == ("cuda",) and [c.name for c in found.capabilities] == ["cuda"]
+    required = {need.key: need.want for need in found.needs if not need.when}
+    assert required == {"package.filelock": "*", "package.torch": ">=2.6", "package.accelerate": "*"}
+    other = contract_from_metadata("a", "1", ["torch; extra == 'gpu'", "torch; extra == 'all'"], None)
+    assert with_torch_extra(other) is None and list_torch_extras(other) == ["gpu", "all"]
 
 
 def test_no_gpu_is_no_fault_of_a_package_that_wants_none():

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 METADATA_ONLY_NOTE = "no contract of its own: judged by the pins of its metadata alone"
+TORCH_EXTRAS = ("torch", "pytorch", "pt")
+"""Extras by which packages that can do without torch ask for it."""
 
 
 def contract_from_metadata(
@@ -28,6 +30,26 @@ def contract_from_metadata(
     pinned = merge_metadata_pins(bare, version, requires_dist, requires_python, environment)
     if not any(not need.when for need in pinned.requirements_for("package.torch")):
         return pinned.replace(says=METADATA_ONLY_NOTE, platforms=("cpu",))
-    # A package that requires torch is ready once torch works on the GPU.
-    works = Capability("cuda", "required", cite=f"{bare.origin} requires torch")
-    return pinned.replace(says=METADATA_ONLY_NOTE, platforms=("cuda",), capabilities=(works,))
+    return _make_for_gpus(pinned)
+
+
+def _make_for_gpus(contract: Contract) -> Contract:
+    """A package that requires torch is ready once torch works on the GPU."""
+    works = Capability("cuda", "required", cite=f"{contract.origin} requires torch")
+    return contract.replace(says=METADATA_ONLY_NOTE, platforms=("cuda",), capabilities=(works,))
+
+
+def with_torch_extra(contract: Contract) -> Contract | None:
+    """Return the contract with what its extra for torch requires (``diffusers[torch]``); None where it has no such extra."""
+    with_torch = {need.when for need in contract.requirements_for("package.torch")}
+    chosen = next((f"wants={name}" for name in TORCH_EXTRAS if f"wants={name}" in with_torch), "")
+    if not chosen:
+        return None
+    needs = tuple(need.replace(when="") if need.when == chosen else need for need in contract.needs)
+    return _make_for_gpus(contract.replace(needs=needs))
+
+
+def list_torch_extras(contract: Contract) -> list[str]:
+    """Return the extras of a package that bring torch."""
+    conditions = (need.when for need in contract.requirements_for("package.torch"))
+    return list(dict.fromkeys(when.removeprefix("wants=") for when in conditions if when.startswith("wants=")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready import contracts, system
 from gpuready.contracts.catalogued_release import judge_by_catalogue
-from gpuready.contracts.metadata_contract import contract_from_metadata
+from gpuready.contracts.metadata_contract import contract_from_metadata, list_torch_extras, with_torch_extra
 from gpuready.contracts.pins import add_metadata_pins, marker_environment, without_package_pins
 from gpuready.model import Fact
 from gpuready.workflow import contract_choice
@@ -76,11 +76,16 @@ def choose_package_contract(
     if release is None:
         raise Refused(str(contracts.unknown_contract_error(framework)))
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
-    if "cuda" not in contract.platforms:
+    if "cuda" in contract.platforms:
+        return contract
+    by_extra = with_torch_extra(contract)
+    if by_extra is None:
+        extras = ", ".join(list_torch_extras(contract))
+        only = f" but with an extra ({extras})" if extras else ""
         raise Refused(
-            f"{contracts.unknown_contract_error(framework)}; the {framework} of the index does not need torch"
+            f"{contracts.unknown_contract_error(framework)}; the {framework} of the index does not need torch{only}"
         )
-    return contract
+    return by_extra
 
 
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
