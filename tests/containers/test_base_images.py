@@ -207,3 +207,18 @@ def test_the_torch_of_an_ngc_image_is_built_with_its_cuda(tmp_path, on, verdict)
     report = workflow.check_machine(["transformers"], on=on, dockerfile=str(file), what_if={"driver": "580.95.05"})[0]
     errors = [finding.code for finding in report.findings if finding.severity == "error"]
     assert (report.verdict, errors) == (verdict, ["GPU004"] if verdict == "not-ready" else [])
+
+
+@pytest.mark.parametrize(
+    ("base", "asked", "found"),
+    [
+        ("python:3.9-slim", "transformers", "4.57.6"),
+        ("python:3.12-slim", "transformers", None),  # the newest of the day of the build
+        ("python:3.9-slim", "'transformers>=5'", None),
+        ("python:3.9-slim", "transformers==4.51.3", "4.51.3"),
+        ("python:slim", "transformers", None),
+    ],
+)
+def test_an_unpinned_install_takes_the_newest_release_for_its_python(base, asked, found):
+    facts = facts_of(f"FROM {base}\nRUN pip install torch {asked}\n")
+    assert facts.get("package.transformers") == found

@@ -86,6 +86,7 @@ def test_a_stated_torch_is_the_build_of_the_platform(on, torch, version, build, 
         ("sglang", "gaudi3", {}, None, "not-ready"),
         ("vllm", "h100", {}, "cpu", "not-ready"),
         ("transformers", "h100", {"torch": "2.8.0+cu128"}, "cpu", "clear"),
+        ("transformers", "rtx4090", {"torch": "2.8.0+cu128"}, "cpu", "clear"),
         ("transformers", "h100", {"torch": "2.8.0+cpu"}, None, "not-ready"),
     ],
 )

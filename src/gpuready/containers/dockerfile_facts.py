@@ -7,7 +7,7 @@ the host's.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import systems, torch
+from gpuready.catalog import releases, systems, torch
 from gpuready.containers import dockerfile
 from gpuready.containers.build_simulation import DockerfileSimulator
 from gpuready.containers.dockerfile import UNKNOWN
@@ -75,9 +75,22 @@ def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
         source = f"{path}:{line}"
         if name == "torch":
             stated += _pinned_torch_facts(pin, source, arch, built.base)
-        elif pin.version is not None:
-            stated.append(Fact(f"package.{name}", pin.version, source, "stated"))
+        elif version := pin.version or _newest_for_python(name, pin, python.version):
+            stated.append(Fact(f"package.{name}", version, source, "stated"))
     return stated + variable_facts({n: (v, f"{path}:{line}") for n, (v, line) in built.variables.items()})
+
+
+def _newest_for_python(name: str, pin: PackagePin, python: str) -> str:
+    """Return the release that an installer takes where nothing is pinned and the newest does not take this Python; else an empty text."""
+    known = releases.list_releases(name) if pin.sure and not pin.spec and python else []
+    fitting = [one for one in known if _takes_python(name, one, python)]
+    return fitting[-1] if fitting and fitting[-1] != known[-1] else ""
+
+
+def _takes_python(name: str, release: str, python: str) -> bool:
+    found = releases.find_release(name, release)
+    want = found[1].get("requires_python", "") if found else ""
+    return not want or versions.satisfies_specifier(python if python.count(".") > 1 else f"{python}.99", want)
 
 
 def _is_variable_enabled(built: SimulatedImage, name: str) -> bool:

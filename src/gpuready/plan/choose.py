@@ -52,7 +52,7 @@ class SearchSpace:
         machine = str(facts.value_if_known("os.arch") or "x86_64")
         self.builds = list_selectable_builds(machine, device, system)
         if device == "cpu" and "+cu" in request.torch:  # a build for CUDA computes on the CPU too, if somebody has it
-            self.builds = [one.replace(cuda="") for one in list_selectable_builds(machine, "cuda", system)]
+            self.builds = [one.replace(cuda="", arch=()) for one in list_selectable_builds(machine, "cuda", system)]
         self.pythons = [_full_python_version(python, request) for python in reversed(PYTHONS)]
         self.limits = list_limits(self.platform, contract, request)
         if not self.builds:
