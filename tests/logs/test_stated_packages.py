@@ -70,6 +70,8 @@ def test_a_package_is_asked_for(text, package):
         "ValueError: temperature 0.5 or higher is recommended",
         "RuntimeError: requires ROCm 7.1+.",
         "ValueError: mesh_mode requires the grouped module of the model",
+        "OSError: it requires a shared library of the system",
+        "ValueError: please use dropout >= 0.1 here",
         "INFO: all parameters found, nothing needed",
     ],
 )
