@@ -78,6 +78,11 @@ def test_an_install_of_what_has_an_extra_for_torch_takes_that_extra():
     assert required == {"package.filelock": "*", "package.torch": ">=2.6", "package.accelerate": "*"}
     other = contract_from_metadata("a", "1", ["torch; extra == 'gpu'", "torch; extra == 'all'"], None)
     assert with_torch_extra(other) is None and list_torch_extras(other) == ["gpu", "all"]
+    only = with_torch_extra(
+        contract_from_metadata("a", "1", ["torch>=2; extra == 'hf'", "boto3; extra == 'api'"], None)
+    )
+    assert only is not None and {need.key for need in only.needs if not need.when} == {"package.torch"}
+    assert with_torch_extra(contract_from_metadata("a", "1", ["boto3; extra == 'api'"], None)) is None
 
 
 def test_no_gpu_is_no_fault_of_a_package_that_wants_none():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -165,6 +166,10 @@ def test_what_a_distribution_brings_is_imported(tmp_path, monkeypatch, name, fil
     entry_point = importlib.import_module("entry_point")
     assert entry_point.list_modules(f"@{name}") == modules
     assert entry_point.list_modules("trl.cli") == ["trl.cli"]
+    asked = []
+    monkeypatch.setattr(entry_point.package_import, "import_compiled", lambda _, *words: asked.append(words))
+    entry_point.run_proof(SimpleNamespace(torch=lambda: None, arguments=[f"@{name}"], record_number=lambda *_: None))
+    assert asked == [(module, name) for module in modules], "its version is that of the distribution"
     with pytest.raises(sys.modules["proof"].Absent, match="nosuch is not installed"):
         entry_point.list_modules("@nosuch")
     for module in ("entry_point", "package_import", "proof"):

@@ -40,12 +40,15 @@ def _make_for_gpus(contract: Contract) -> Contract:
 
 
 def with_torch_extra(contract: Contract) -> Contract | None:
-    """Return the contract with what its extra for torch requires (``diffusers[torch]``); None where it has no such extra."""
-    with_torch = {need.when for need in contract.requirements_for("package.torch")}
-    chosen = next((f"wants={name}" for name in TORCH_EXTRAS if f"wants={name}" in with_torch), "")
-    if not chosen:
+    """Return the contract with what its extra for torch requires: ``diffusers[torch]``, or the only one that brings it.
+
+    None where it has none, or several that say nothing by their names.
+    """
+    extras = list_torch_extras(contract)
+    chosen = [name for name in TORCH_EXTRAS if name in extras] or extras
+    if len(extras) != 1 and not {*chosen} <= {*TORCH_EXTRAS} or not chosen:
         return None
-    needs = tuple(need.replace(when="") if need.when == chosen else need for need in contract.needs)
+    needs = tuple(need.replace(when="") if need.when == f"wants={chosen[0]}" else need for need in contract.needs)
     return _make_for_gpus(contract.replace(needs=needs))
 
 

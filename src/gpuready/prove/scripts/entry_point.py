@@ -10,8 +10,11 @@ import proof
 def run_proof(p):
     p.torch()
     modules = [module for one in p.arguments for module in list_modules(one)]
+    first = p.arguments[0]
+    # open-clip-torch has the modules open_clip and open_clip_train: its version is found by the name of the distribution.
+    distribution = first[1:] if first.startswith("@") else first.partition(".")[0]
     for module in modules:
-        package_import.import_compiled(p, module, modules[0].partition(".")[0])
+        package_import.import_compiled(p, module, distribution)
     p.record_number("modules", len(modules), "equal", len(modules))
 
 
