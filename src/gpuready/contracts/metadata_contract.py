@@ -45,8 +45,8 @@ def with_torch_extra(contract: Contract) -> Contract | None:
     None where it has none, or several that say nothing by their names.
     """
     extras = list_torch_extras(contract)
-    chosen = [name for name in TORCH_EXTRAS if name in extras] or extras
-    if len(extras) != 1 and not {*chosen} <= {*TORCH_EXTRAS} or not chosen:
+    chosen = [name for name in TORCH_EXTRAS if name in extras] or (extras if len(extras) == 1 else [])
+    if not chosen:
         return None
     needs = tuple(need.replace(when="") if need.when == f"wants={chosen[0]}" else need for need in contract.needs)
     return _make_for_gpus(contract.replace(needs=needs))
