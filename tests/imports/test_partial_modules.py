@@ -146,3 +146,16 @@ def test_what_imports_without_the_metadata_of_a_package_is_only_warned(detail, o
     facts = Facts([Fact(key, value, "test") for key, value in values.items()])
     found = [rules.load_rule(code).judge(facts, contract) for code in ("PKG002", "PKG044")]
     assert [finding.code for finding in found if finding and finding.severity != "info"] == codes
+
+
+def test_the_fix_of_a_hidden_extension_module_deletes_what_hides_it():
+    path = "/v/site-packages/kite/_json/__init__.py"
+    row = {"module": "kite._json", "path": path, "distribution": "kite"}
+    outcome = OUTCOME | {"error": "ImportError: cannot import name 'scanstring' from 'kite._json'", "cause": path}
+    values = {"python.shadowed": (), "import.hidden": (row,), "import.damage": (), "import.outcome": {"kite": outcome}}
+    facts = Facts([Fact(key, value, "test") for key, value in values.items()])
+    contract = Contract("kite", "1.0", distribution="kite", platforms=("cpu",))
+    for code in ("PKG020", "PKG042"):
+        finding = rules.load_rule(code).judge(facts, contract)
+        assert finding is not None
+        assert finding.fix[0].does.startswith(f"delete {path}, which no package has installed")

@@ -20,6 +20,13 @@ NUMPY_ERRORS = (
 )
 
 
+def uncover_module_step(path: str, module: str) -> FixStep:
+    """The step that lets Python find a module which a file hides; one inside of a package was put there by nobody's install."""
+    if "." in module:
+        return FixStep(f"delete {path}, which no package has installed: it hides the extension module {module}")
+    return FixStep(f"rename {path.removesuffix('/__init__.py')}, or run from another folder")
+
+
 def roots_of_contract(contract: Contract) -> tuple[str, ...]:
     """The distributions whose import counts: torch, and the framework's own."""
     return tuple(dict.fromkeys(name for name in ("torch", contract.distribution) if name))

@@ -120,11 +120,15 @@ def _fix_steps(
     facts: Facts, contract: Contract, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]
 ) -> tuple[FixStep, ...]:
     cause = str(failed.get("cause") or "")
-    shadow = next((str(row["path"]) for row in hidden if row["path"] == cause), "")
+    shadows = [
+        import_damage.uncover_module_step(str(row["path"]), str(row["module"]))
+        for row in hidden
+        if row["path"] == cause
+    ]
     removal = import_damage.remove_unneeded_step(facts, rows)
     steps = (
         *(step for step in removal if step.run),
-        *([FixStep(f"rename {shadow.removesuffix('/__init__.py')}, or run from another folder")] if shadow else ()),
+        *shadows[:1],
         *import_damage.reinstall_steps(facts, contract, rows),
         *import_damage.install_needs_step(facts, rows),
         *(

@@ -19,8 +19,12 @@ Rename the file, and remove the ``__pycache__`` beside it.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import visible_gpus
+from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.rules import import_damage, visible_gpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 CODE = "PKG020"
 SEVERITY = "error"
@@ -52,27 +56,34 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             severities[path] = "warning"
     if not severities:
         return None
-    modules = [path.rpartition("/")[2].partition(".")[0] for path in severities]
+    inside = {str(row["path"]).removesuffix("/__init__.py"): str(row["module"]) for row in _list_hidden_rows(facts)}
+    modules = {path: inside.get(path) or path.rpartition("/")[2].partition(".")[0] for path in severities}
     return Finding(
         CODE,
         "error" if "error" in severities.values() else "warning",
-        f"hidden by a file that Python finds first: {visible_gpus.join_names(modules)}",
+        f"hidden by a file that Python finds first: {visible_gpus.join_names(list(modules.values()))}",
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=tuple(
             Requirement("python.shadowed", "none", cite=f"sys.path: {path} comes first") for path in severities
         ),
         so="programs run from here import that file instead of the real module",
-        fix=tuple(FixStep(f"rename {path}, or run from another folder") for path in severities),
+        fix=tuple(
+            import_damage.uncover_module_step(f"{path}/__init__.py" if "." in name else path, name)
+            for path, name in modules.items()
+        ),
     )
 
 
 def _hiding_paths(facts: Facts) -> dict[str, bool]:
     """Return the files and folders that hide a module, and whether it is one of a package that is imported."""
     paths = {str(path): False for path in facts.value("python.shadowed") or ()}
+    rows = _list_hidden_rows(facts)
+    return paths | {str(row["path"]).removesuffix("/__init__.py"): True for row in rows}
+
+
+def _list_hidden_rows(facts: Facts) -> list[dict[str, Any]]:
     rows = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
-    return paths | {
-        str(row["path"]).removesuffix("/__init__.py"): True for row in rows if row["distribution"] != "python"
-    }
+    return [row for row in rows if row["distribution"] != "python"]
 
 
 def _contract_modules(contract: Contract, *levels: str) -> set[str]:
