@@ -118,6 +118,8 @@ ASK = 'INFO:     10.0.0.2:53812 - "GET /health HTTP/1.1" 200 OK\n'
 def test_a_server_that_answers_requests_is_healthy():
     assert found("INFO: loading\n" + POST.format("200 OK")).verdict == "healthy"
     assert found("INFO: loading\n" + POST.format("500 Internal Server Error")).verdict != "healthy"
+    gin = '[GIN] 2026/11/18 - 06:00:01 | {} |  1.2345678s |       127.0.0.1 | POST     "/api/generate"\n'
+    assert found("loading\n" + gin.format(200)).verdict == "healthy" != found("loading\n" + gin.format(500)).verdict
     assert found("INFO: loading\n" + ASK).verdict != "healthy", "its front answers, the engine may stand still"
     assert found(POST.format("200 OK") + 80 * ASK).verdict != "healthy", "it has not answered for long"
 

@@ -14,7 +14,7 @@ MAX_TEXT = 400
 _IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
 
 _BAR = LazyRegex(
-    r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
+    r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b|\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
 )
 _STEP = LazyRegex(
     r"\b(?:global[ _]?step|steps?|iter(?:ation)?s?|epochs?|batch|updates?|samples|tokens|shards?|trial)\b['\"]{0,2}[ #:=\[(]{0,12}\d"
