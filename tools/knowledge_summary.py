@@ -91,11 +91,11 @@ def _release_changes(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     for word, names in (("new", [n for n in new if n not in old]), ("gone", [n for n in old if n not in new])):
         if names:
             yield f"{_join_names(names)} {'is' if len(names) == 1 else 'are'} {word}."
-    told: dict[str, list[str]] = {}
+    sentences: dict[str, list[str]] = {}
     for name in (name for name in new if name in old):
         for sentence in list_changes(old[name], new[name], ""):
-            told.setdefault(sentence, []).append(name)
-    for sentence, names in told.items():
+            sentences.setdefault(sentence, []).append(name)
+    for sentence, names in sentences.items():
         yield f"{_join_names(names)}: {sentence}"
 
 
