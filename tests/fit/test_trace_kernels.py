@@ -143,6 +143,8 @@ with AllocationRecorder():
     except Exception as refusal:
         found["overflow"] = str(refusal)
     empty(4).masked_fill(empty(4, dtype=torch.bool), float("-inf")).masked_fill_(empty(4, dtype=torch.bool), torch.finfo(torch.bfloat16).min)
+    pixels = [torch.nn.functional.batch_norm(picture(64, side, last=True), None, None, training=True) for side in (1, 2)]
+    found["normed"] = [one.stride() for one in pixels]
 found["softmax"] = [record(lambda: torch.log_softmax(one, 1))["births"] for one in (x64, last64)]
 
 large = [empty(2, 4, 128, 512, grad=grad) for grad in (False, True)]
@@ -154,6 +156,13 @@ from token_scores import ScoreKeeper
 model = SimpleNamespace(generation_config=SimpleNamespace(forced_eos_token_id=2))
 keeper, logits = ScoreKeeper(SimpleNamespace(model=model), 3), empty(2, 1, 1000)
 found["tokens"] = [[size for size in record(lambda: keeper.choose_token(logits))["births"] if size >= 8000] for _ in range(3)]
+
+scores = empty(64, 1000, dtype=torch.float32, grad=True)
+with AllocationRecorder() as gathering:
+    loss = scores.gather(1, empty(64, 1, dtype=torch.long)).sum()
+    gathering.backward = True
+    loss.backward()
+    found["gathered"] = [event for event in gathering.events if isinstance(event, int) and event >= 0]
 
 recorder = AllocationRecorder()
 recorder.events, recorder.by = [100, "build", 7, "fwd0", ~1, "zero0"], [0, 1]
@@ -260,8 +269,8 @@ def test_a_convolution_has_the_workspace_of_its_copies_in_channels_last(recorded
     """ResNet on the H200: 51,454,464, 154,191,360 and none, with up to 512 bytes that align them."""
     found = recorded["convolutions"]
     x, filters = 2 * 64 * 64 * 56 * 56, 2 * 64 * 64 * 9
-    assert found["plain"][-2:] == [x, 51_453_952]
-    assert found["few channels"][-2:] == [2 * 64 * 64 * 112 * 112, 154_190_848]
+    assert found["plain"][-2:] == [x, 51_453_952 + 16]
+    assert found["few channels"][-2:] == [2 * 64 * 64 * 112 * 112, 154_190_848 + 16]
     assert found["pointwise"][-1] == 4 * x and found["by channel"][-1] == x
     assert found["channels last"][-2:] == [filters, x]  # the weight is copied into the layout of the input
 
@@ -300,7 +309,7 @@ def test_gradients_of_a_convolution_have_one_workspace_after_the_other(recorded)
     """ResNet on the H200: 51,454,464 and 53,371,904; a pointwise weight sums over the batch in 4,194,816 bytes."""
     found = recorded["convolutions"]
     x, filters = 2 * 64 * 64 * 56 * 56, 2 * 64 * 64 * 9
-    assert found["back"][-5:] == [x, 51_453_952, filters, 51_453_952 + (2 << 20), 2 * 64]
+    assert found["back"][-5:] == [x, 51_453_952 + 16, filters, 51_453_952 + 16 + (2 << 20), 2 * 64]
     assert found["pointwise back"][-4:] == [x, 2 * 256 * 64, 64 * 4 * 256 * 64, 2 * 256]
     assert found["channels last back"][-2] == 9_437_184  # DPT: the sum into the gradient of the bias
 
@@ -312,6 +321,16 @@ def test_sound_that_lies_by_time_is_copied_before_a_convolution(recorded):
 
 def test_the_result_of_a_convolution_lies_as_its_input(recorded):
     assert recorded["layout"] == [[64 * 56 * 56, 56 * 56, 56, 1], [64 * 56 * 56, 1, 56 * 64, 64]]
+
+
+def test_a_batch_norm_of_one_pixel_is_contiguous(recorded):
+    """UperNet over ConvNeXt on the H200 was 6.8 % low: what such a pixel is joined with becomes contiguous, too."""
+    assert recorded["normed"] == [[64, 1, 1, 1], [256, 1, 128, 64]]
+
+
+def test_what_autograd_adds_into_zeros_is_no_second_block(recorded):
+    """DPO with LoRA of GOT-OCR 2 on the H200: -12.5 % reserved with a copy of the scores' gradient."""
+    assert recorded["gathered"].count(4 * 64 * 1000) == 1
 
 
 def test_a_softmax_copies_what_is_not_contiguous(recorded):

@@ -4,14 +4,15 @@ import re
 import weakref
 
 import torch
-from convolutions import CONVOLUTION_OPS, Convolution
+from convolutions import BATCH_NORM_OPS, CONVOLUTION_OPS, Convolution, lay_out_norm
 from emulation import multiply_groups
 from kernel_scratch import KernelScratch
 from mixed_types import refuse_mixed_types, refuse_overflow
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-ADD_TENSOR_OP = torch.ops.aten.add.Tensor
+ATEN = torch.ops.aten
+IN_PLACE_OPS = (ATEN.add.Tensor, ATEN.scatter_add.default, ATEN.index_add.default, ATEN.index_put.default)
 PRODUCT_MARKS = {
     "mm": "!product",
     "bmm": "!product",
@@ -53,7 +54,7 @@ class AllocationRecorder(TorchDispatchMode):
         if self.sum is None or self.sum[0] != key:
             self.events.append(~number)
             return
-        # The summand is freed at once: on a GPU, without this recorder, torch would have added in place.
+        # The first operand is freed at once: on a GPU, without this recorder, torch would have written into it.
         _, new, at = self.sum
         self.sum = None
         del self.events[at], self.by[-1]
@@ -70,10 +71,12 @@ class AllocationRecorder(TorchDispatchMode):
             out = func(*args, **(kwargs or {}))
         if name in CONVOLUTION_OPS:
             out = Convolution(name, args).lay_out(out)
+        elif name in BATCH_NORM_OPS:
+            out = lay_out_norm(args[0], out)
         for place, leaf in enumerate(tree_leaves(out)):
             if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
                 continue
-            if self.add(leaf, name) and func is ADD_TENSOR_OP:
+            if self.add(leaf, name) and func in IN_PLACE_OPS:
                 self.added(args[0], leaf)
             self.add_scratch(self.scratch.result_sizes(name, args, out, place), name)
         if sizes := self.scratch.sizes_after(name, args, out):

@@ -9,6 +9,8 @@ import torch
 from convolution_workspace import by_channel_sums, copied_operands, group_copies, is_by_channel, partial_sums, row_sums
 
 CONVOLUTION_OPS = ("convolution", "convolution_backward")
+BATCH_NORM_OPS = ("native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update")
+ALIGNMENT = 16  # bytes beside the copies
 CHANNEL_BYTES = 16  # tensor cores read channels by as many bytes
 
 
@@ -51,7 +53,7 @@ class Convolution:
             return row_sums(call, call.padded["x"] + call.padded["y"])
         copied = copied_operands(call, what)
         size = group_copies(call) if copied == "groups" else sum(call.padded[one] for one in copied)
-        return size + partial_sums(call) * (what == "weight" and size > 0)
+        return size + (ALIGNMENT + partial_sums(call) * (what == "weight")) * (size > 0)
 
 
 class ConvolutionCall:
@@ -67,6 +69,13 @@ class ConvolutionCall:
         self.depth = self.channels * self.taps  # products in each sum
         self.products = x.numel() * self.results * self.taps if made.transposed else result.numel() * self.depth
         self.padded = {"x": padded_bytes(x), "w": padded_bytes(weight), "y": padded_bytes(result)}
+
+
+def lay_out_norm(x, out):
+    """Return the results of a batch norm: a picture of one pixel counts as contiguous, however its strides read."""
+    if x.dim() != 4 or not x.is_contiguous() or not has_channels_last(x):
+        return out
+    return (torch.empty(x.shape, dtype=out[0].dtype, device=x.device), *out[1:])
 
 
 def has_channels_last(tensor):
