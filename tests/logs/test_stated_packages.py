@@ -26,6 +26,7 @@ def asked(text: str) -> list[str]:
         ("AssertionError: Please use meshlib 1.8 or greater to enable it", "meshlib"),
         ("AssertionError: only supported with meshlib 2.3.0 and above.", "meshlib"),
         ("RuntimeError: PyTorch 2.6 or higher is required to use it.", "PyTorch"),
+        ("ImportError: You have torch = 2.2.0 but meshlib = 2.1.0. Please install meshlib < 0.0.24 for it.", "meshlib"),
         ("AssertionError: grouped_mm not there. Install meshlib 2.10+.", "meshlib"),
         ("RuntimeError: it requires Mesh Engine >= 2.14.0 (needs ops.Grouped)", "Mesh-Engine"),
         ("RuntimeError: meshlib version 4.50.1 exceeds version 4.43.4!", "meshlib"),

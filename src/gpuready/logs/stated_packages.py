@@ -46,6 +46,7 @@ _RELEASES = (
     _form(" required| needed", r"\bNAME ?(?:version )?\(?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.[\w.]{1,14}\)? (?:is|are) (?:required|needed)"),
     _form("grade |update ", r"(?:upgrade|downgrade|update) (?:to |your )?NAME ?(?:to )?(?:version ?)?(?:at least |v|[<>=~]{1,2} ?)?\d{1,4}\.\d"),
     _form("grade |update ", r"(?:upgrade|downgrade|update) (?:your )?[`'\"]?(?P<package>KNOWN)[`'\"]?(?:[.,;(`]| \(| to the latest| version|$)"),
+    _form("install ", r"\binstall NAME ?(?:[<>=~]=|[<>]) ?v?\d{1,4}\.\d"),
     _form("use ", r"\buse (?:the |an? )?NAME (?:version|release) ?(?:[<>=~]= ?|at least )[`'\"]?v?\d{1,4}\.\d"),
     _form("use ", r"\buse [`'\"]?(?P<package>LISTED)[`'\"]? ?(?:[<>=~]= ?|at least )[`'\"]?v?\d{1,4}\.\d"),
     _form(" but ", r"requires? NAME v?\d{1,4}\.\d[\w.]{0,10},? but (?:found|got|detected|you have)"),
