@@ -23,7 +23,7 @@ PLAYED = {
 }
 """Modules of other scripts."""
 BY_HAND = {
-    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_saved_tensors", "fit_tape_diff", "fit_templates", "hide_log_patterns", "locks", "mutate_logs",
+    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_saved_tensors", "fit_tape_diff", "fit_templates", "hide_log_patterns", "locks", "mutate_logs", "raise_sites",
     "score_dockerfile_exam", "score_fit", "score_log_exam", "score_logs", "score_page_import", "score_prebuilt_wheels", "screens", "security_battery", "step_time", "step_time_public",
 }  # fmt: skip
 """Scripts that take files of measured runs or logs, or longer than all others together."""
@@ -157,3 +157,14 @@ def test_a_peak_is_that_of_the_command_and_not_of_who_asks():
 def test_a_cell_breaks_no_table():
     tables = _module(ROOT / "tools" / "benchmark_tables.py")
     assert tables.cell("a|b") == "a\\|b" and tables.cell([]) == "none" and tables.cell(12345.6) == "12,346"
+
+
+def test_the_messages_that_a_package_can_raise_are_read_from_its_source(tmp_path):
+    folder = tmp_path / "mesh"
+    folder.mkdir()
+    text = "def f(x):\n    assert x, f'{x.dtype} is not supported'\n    raise ValueError('a ' + 'b')\n    raise KeyError(x)\n"
+    (folder / "one.py").write_text(text)
+    (folder / "broken.py").write_text("def")
+    found = _module(ROOT / "benchmarks" / "raise_sites.py").find_messages(folder)
+    assert list(found) == ["AssertionError: torch.float16 is not supported", "ValueError: a b"]
+    assert found["ValueError: a b"].endswith('mesh/one.py", line 3, in check\n    raise ValueError(\nValueError: a b\n')
