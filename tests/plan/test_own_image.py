@@ -95,3 +95,28 @@ def test_what_a_framework_is_for_is_not_taken_from_one_line_alone(spec, on, what
     assert workflow.check_machine([spec], on=on, what_if=what_if, wants=wants)[0].verdict == verdict
     planned = plan_frameworks([spec], on=on, what_if=what_if, wants=wants, resolve=False).verdict
     assert planned == ("plan" if verdict == "clear" else "impossible")
+
+
+@pytest.mark.parametrize(
+    ("spec", "what_if", "verdict"),
+    [
+        ("axolotl==0.20.0", {"os": "windows11"}, "not-ready"),  # between two lines that both leave Windows out
+        ("axolotl==0.9.2", {"os": "windows11"}, "not-ready"),
+        ("axolotl==0.20.0", {"os": "wsl"}, "clear"),
+        ("colossalai==0.4.9", {"os": "windows11"}, "not-ready"),
+        ("transformers==4.57.3", {"os": "windows11"}, "clear"),
+    ],
+)
+def test_a_system_that_every_line_leaves_out_is_left_out_by_the_versions_between(spec, what_if, verdict):
+    assert workflow.check_machine([spec], on="rtx4090", what_if=what_if)[0].verdict == verdict
+    planned = plan_frameworks([spec.partition("==")[0]], on="rtx4090", what_if=what_if, resolve=False).verdict
+    assert planned == ("plan" if verdict == "clear" else "impossible")
+
+
+@pytest.mark.parametrize(
+    ("spec", "torch"), [("verl", "+rocm7.2"), ("colossalai", "2.5.1+rocm6.2"), ("transformers==4.30.2", "+rocm")]
+)
+def test_releases_that_pin_no_torch_or_an_older_one_have_builds_for_rocm(spec, torch):
+    plan = plan_frameworks([spec], on="mi300x", resolve=False).plans[0]
+    assert plan.verdict == "plan" and torch in plan.torch
+    assert workflow.check_machine([spec], on="mi300x")[0].verdict == "clear"

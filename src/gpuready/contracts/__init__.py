@@ -102,6 +102,13 @@ def load_contract(
     return contract.replace(version=wanted, says=_version_note(contract, wanted, is_covered))
 
 
+def list_line_contracts(framework: str) -> list[Contract]:
+    """Return the contracts of a framework, without its variants."""
+    return [
+        _make_contract(row) for row in list_contract_rows() if row["framework"] == framework and not row.get("variant")
+    ]
+
+
 def covers_version(line: str, version: str) -> bool:
     """Return whether a contract's version covers another: they agree in the parts that both have.
 

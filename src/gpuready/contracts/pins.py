@@ -152,10 +152,23 @@ def soften_borrowed_needs(contract: Contract) -> Contract:
 
 def borrow_need(need: Requirement, contract: Contract) -> Requirement:
     """Return a need of another version as advice that says so."""
-    if need.level != "required":
+    if need.level != "required" or _is_of_every_line(need, contract):
         return need
     line = contract.origin.partition(",")[0]
     return need.replace(level="recommended", cite=f"{need.cite}; {BORROWED_NEED} ({line})".lstrip("; "))
+
+
+def _is_of_every_line(need: Requirement, contract: Contract) -> bool:
+    """Whether a need on the system is required by every contract of the framework, so that no version between them runs elsewhere."""
+    from gpuready.contracts import list_line_contracts
+
+    if need.key != "os.system" or need.when:
+        return False
+    return all(_requires_same(one, need) for one in list_line_contracts(contract.framework))
+
+
+def _requires_same(contract: Contract, need: Requirement) -> bool:
+    return any(one.level == "required" and one.want == need.want for one in contract.requirements_for(need.key))
 
 
 def pin_exact_version(contract: Contract, version: str, installed: str | None) -> Contract:

@@ -39,6 +39,7 @@ def expand_table(
 ) -> dict[str, dict[str, Any]]:
     """Return the contracts of a table by the names of their files; one that people wrote, with its variants, is added to."""
     found = {}
+    common = _systems_of_every_line(framework, written)
     for row in rows:
         own = {
             stem: expand_release(contract, row, is_own=True)
@@ -47,13 +48,27 @@ def expand_table(
             and contract["version"] == row["line"]
             and contract.get("variant") != "page"
         }
-        new = {} if own else {f"{framework}-{row['line']}": expand_release(written[row["base"]], row, is_own=False)}
+        made = {} if own else expand_release(written[row["base"]], row, is_own=False, common=common)
+        new = {f"{framework}-{row['line']}": made} if made else {}
         found.update(own or new)
     return found
 
 
-def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool) -> dict[str, Any]:
-    """Return the contract of a release as plain data. ``is_own``: the base is the contract of this very version."""
+def _systems_of_every_line(framework: str, written: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the systems that every contract of a framework requires in the same words: no version between them runs elsewhere."""
+    found = {
+        next((n["want"] for n in one.get("needs", []) if n["key"] == "os.system" and n.get("level") == "required"), "")
+        for one in written.values()
+        if one["framework"] == framework
+    }
+    return found.pop() if len(found) == 1 else ""
+
+
+def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool, common: str = "") -> dict[str, Any]:
+    """Return the contract of a release as plain data. ``is_own``: the base is the contract of this very version.
+
+    ``common``: the systems that every line of the framework requires.
+    """
     uses = [text.split(" ") for text in row["variables"]]
     named = {use[0] for use in uses}
     started = start_needs(row)
@@ -67,7 +82,10 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     stated = {(need["key"], need["want"], need.get("when", "")) for need in pins}
     advice = [need for need in base.get("needs", []) if not _is_pin(need)]
     new = [need for need in advice if (need["key"], need["want"], need.get("when", "")) not in stated]
-    kept = [_advise(need, borrowed) for need in new]
+    kept = [
+        need if common and (need["key"], need["want"]) == ("os.system", common) else _advise(need, borrowed)
+        for need in new
+    ]
     contract["needs"] = [*pins, *started, *kept]
     contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", []) if one["name"] in named]
     contract["steps"] = [_install_step(row)]

@@ -109,9 +109,8 @@ def _has_fitting_image(facts: Facts, contract: Contract) -> bool:
 
 def _pins_torch_exactly(contract: Contract) -> bool:
     """Whether a framework's kernels are compiled for one torch, whose builds for another vendor its own image has."""
-    return any(
-        need.level == "required" and need.want.startswith("==") for need in contract.requirements_for("package.torch")
-    )
+    pins = [need for need in contract.requirements_for("package.torch") if not need.when]
+    return any(need.level == "required" and need.want.startswith("==") for need in pins)
 
 
 def _conflict_fact(conflict: PlanConflict | None) -> Fact | None:
