@@ -12,6 +12,7 @@ MUCH_WORK = 3 << 30
 LITTLE_WIDE_WORK = 1 << 29  # in fp32, below which the result is written as it lies
 FEW_RESULTS = 16 * 128 * 128  # of a weight's gradient: fewer tiles of 128 by 128 leave processors idle
 MANY_PIXELS = 15_000
+SMALL_WEIGHT, FEW_PIXELS = 400_000, 150  # of a row
 PARTIAL_SUMS = 2 << 20  # bytes: mostly between 1 and 8 MB
 ALL = "xwy"
 
@@ -106,11 +107,15 @@ def partial_sums(call):
 
 
 def row_sums(call, copies):
-    """Bytes of a pointwise weight's gradient: a product for each row of the batch, unless copies take less, in fp32 much less."""
-    size = WIDE * call.rows * call.weights
-    if call.pixels == call.rows:  # a single pixel: one product
+    """Bytes of a pointwise weight's gradient: a product for each row of the batch, unless copies take less, in fp32 much less.
+
+    In 16 bits a small weight over few pixels has its products by row all the same.
+    """
+    size, pixels = WIDE * call.rows * call.weights, call.pixels // call.rows
+    if pixels == 1:  # one product
         return 0
-    return size if size <= copies * (8 if call.bytes == WIDE else 1) else copies
+    few = call.weights <= SMALL_WEIGHT and pixels <= FEW_PIXELS
+    return size if size <= copies * (6 if call.bytes == WIDE else 1) or (few and call.bytes < WIDE) else copies
 
 
 def by_channel_sums(call):
