@@ -121,6 +121,9 @@ def test_a_server_that_answers_requests_is_healthy():
     gin = '[GIN] 2026/11/18 - 06:00:01 | {} |  1.2345678s |       127.0.0.1 | POST     "/api/generate"\n'
     assert found("loading\n" + gin.format(200)).verdict == "healthy" != found("loading\n" + gin.format(500)).verdict
     assert found("INFO: loading\n" + ASK).verdict != "healthy", "its front answers, the engine may stand still"
+    assert found(HEAD + OOM + "\n" + 5 * POST.format("200 OK")).cause == "cuda-oom", (
+        "one request failed, others did not"
+    )
     assert found(POST.format("200 OK") + 80 * ASK).verdict != "healthy", "it has not answered for long"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from gpuready.logs.run_activity import (
+    is_answer_line,
     is_complaint_line,
     is_progress_line,
     is_shutdown_line,
@@ -170,6 +171,7 @@ class SurvivalAnalysis:
         left, seen = MAX_AFTER_PROOF, 0
         for i in reversed(lines):
             line, (is_step, is_success) = self.summary.lines[i], self._classify_line(i)
+            is_step = is_step or is_answer_line(line)
             seen += is_step
             if is_success or seen > 1:
                 return "well"

@@ -14,8 +14,12 @@ MAX_TEXT = 400
 _IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
 
 _BAR = LazyRegex(
-    r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b|\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
+    r"\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
 )
+_ANSWERED = LazyRegex(
+    r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b"
+)
+"""A request that a server answered, as its log of requests has it; that somebody asks for its health proves nothing."""
 _STEP = LazyRegex(
     r"\b(?:global[ _]?step|steps?|iter(?:ation)?s?|epochs?|batch|updates?|samples|tokens|shards?|trial)\b['\"]{0,2}[ #:=\[(]{0,12}\d"
     r"|\b\d[\d.,]{0,12} (?:steps|iterations|epochs|batches|samples|tokens|shards|examples|rows)\b"
@@ -84,6 +88,11 @@ def is_progress_line(line: LogLine) -> bool:
     if not _BAR.search(text) and not _LOSS.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
         return False
     return not _has_complaint(text)
+
+
+def is_answer_line(line: LogLine) -> bool:
+    """A request that a server answered well."""
+    return not line.place and line.level not in ("E", "W", "C", "F") and bool(_ANSWERED.search(line.text[:MAX_TEXT]))
 
 
 def is_success_line(line: LogLine) -> bool:
