@@ -41,7 +41,7 @@ class RealBatch:
             size = self.config.crop_size
             return {self.main: self.floats(self.rows, self.config.frames_per_clip, 3, size, size)}
         if self.main in ("input_values", "input_features"):
-            return {self.main: self.sound()}
+            return self.sounds()
         batch = {"input_ids": self.tokens()}
         if self.padded:
             mask = self.torch.ones(self.rows, self.seq, dtype=self.torch.long, device=self.device)
@@ -64,6 +64,15 @@ class RealBatch:
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
         frames = (self.config.num_frames,) if "Video" in self.name or "Timesformer" in self.name else ()
         return self.floats(self.rows, *frames, 3, height, width)
+
+    def sounds(self) -> dict[str, Any]:
+        """Sound of full length; a transcript of a spectrogram (CTC) takes its length from the mask."""
+        batch = {self.main: self.sound()}
+        if self.main == "input_features" and self.name.endswith("ForCTC") and "attention_mask" in self.takes:
+            batch["attention_mask"] = self.torch.ones(
+                batch[self.main].shape[:2], dtype=self.torch.long, device=self.device
+            )
+        return batch
 
     def sound(self) -> Any:
         """A spectrogram by time and bin, or a waveform."""
