@@ -176,6 +176,7 @@ def try_vanished_index(real: RealInstall) -> dict[str, object]:
     real.install(real.before, home)
     index = VanishingIndex(bundle.parent, total // 2)
     env = {"UV_DEFAULT_INDEX": index.url(), "UV_CACHE_DIR": str(real.work / "cache"), "PIP_CONFIG_FILE": "/dev/null"}
+    env |= {"PIP_FIND_LINKS": "", "UV_FIND_LINKS": ""}  # else a folder has what the index does not serve any more
     try:
         code, seconds, said = real.install(real.spec, home, env)
         row = {"fault": "index vanished", "after bytes": index.served, "of bytes": total, "exit": code}
