@@ -120,3 +120,17 @@ def test_releases_that_pin_no_torch_or_an_older_one_have_builds_for_rocm(spec, t
     plan = plan_frameworks([spec], on="mi300x", resolve=False).plans[0]
     assert plan.verdict == "plan" and torch in plan.torch
     assert workflow.check_machine([spec], on="mi300x")[0].verdict == "clear"
+
+
+@pytest.mark.parametrize(
+    ("on", "torch", "verdict"),
+    [
+        ("mi355x", "2.8.0+rocm6.4", "not-ready"),
+        ("mi300x", "2.8.0+rocm6.4", "clear"),
+        ("mi355x", "2.13.0+rocm7.2", "clear"),
+    ],
+)
+def test_a_torch_of_a_rocm_before_the_gpu_does_not_fit(on, torch, verdict):
+    assert workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0].verdict == verdict
+    planned = plan_frameworks(["transformers"], on=on, what_if={"torch": torch}, resolve=False).verdict
+    assert planned == ("plan" if verdict == "clear" else "impossible")

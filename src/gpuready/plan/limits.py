@@ -11,6 +11,7 @@ from functools import cache
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images
 from gpuready.catalog import torch as torches
+from gpuready.catalog.accelerators import find_products
 from gpuready.contracts import want as wanting
 from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
@@ -48,6 +49,8 @@ def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest
         *_glibc_limits(platform.facts),
         *_macos_limits(platform.facts),
     ]
+    if platform.device == "rocm":
+        limit_list += _rocm_limits(platform.facts)
     if not platform.cpu:
         limit_list += [*_gpu_code_limits(platform.facts), *_driver_limits(platform.facts)]
     return [*limit_list, *torch_packages.package_limits(platform, contract)]
@@ -289,6 +292,21 @@ def find_macos_version(facts: Facts) -> str:
     if not major.isdecimal() or int(major) < 20:
         return ""
     return str(int(major) - 9 if int(major) < 25 else int(major) + 1)
+
+
+def _rocm_limits(facts: Facts) -> Iterator[Limit]:
+    """Require a ROCm that knows the accelerators, where the catalogue has the first one that does."""
+    for row in find_products(facts.value_if_known("accelerator.name") or ()):
+        first = str(row.get("first_rocm", ""))
+        says = f"{row['name']} needs ROCm {first} or newer"
+
+        def fails(build: TorchBuild, python: str, first: str = first, says: str = says) -> str:
+            here = build.variant.removeprefix("rocm")
+            return says if first and versions.compare_versions(here, first) < 0 else ""
+
+        if first:
+            need = Requirement("torch.hip", f">={first}", cite=str(row["source"][-1]))
+            yield Limit("rocm", says, fails, (facts.fact("accelerator.name"),), (need,))
 
 
 def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:
