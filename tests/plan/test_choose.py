@@ -44,6 +44,20 @@ def test_an_opening_opens():
         assert again.verdict == "plan" and again.torch in opening.then
 
 
+@pytest.mark.parametrize(("framework", "torch"), [("vllm", "2.10.0"), ("sglang", "2.9.1")])
+def test_an_older_release_is_offered_for_a_driver_that_the_newest_does_not_take(framework, torch):
+    """Its wheels of CUDA 13 do not start with such a driver; the last ones of CUDA 12 do, and their command names them."""
+    (release,) = [opening for opening in one(framework, driver="550.54.15").opens if opening.kind == "release"]
+    again = one(release.run[2], driver="550.54.15")
+    assert (again.verdict, again.torch) == ("plan", f"{torch}+cu128") and torch in release.then
+
+
+def test_a_release_between_two_is_built_for_the_cuda_of_the_one_with_its_torch():
+    """vLLM 0.20.1 stands between 0.19.1, of CUDA 12, and 0.20.2, of CUDA 13, which pins the same torch."""
+    assert one("vllm==0.20.1", driver="550.54.15").verdict == "impossible"
+    assert one("vllm==0.20.1", driver="580.95.05").verdict == "plan"
+
+
 def test_axolotl_on_v100_takes_the_one_build_that_carries_it():
     found = one("axolotl==0.21", "v100")
     assert (found.verdict, found.cuda, found.index) == ("plan", "12.6", "cu126")

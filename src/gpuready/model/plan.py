@@ -40,7 +40,7 @@ class PlanConflict(Record):
 class PlanAlternative(Record):
     """A change that would make a plan possible."""
 
-    kind: str  # image, flag, index, python, framework, system, driver, gpu
+    kind: str  # image, flag, index, python, framework, release, system, driver, gpu
     change: str
     then: str  # the resulting plan
     run: tuple[str, ...] = ()  # the command that plans it

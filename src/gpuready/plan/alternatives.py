@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import cuda, gpus, load_catalog, systems
+from gpuready.contracts import is_borrowed
 from gpuready.model import Fact, versions
 from gpuready.model.plan import PlanAlternative
 from gpuready.plan.own_image import find_newest_image, find_own_image
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_PER_KIND = 3
 """Number of changes of one kind that are listed."""
+ONE_OF_KIND = ("driver", "system", "release")
+"""Kinds of which the nearest alone is listed."""
 
 
 def find_alternatives(
@@ -51,7 +54,7 @@ def _platform_images(facts: Facts, contract: Contract) -> Iterator[PlanAlternati
 def _try_alternatives(choose: ChooseFunction, changes: Iterator[TrialChange]) -> Iterator[PlanAlternative]:
     counts_by_kind: dict[str, int] = {}
     for kind, change, facts, contracts, request in changes:
-        if counts_by_kind.get(kind, 0) >= (1 if kind in ("driver", "system") else MAX_PER_KIND):
+        if counts_by_kind.get(kind, 0) >= (1 if kind in ONE_OF_KIND else MAX_PER_KIND):
             continue
         plan = choose(facts, contracts, request)
         if plan.verdict == "plan":
@@ -66,7 +69,8 @@ def _single_changes(
 ) -> Iterator[TrialChange]:
     yield from _flag_changes(facts, mine, request)
     for other in others:
-        yield "framework", f"take {other.name}", facts, [other], request
+        kind = "release" if is_borrowed(other) else "framework"
+        yield kind, f"take {other.name}", facts, [other], request.replace(version=other.version)
     for name, changed, flags in (*_system_changes(facts), *_driver_changes(facts), *_gpu_changes(facts)):
         yield name, flags[0], changed, mine, _with_flags(request, flags[1])
 

@@ -8,6 +8,7 @@ from gpuready import contracts
 from gpuready.catalog import indexes, load_catalog
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
+from gpuready.catalog.releases import find_release
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Requirement, versions
 from gpuready.plan.platform import CHOSEN_FACTS, Limit, limit_axes
@@ -189,7 +190,14 @@ def _framework_releases(contract: Contract) -> list[dict[str, Any]]:
     name = contract.distribution or contract.framework
     rows = (catalogue.find_package(name) or {}).get("version", ())
     own = [row for row in rows if contracts.covers_version(contract.version, row["version"])]
-    return own or catalogue.find_releases_around(name, contract.version)
+    return own or _nearest_releases(name, contract.version)
+
+
+def _nearest_releases(name: str, version: str) -> list[dict[str, Any]]:
+    """Return the releases before and after one; of two with different torches those that pin the same as it."""
+    around = catalogue.find_releases_around(name, version)
+    _, release = find_release(name, version) or ("", {})
+    return [row for row in around if row.get("torch") and row["torch"] == release.get("torch")] or around
 
 
 def packages_of_other_cuda(

@@ -17,7 +17,7 @@ from gpuready.workflow.wheel_folders import list_folder_wheels, make_torch_finde
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any
 
     from gpuready.model import Contract, Facts
@@ -210,7 +210,8 @@ def _choose_plan(
     from gpuready.plan.alternatives import find_alternatives
     from gpuready.plan.platform import machine_facts_only
 
-    others = _other_contracts(spec, lines) if contracts.has_contract(spec[0]) and not request.contract else []
+    is_ours = contracts.has_contract(spec[0]) and not request.contract
+    others = [*_other_contracts(spec, lines), *_older_releases(spec, lines)] if is_ours else []
     return plan.replace(
         opens=find_alternatives(choose_plan, machine_facts_only(facts), lines, others, own_request)
     ), used
@@ -223,6 +224,27 @@ def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Con
     variants = dict.fromkeys([variant or "", *(r.get("variant", "") for r in contracts.list_contract_rows())])
     candidates = [c for one in variants for c in list_framework_contracts(framework, one or None)]
     return [c for c in candidates if (c.version, c.variant) not in tried and not _is_covered(c, lines)]
+
+
+def _older_releases(spec: FrameworkSpec, lines: Sequence[Contract]) -> Iterator[Contract]:
+    """Yield older releases without a contract by what the catalogue has of them: the newest for each torch that they ask for."""
+    from gpuready.catalog.releases import find_release, list_releases
+    from gpuready.contracts.catalogued_release import judge_by_catalogue
+    from gpuready.contracts.pins import pin_exact_version
+    from gpuready.model.versions import compare_versions
+
+    framework, _, variant = spec
+    name = contracts.distribution_name(framework)
+    asked = {""}
+    for version in reversed(list_releases(name)):
+        _, row = find_release(name, version) or ("", {})
+        torch = str(row.get("torch", ""))
+        if torch in asked or any(compare_versions(version, line.version) >= 0 for line in lines):
+            continue
+        asked.add(torch)
+        contract = contracts.load_contract(framework, version, variant)
+        if contracts.is_borrowed(contract):
+            yield pin_exact_version(judge_by_catalogue(contract), version, None)
 
 
 def _is_covered(contract: Contract, lines: Sequence[Contract]) -> bool:
