@@ -14,7 +14,14 @@ from gpuready.diagnose.class_guess import guess_class, may_speak_of
 from gpuready.diagnose.complaint import imports_own_tree
 from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.evidence import collect_consequences, collect_evidence, make_evidence
-from gpuready.diagnose.failure_facts import add_failure_facts, describe_no_cause, find_final_exception, follow_chain
+from gpuready.diagnose.failure_facts import (
+    add_failure_facts,
+    describe_no_cause,
+    find_final_exception,
+    find_host,
+    find_stated_host,
+    follow_chain,
+)
 from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import (
@@ -89,7 +96,7 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
-    suspects = _weaken_warnings(suspects, order)
+    suspects = _weaken_reports(suspects, order)
     if all(order.is_unsure(s) for s in suspects):  # a complaint that no pattern matches: its topic tells more
         suspects = (
             _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
@@ -215,13 +222,15 @@ def _unexplained_suspects(
     return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
 
 
-def _weaken_warnings(suspects: Sequence[CauseSuspect], order: EventOrder) -> list[CauseSuspect]:
-    """Clues in place of causes that only warnings tell, where an exception that has a cause of the environment ended the process after them."""
-    last = max(
-        (order.fatal_index(s) for s in suspects if s.cause != NOT_ENVIRONMENT and s.strength != "clue"), default=-1
-    )
+def _weaken_reports(suspects: Sequence[CauseSuspect], order: EventOrder) -> list[CauseSuspect]:
+    """Put what only warnings or a launcher tell last, where an exception that has a cause of the environment ended the process."""
+    ends = [at for s in suspects if s.cause != NOT_ENVIRONMENT and (at := order.fatal_index(s)) >= 0]
+    if not ends:
+        return list(suspects)
     return [
-        s.replace(strength="clue") if s.seen and all(order.is_warning_before(m, last) for m in s.seen) else s
+        s.replace(strength="nearest")
+        if s.seen and all(order.is_mere_report(m, min(ends), max(ends)) for m in s.seen)
+        else s
         for s in suspects
     ]
 
@@ -320,6 +329,7 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         }
         captures = {key: value for key, value in from_exception.items() if value} | captures
     rank, host = order.locate_suspect(first)
+    evidence = tuple(collect_evidence(summary, first, order))
     return Diagnosis(
         "cause",
         first.cause,
@@ -327,8 +337,8 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         str(row.get("says", "")),
         str(row.get("so", "")),
         rank,
-        host,
-        evidence=tuple(collect_evidence(summary, first, order)),
+        host or find_host(summary, rank, number) or find_stated_host(line.text for line in evidence),
+        evidence=evidence,
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",

@@ -64,7 +64,9 @@ _PLACES = (
     (KERNEL, LazyRegex(r"/triton/(?:compiler|runtime|backends)/|/torch/_inductor/")),
     ("checkpoint-mismatch", LazyRegex(r"load_state_dict|load_checkpoint|load_weights|load_ckpt|resume_from|resume_start|/checkpoint/|checkpoint_connector|migrate_checkpoint|load_from_checkpoint|restore_model")),
     ("corrupt-or-lfs-weights", LazyRegex(r"/safetensors/|/torch/serialization\.py|/gguf/|/pickle\.py|/zipfile\.py|/sentencepiece/")),
-    ("dataset-error", LazyRegex(r"-packages/(?:datasets|pyarrow)/|/torch/utils/data/")),
+    ("dataset-error", LazyRegex(
+        r"(?:-packages/|^)(?:datasets|pyarrow|h5py|zarr|netCDF4|tables|lmdb|webdataset|fastparquet|nibabel|pydicom|tifffile|soundfile|decord)/"
+        r"|-packages/(?:\w{1,40}/){1,4}datasets?/|/torch/utils/data/")),
 )  # fmt: skip
 """Classes by the file and the function of the innermost frame."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import ELISIONS, USER, package_of_frame
+from gpuready.diagnose.origin import ELISIONS, KNOWN_PACKAGES, USER, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.tracebacks import StackFrame
 from gpuready.model.record import Record
@@ -159,7 +159,9 @@ def imports_own_tree(failure: LoggedException) -> bool:
     root = path[: max(at, 0)].rstrip("/").removesuffix("/src")
     if "-packages/" in path or root.rpartition("/")[2].lower() in (*_SHARED_FOLDERS, *ELISIONS):
         return False
-    return failure.frames[-1].file.replace("\\", "/").startswith(f"{root}/")
+    file, package = failure.frames[-1].file.replace("\\", "/"), match[2].partition(".")[0]
+    is_of_framework = package in KNOWN_PACKAGES and f"/{package}/" in file.removeprefix(root)
+    return file.startswith(f"{root}/") and not is_of_framework  # whose parts are then of two releases
 
 
 def _may_be_shadowed(text: str, module: str) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import speaks_of_values
+from gpuready.diagnose.origin import names_no_reason, speaks_of_values
 from gpuready.diagnose.refused_options import names_refused_option
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
-from gpuready.logs.run_activity import says_replaced, states_error
+from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
 from gpuready.model.diagnosis import NOT_ENVIRONMENT
 
 TYPE_CHECKING = False
@@ -94,7 +94,10 @@ class EventOrder:
 
     def may_be_guessed(self, match: PatternMatch) -> bool:
         """Whether a guess counts: unless the run is well; few words not in an error that any program raises."""
-        if match.failure is not None and self.is_launcher_report(match.failure):
+        number = match.failure
+        if number is not None and (
+            self.is_launcher_report(number) or names_no_reason(self.summary.failures[number].message)
+        ):
             return False
         is_report = match.line.place == "launcher" or self.is_in_consequence(match.line)
         if (match.sign.pieces and is_report) or (self.is_few_words(match) and self.is_plain_error(match)):
@@ -133,17 +136,38 @@ class EventOrder:
         mild = (match.line.level in ("W", "I", "D") or "Warning: " in match.line.text[:400]) and not match.line.place
         return mild and (self.survived.works_after(match) or self.survived.writes_after(match))
 
-    def is_warning_before(self, match: PatternMatch, index: int) -> bool:
-        """Whether it was only a warning, and its process went on to a line; one about the GPU itself is none."""
+    def _is_calm(self, match: PatternMatch) -> bool:
+        """Whether a match tells less than an error: a warning after which its process wrote on, or a clue in words that complain of nothing."""
         line = match.line
-        mild = line.level in ("W", "I", "D") or "Warning: " in line.text[:400]
+        is_note = match.sign.strength == "clue" and not line.place and not states_error(line)
+        return self._is_followed_warning(match) or (is_note and not is_complaint_line(line))
+
+    def is_warning_before(self, match: PatternMatch, index: int) -> bool:
+        """Whether it was only a warning, or a note of what is done instead, and its process went on to a line; one about the GPU itself is none."""
+        line = match.line
+        mild = line.level in ("W", "I", "D") or "Warning: " in line.text[:400] or says_skipped(line.text)
         is_of_gpu = "CUDA initialization: " in line.text[:600]
         return mild and not line.place and match.failure is None and not is_of_gpu and match.index < index
 
+    def is_mere_report(self, match: PatternMatch, first: int, last: int) -> bool:
+        """Whether it is a warning before the last of the fatal exceptions, or a launcher's line after the first: it ended what was left."""
+        line = match.line
+        is_launcher = line.place == "launcher" and "CANCELLED AT" in line.text and "TIME LIMIT" not in line.text
+        return self.is_warning_before(match, last) or (is_launcher and match.index > first)
+
     def fatal_index(self, suspect: CauseSuspect) -> int:
-        """Index of the exception that a suspect is of and that a process ended by; -1 where there is none."""
-        numbers = {suspect.failure, *(match.failure for match in suspect.seen)} - {None} - self.survived.failures
-        return max((self.exception_index(self.summary.failures[n]) or -1 for n in numbers if n is not None), default=-1)
+        """Index of the exception that a suspect is of and that a process ended by; -1 where there is none. A clue counts in a message of Python."""
+        failures = self.summary.failures
+        numbers = {suspect.failure, *(match.failure for match in suspect.seen if self._tells_end(match))}
+        ends = [failures[n] for n in numbers if n is not None and n not in self.survived.failures]
+        return max((self.exception_index(failure) or -1 for failure in ends), default=-1)
+
+    def _tells_end(self, match: PatternMatch) -> bool:
+        """Whether a match in an exception says what it ended by; a clue does so in the message of a Python exception."""
+        failure = self.summary.failures[match.failure] if match.failure is not None else None
+        is_message = failure is not None and 0 <= match.line.number - failure.at <= 1
+        is_finished = failure is not None and bool(failure.type) and "::" not in failure.type
+        return failure is not None and (match.sign.strength != "clue" or (is_message and is_finished))
 
     def _is_survived_warning(self, match: PatternMatch) -> bool:
         """Whether it was only a warning, and its process went on."""
@@ -187,7 +211,7 @@ class EventOrder:
     def match_position(self, match: PatternMatch) -> tuple[int, int]:
         """Where something was logged: exceptions that no process ended by come last."""
         failure = self.summary.failures[match.failure] if match.failure is not None else None
-        caught = match.failure in self.survived.failures if failure is not None else self._is_followed_warning(match)
+        caught = match.failure in self.survived.failures if failure is not None else self._is_calm(match)
         superseded = failure is not None and failure.superseded
         return int(caught or superseded), self._message_index(match, failure)
 

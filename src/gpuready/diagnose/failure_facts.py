@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import HEALTHY, Diagnosis, ExceptionLink
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpuready.diagnose.event_order import EventOrder
     from gpuready.logs.log_summary import LogSummary
     from gpuready.logs.tracebacks import LoggedException
 
 MAX_LINKS, MAX_MESSAGE = 8, 400
 """Exceptions of a chain, and characters of each message."""
+MAX_STATED = 2000
+_STATED_HOST = LazyRegex(r"(?i)\b(?:hostname|nodename|node_name)[=:] ?['\"]?([a-z][\w.-]{0,63})")
 
 
 def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis, int | None]:
@@ -44,7 +49,7 @@ def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrd
         rank = _find_rank(summary, order, final)
     return diagnosis.replace(
         rank=rank,
-        host=host or _find_host(summary, rank, final),
+        host=host or find_host(summary, rank, final),
         exceptions=tuple(_make_link(summary.failures[i]) for i in follow_chain(summary, final)),
         exit_code=_find_exit_code(summary, order, rank),
         command=_find_command(summary, final),
@@ -112,16 +117,23 @@ def _find_rank(summary: LogSummary, order: EventOrder, final: int | None) -> int
     return ranks.pop() if len(ranks) == 1 else None
 
 
-def _find_host(summary: LogSummary, rank: int | None, final: int | None) -> str:
+def find_host(summary: LogSummary, rank: int | None, final: int | None) -> str:
     """The host of the rank that failed: from its exception, its exit or its lines; else the only one in the log."""
     if final is not None and summary.failures[final].host:
         return summary.failures[final].host
-    ended = [
-        end.host for end in summary.exits if end.host not in ("", "localhost") and (rank is None or end.rank == rank)
-    ]
-    own = {line.host for line in summary.lines if line.host and rank is not None and line.rank == rank}
-    hosts = set(ended) or own or {line.host for line in summary.lines if line.host}
+    ends = [end for end in summary.exits if end.host not in ("", "localhost")]
+    own = [line for line in summary.lines if rank is not None and line.rank == rank]
+    hosts = {end.host for end in ends if end.rank is not None and rank in (None, end.rank)}
+    hosts = hosts or {line.host for line in own if line.host}
+    if not hosts and (rank is None or own):
+        hosts = {end.host for end in ends} or {line.host for line in summary.lines if line.host}
     return hosts.pop() if len(hosts) == 1 else ""
+
+
+def find_stated_host(texts: Iterable[str]) -> str:
+    """The host that a message itself names: ``CUDA failure 35 ; GPU=0 ; hostname=node7``."""
+    found = (match[1] for text in texts if (match := _STATED_HOST.search(text[:MAX_STATED])))
+    return next(found, "")
 
 
 def _find_exit_code(summary: LogSummary, order: EventOrder, rank: int | None) -> int | None:

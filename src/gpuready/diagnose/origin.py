@@ -55,7 +55,7 @@ ELISIONS = ("...", "…", "[...]", "[…]", "<...>", "..", "xxx", "***", "path",
 """What people write in place of the beginning of a path."""
 KNOWN_PACKAGES = frozenset((
     "accelerate", "apex", "axolotl", "bitsandbytes", "colossalai", "cv2", "datasets", "deepspeed", "detectron2", "dgl", "diffusers",
-    "fairseq", "flash_attn", "flashinfer", "flax", "gradio", "gym", "gymnasium", "huggingface_hub", "hydra", "jax", "jaxlib", "keras",
+    "fairseq", "flash_attn", "flashinfer", "flax", "gradio", "gym", "gymnasium", "h5py", "huggingface_hub", "hydra", "jax", "jaxlib", "keras",
     "langchain", "lightning", "llamafactory", "matplotlib", "megatron", "mmcv", "mmdet", "mmengine", "nemo", "numpy", "omegaconf", "openai",
     "openrlhf", "optax", "optimum", "paddle", "pandas", "peft", "pyarrow", "pydantic", "pytorch_lightning", "ray", "requests", "roll",
     "safetensors", "scipy", "sentence_transformers", "setuptools", "sglang", "sklearn", "swift", "tensorflow", "timm", "tokenizers", "torch",
@@ -76,6 +76,9 @@ _COMPILER_TYPES = LazyRegex(
 )
 _DEVICE_ERRORS = LazyRegex(
     r"(?i)(?:^|\b)(?:cuda|cudnn|cublas\w*|nccl|hip|cusolver|nvml) (?:runtime )?(?:error|failure)\b"
+)
+_ANY_FAULT = LazyRegex(
+    r"(?i)unhandled (?:cuda|system) error|illegal (?:memory access|instruction|address)|unspecified launch failure|misaligned address"
 )
 _EXTENSIONS = LazyRegex(r"(?i)undefined symbol|\.so(?:\.\d{1,4}){0,3}: |DLL load failed|cannot open shared object")
 
@@ -218,6 +221,11 @@ _COMPILER_LINE = LazyRegex(
 def speaks_of_values(text: str) -> bool:
     """Whether an error is about values, shapes or options that do not go together."""
     return bool(_CONSTRAINT_WORDS.search(text[:600]) or _TENSOR_WORDS.search(text[:600]))
+
+
+def names_no_reason(text: str) -> bool:
+    """Whether an error only says that some kernel or call failed, as any fault of a kernel does."""
+    return bool(_ANY_FAULT.search(text[:300]))
 
 
 def names_environment(text: str) -> bool:

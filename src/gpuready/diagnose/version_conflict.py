@@ -140,6 +140,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return VersionConflict(package, SAVED, complaint.symbol)
     if caller == package and _forwards_arguments(complaint, failure):
         return VersionConflict(package, _caller_of_package(failure, package), complaint.symbol)
+    if caller == package and (other := _caller_of_class(complaint, failure, package)):
+        return VersionConflict(package, other, complaint.symbol)
     if caller in ("", package):
         return None
     if not package and (other := _overriding_package(failure, caller)):
@@ -207,6 +209,12 @@ def _forwards_arguments(complaint: Complaint, failure: LoggedException) -> bool:
 def _caller_of_package(failure: LoggedException, package: str) -> str:
     """Who called a package; where its own frames are all that is known, a script."""
     return next((other for _, other in calling_frames(failure) if other != package), USER)
+
+
+def _caller_of_class(complaint: Complaint, failure: LoggedException, package: str) -> str:
+    """The other package for which a package looks in vain for an attribute of a class of its own."""
+    other = _caller_of_package(failure, package) if complaint.kind == "attribute" else USER
+    return other if other not in (USER, REMOTE_CODE) else ""
 
 
 def _conflict_with_script(

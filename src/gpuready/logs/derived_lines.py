@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from gpuready.logs.flight_recorder import Standstill
 
-_WORK = LazyRegex(r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w+)(?:, NumelIn=(\d{1,12}))?(?:, NumelOut=(\d{1,12}))?")
+_WORK = LazyRegex(r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})(?=[,)])(?:, NumelIn=(\d{1,12})(?=[,)]))?")
+"""What a rank waits in; a number or a name that the line is cut in does not count."""
 
 
 def derive_lines(lines: Sequence[LogLine], standstills: Sequence[Standstill] = (), source: int = 0) -> list[LogLine]:
@@ -61,6 +62,8 @@ def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
             waits.setdefault(line.rank, (line, (work[1], work[2], work[3] or "")))
     if not waits:
         return []
+    if not all(size for _, (_, _, size) in waits.values()):  # an old release, or a line that is cut
+        waits = {rank: (line, (seq, op, "")) for rank, (line, (seq, op, _)) in waits.items()}
     kinds: dict[tuple[str, str, str], list[int]] = {}
     for rank, (_, kind) in waits.items():
         kinds.setdefault(kind, []).append(rank)

@@ -124,8 +124,10 @@ def _find_nearest(
         for i, line in enumerate(log_lines)
         if (line.source, line.number) in raised or (_is_error_line(line) and not _HEDGED.search(line.text[:300]))
     ] or _last_warnings(log_lines)
-    for place, guess in wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors]):
-        index, line = errors[place]
+    ends = [*errors, *((i, log_lines[i]) for i in (0, len(log_lines) - 1) if log_lines)]
+    cut = [(*ends[at], guess) for at, guess in wording.find_cut([line.folded_text for _, line in ends])]
+    near = wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors])
+    for index, line, guess in (*cut, *((*errors[at], guess) for at, guess in near)):
         yield PatternMatch(guess, {}, index, line, raised.get((line.source, line.number)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.logs.cause_words import CauseWords
 from gpuready.logs.literal_search import LiteralSearch
-from gpuready.logs.log_patterns import LogPattern, compile_patterns, pattern_literals, validate_pattern
+from gpuready.logs.log_patterns import LogPattern, compile_patterns, lower_ascii, pattern_literals, validate_pattern
 from gpuready.logs.topics import TopicIndex
 
 TYPE_CHECKING = False
@@ -22,6 +22,9 @@ STRUCTURE_LITERALS = (
     "Segmentation fault", "Fatal Python error", "Watchdog caught collective operation timeout", " nranks ", "NVRM: Xid", "NCCL INFO Trees [",
 )  # fmt: skip
 """Literals that belong to no cause and are always needed: kept without a quota."""
+
+MIN_CUT = 30
+"""Characters of a known text by which a line that is cut is recognised."""
 
 
 class PatternIndex:
@@ -51,6 +54,14 @@ class PatternIndex:
             self._compiled[number] = compile_patterns(code, [row])[0]
         return self._compiled[number]
 
+    def find_cut(self, texts: Sequence[str]) -> list[tuple[int, LogPattern]]:
+        """The patterns whose text the end or the beginning of a line is cut in, with the index of each line."""
+        lowered = [(i, lower_ascii(text).rstrip(" $>…")) for i, text in enumerate(texts)]
+        literals = [literal for literal in self._index if len(literal) >= MIN_CUT]
+        found = [(i, literal) for i, text in lowered for literal in literals if _is_cut_in(text, literal)]
+        patterns = ((i, pattern) for i, literal in found for _, pattern in self.patterns_for(literal))
+        return [(i, pattern.replace(strength="strong")) for i, pattern in patterns if pattern.code and pattern.strength in ("root", "symptom")]  # fmt: skip
+
     def find_nearest(self, texts: Sequence[str]) -> list[tuple[int, LogPattern]]:
         """Guesses with the text of each, the best first: words that speak clearly for a cause, a known topic, fewer words of a cause."""
         self._topics = self._topics or TopicIndex(self._topic_rows)  # indexed on first use
@@ -59,6 +70,15 @@ class PatternIndex:
         by_words = [(vote.index, vote.pattern)] if vote is not None else []
         by_topic = [topic] if topic is not None else []
         return by_words + by_topic if vote is not None and vote.beats_topic else by_topic + by_words
+
+
+def _is_cut_in(text: str, literal: str) -> bool:
+    """Whether a text ends, or begins, with a long part of a literal, and the rest is missing."""
+    at = text.find(literal[:MIN_CUT])
+    if at >= 0:
+        return len(text) - at < len(literal) and literal.startswith(text[at:])
+    end = text.find(literal[-MIN_CUT:])
+    return 0 <= end < len(literal) - MIN_CUT and literal.endswith(text[: end + MIN_CUT])
 
 
 def build_pattern_table(

@@ -35,6 +35,9 @@ _RETURNED = LazyRegex(
     r"[Ss]ubprocess (\d{1,12}) exits with return code = (-?\d{1,12})|exits with return code = (-?\d{1,12})"
 )
 _TASK = LazyRegex(r"srun: error: ([\w.-]{1,64}): tasks? ([\d,-]{1,60}): (.{1,120})")
+_CANCELLED = LazyRegex(
+    r"slurmstepd: error: \*{3} (?:JOB|STEP) [\w.+-]{1,40} ON ([\w.-]{1,64}) (?:CANCELLED|FAILED|KILLED)|srun: error: Node failure on ([\w.-]{1,64})"
+)
 _SPAWNED = LazyRegex(
     r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with(?: the following error|$)"
 )
@@ -155,6 +158,8 @@ def _parse_exit_line(line: LogLine, words: str) -> Iterator[ProcessExit]:
     elif task := _TASK.search(words):
         for rank in _expand_task_ranges(task[2]):
             yield ProcessExit(line.number, line.source, _slurm_exit_code(task[3]), rank, task[1])
+    elif cancelled := _CANCELLED.search(words):
+        yield ProcessExit(line.number, line.source, None, host=cancelled[1] or cancelled[2])
     elif returned := _RETURNED.search(words):
         yield ProcessExit(
             line.number, line.source, int(returned[2] or returned[3]), pid=int(returned[1]) if returned[1] else None

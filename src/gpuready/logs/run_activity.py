@@ -79,6 +79,11 @@ _REPLACED = LazyRegex(
     _IGNORE_CASE,
 )
 
+_SKIPPED = LazyRegex(
+    r"(?:^|[.,;:(\]] ?|\bso )(?:skipp(?:ing|ed)|ignor(?:ing|ed)|(?:continuing|proceeding|going on) (?:without|anyway)|will (?:skip|ignore|continue without))\b",
+    _IGNORE_CASE,
+)
+
 
 def is_progress_line(line: LogLine) -> bool:
     """A bar, a step, a loss or a throughput with its number, and no complaint."""
@@ -137,6 +142,11 @@ def says_handled(text: str) -> bool:
 def says_replaced(text: str) -> bool:
     """Whether a line says that something else is used in place of what does not work: ``bf16 is not supported. Set float16 forcefully``."""
     return bool(_REPLACED.search(text[:MAX_TEXT]))
+
+
+def says_skipped(text: str) -> bool:
+    """Whether a line says that a part is left out, and the program goes on: ``Skipping import of cpp extensions: ...``."""
+    return bool(_SKIPPED.search(text[:MAX_TEXT])) or says_replaced(text)
 
 
 def _has_complaint(text: str) -> bool:

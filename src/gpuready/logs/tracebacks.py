@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuready.logs.exception_links import link_exceptions
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.native_errors import continues_native_error, parse_native_error
 from gpuready.logs.run_activity import says_handled
@@ -76,6 +77,7 @@ class LoggedException(Record):
 
 _PYTHON = LazyRegex(r"/lib(?:64)?/python3?(?:\.\d{1,12})?/|/Lib/[a-z_]+\.py$|/(?:runpy|threading|subprocess)\.py$")
 _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
+_CUT_FILE = LazyRegex(r'[^"\n]{1,400}\.pyx?", line \d{1,7}, in \S')
 _CELL = LazyRegex(
     r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
     r"|\s*File ([^\s,\"]{1,300}\.py):(\d{1,7})\s{0,4}$"
@@ -334,7 +336,14 @@ def _match_bare_exception(line: LogLine) -> re.Match[str] | None:
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
     """Every exception, in the order of its first line; without any, those at the end that are quoted without their type."""
-    return _find_typed(lines) or _find_typeless(lines[-MAX_TYPELESS:])
+    return _find_typed(_restore_first_frame(lines)) or _find_typeless(lines[-MAX_TYPELESS:])
+
+
+def _restore_first_frame(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The lines, the first as a frame where its beginning is cut off: ``ackages/x/y.py", line 3, in f``."""
+    if not lines or not _CUT_FILE.match(lines[0].text):
+        return lines
+    return [lines[0].replace(text=f'  File "{lines[0].text.lstrip()}'), *lines[1:]]
 
 
 def _find_typeless(lines: Sequence[LogLine]) -> list[LoggedException]:
@@ -376,23 +385,6 @@ def _sort_exceptions(failures: list[LoggedException]) -> list[LoggedException]:
     order = sorted(range(len(failures)), key=lambda i: (failures[i].source, failures[i].number))
     place = {old: new for new, old in enumerate(order)}
     moved = [failures[i] for i in order]
-    return _mark_superseded(
+    return link_exceptions(
         [failure if failure.after is None else failure.replace(after=place[failure.after]) for failure in moved]
     )
-
-
-def _mark_superseded(failures: list[LoggedException]) -> list[LoggedException]:
-    """Mark what was handled when another exception ended the process, unless that one repeats it."""
-    for outer in failures:
-        at = outer.after
-        if outer.link != "context" or at is None or not outer.type or _repeats_exception(outer, failures[at]):
-            continue
-        while at is not None and not failures[at].superseded:
-            failures[at] = failures[at].replace(superseded=True)
-            at = failures[at].after
-    return failures
-
-
-def _repeats_exception(outer: LoggedException, inner: LoggedException) -> bool:
-    words = inner.message.partition("\n")[0][:60]
-    return (len(words) > 12 and words in outer.message) or outer.short_type in ("SystemExit", "KeyboardInterrupt")

@@ -1,0 +1,285 @@
+"""What ended the run wins over warnings, wrappers, launchers and earlier attempts; cut lines tell what they still can."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.workflow.diagnose import diagnose_logs
+
+HEAD = "Traceback (most recent call last):\n"
+SITE = "/opt/env/lib/python3.11/site-packages"
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.10 GiB is free."
+DURING = "\nDuring handling of the above exception, another exception occurred:\n\n"
+
+
+def diagnose(text: str):
+    return diagnose_logs([[text.encode()]], look=False)
+
+
+def cause_of(text: str) -> str:
+    found = diagnose(text)
+    return found.cause or found.verdict
+
+
+def frame(file: str, function: str, code: str) -> str:
+    return f'  File "{file}", line 41, in {function}\n    {code}\n'
+
+
+def die(last: str, *frames: str) -> str:
+    return HEAD + "".join(frames or (frame("/srv/job/train.py", "<module>", "main()"),)) + last + "\n"
+
+
+# -- notes and earlier attempts -----------------------------------------------------------------------------------
+
+NOTES = [
+    "fused_ops: skipping native kernels: /opt/env/fused_ops/_C.so: undefined symbol: _ZN3c104cuda20CUDACachingAllocator9allocatorE",
+    "Could not load libnvrtc, ignoring: /opt/env/fast/_k.so: undefined symbol: _ZN2at4_ops5zeros4callEv",
+    "WARNING loader: /opt/env/ext/_C.so: undefined symbol: _ZNK3c1010TensorImpl4sizeEl",
+    "[2026-01-02 03:04:05] Skipped optional backend: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+]
+
+
+@pytest.mark.parametrize("note", NOTES)
+def test_a_note_that_something_is_left_out_yields_to_the_fatal_exception(note: str) -> None:
+    assert cause_of(f"{note}\n{die(OOM)}") == "cuda-oom"
+
+
+@pytest.mark.parametrize("note", NOTES[:2])
+def test_the_same_note_tells_the_cause_where_nothing_else_ended_the_run(note: str) -> None:
+    failed = die(
+        "RuntimeError: the native kernels are missing", frame(f"{SITE}/fused_ops/api.py", "run", "raise RuntimeError(")
+    )
+    assert cause_of(f"{note}\n{failed}") == "ext-abi-mismatch"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "error: command '/usr/bin/g++' failed with exit code 1\nERROR: Failed building wheel for flash-attn",
+        "ninja: build stopped: subcommand failed.\nRuntimeError: Error compiling objects for extension",
+        "ERROR: Failed building wheel for causal-conv1d\nERROR: Failed to build one or more wheels",
+    ],
+)
+def test_a_machine_without_gpu_is_a_note_in_a_build(end: str) -> None:
+    start = "Building wheel for the kernels (setup.py): started\nNo CUDA runtime is found, using CUDA_HOME='/usr/local/cuda'\n"
+    assert cause_of(f"{start}{end}\n") == "extension-build-failed"
+
+
+def attempt(environment: str, last: str) -> str:
+    site = f"/tmp/{environment}/lib/python3.11/site-packages"
+    return die(
+        last,
+        frame(f"{site}/server/replica.py", "start", "engine = build()"),
+        frame(f"{site}/server/engine.py", "build", "return make()"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "cause"),
+    [
+        ("ValueError: torch.bfloat16 is not supported for quantization method gptq", "RuntimeError: No CUDA GPUs are available", "no-gpu-visible"),
+        ("ModuleNotFoundError: No module named 'uvloop'", OOM, "cuda-oom"),
+        (OOM, "ModuleNotFoundError: No module named 'uvloop'", "missing-python-package"),
+    ],
+)  # fmt: skip
+def test_of_attempts_in_different_environments_the_last_is_answered(first: str, last: str, cause: str) -> None:
+    assert cause_of(attempt("env-a1", first) + attempt("env-b2", last)) == cause
+
+
+def test_of_two_exceptions_in_one_environment_the_first_is_answered() -> None:
+    whole = f"{OOM} Including non-PyTorch memory, this process has 22.40 GiB memory in use."
+    assert (
+        cause_of(attempt("env", whole) + attempt("env", "ModuleNotFoundError: No module named 'uvloop'")) == "cuda-oom"
+    )
+
+
+# -- launchers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "host"),
+    [
+        ("srun: error: gpu-b07: task 3: Exited with exit code 1", 3, "gpu-b07"),
+        ("srun: error: n0412.cluster: tasks 5: Aborted (core dumped)", 5, "n0412.cluster"),
+        ("slurmstepd: error: *** STEP 77120.0 ON tx17 CANCELLED AT 2026-02-03T04:05:06 ***", None, "tx17"),
+        ("slurmstepd: error: *** JOB 9001 ON cn-003 CANCELLED AT 2026-02-03T04:05:06 DUE TO PREEMPTION ***", None, "cn-003"),
+    ],
+)  # fmt: skip
+def test_rank_and_host_of_a_launcher_are_told_with_the_cause(line: str, rank: int | None, host: str) -> None:
+    found = diagnose(f"{die(OOM)}{line}\n")
+    assert (found.cause, found.rank, found.host) == ("cuda-oom", rank, host)
+
+
+def test_the_host_of_a_node_that_failed_is_told() -> None:
+    assert diagnose("srun: error: Node failure on r5i2n8\n").host == "r5i2n8"
+
+
+def test_the_host_of_a_task_goes_before_that_of_the_step() -> None:
+    step = "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-02-03T04:05:06 ***"
+    assert diagnose(f"{die(OOM)}{step}\nsrun: error: n2: task 9: Exited with exit code 1\n").host == "n2"
+
+
+def test_a_rank_that_writes_nothing_is_not_placed_on_the_host_that_waits() -> None:
+    text = "[n1:0]: Ranks 4 failed to pass monitoredBarrier in 30000 ms\n" + "[n1:0]: waiting\n" * 4
+    found = diagnose(text)
+    assert (found.rank, found.host) == (4, "")
+
+
+def test_a_message_may_name_its_host() -> None:
+    words = "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; GPU=0 ; hostname=WS-041 ; line=236"
+    assert diagnose(f"{words}\n").host == "WS-041"
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        die("OSError: Can't synchronously read data (inflate() failed)", frame("h5py/_objects.pyx", "h5py._objects.with_phil.wrapper", ""), frame("h5py/h5f.pyx", "h5py.h5f.open", "")),
+        die("lmdb.CorruptedError: mdb_get: MDB_CORRUPTED: Located page was wrong type", frame(f"{SITE}/lmdb/cffi.py", "get", "raise _error(rc)")),
+        die("huggingface_hub.errors.EntryNotFoundError: the dataset has no file of that name", frame(f"{SITE}/hub_data/load.py", "find", "raise EntryNotFoundError(")),
+    ],
+)  # fmt: skip
+def test_an_error_of_data_is_told_above_a_launcher_s_line(failed: str) -> None:
+    found = diagnose(f"{failed}srun: error: node31: task 2: Exited with exit code 1\n")
+    assert (found.cause, found.rank, found.host) == ("dataset-error", 2, "node31")
+
+
+# -- wrappers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "cause"),
+    [
+        ("ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory", "ImportError: deepspeed is required for this trainer. Run `pip install deepspeed`.", "ext-abi-mismatch"),
+        (f"ImportError: {SITE}/flash_attn_2_cuda.so: undefined symbol: _ZN3c104cuda9SetDeviceEi", "ImportError: Unable to import flash_attn. Please install flash-attn first.", "flash-attn-abi"),
+        ("ImportError: numpy.core.multiarray failed to import", "ModuleNotFoundError: could not import scorer; is it installed?", "numpy2-abi"),
+    ],
+)  # fmt: skip
+def test_what_asks_for_a_package_yields_to_why_its_import_failed(inner: str, outer: str, cause: str) -> None:
+    assert (
+        cause_of(die(inner) + DURING + die(outer, frame(f"{SITE}/tool/deps.py", "need", "raise ImportError("))) == cause
+    )
+
+
+def test_a_package_that_is_not_there_stays_missing() -> None:
+    inner, outer = (
+        "ModuleNotFoundError: No module named 'scorer'",
+        "ImportError: Please install scorer: pip install scorer",
+    )
+    assert cause_of(die(inner) + DURING + die(outer)) == "missing-python-package"
+
+
+@pytest.mark.parametrize("capability", ["(7, 0)", "(7, 5)", "(6, 1)"])
+def test_a_gpu_that_xformers_calls_too_old_is(capability: str) -> None:
+    text = die(
+        "NotImplementedError: No operator found for `memory_efficient_attention_backward` with inputs:\n"
+        "`fa3B@v2` is not supported because:\n    xFormers wasn't build with CUDA support\n"
+        f"    requires device with capability > (8, 0) but your GPU has capability {capability} (too old)"
+    )
+    assert cause_of(text) == "flash-attn-arch"
+
+
+# -- source trees of frameworks -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "package", "module"),
+    [("/workspace/sglang/python", "sglang", "sglang.srt.layers.rotary"), ("/srv/src/transformers/src", "transformers", "transformers.cache_utils"), ("/data/me/DeepSpeed", "deepspeed", "deepspeed.ops.op_builder")],
+)  # fmt: skip
+def test_a_framework_s_source_tree_whose_parts_do_not_fit_is_a_version_conflict(
+    tree: str, package: str, module: str
+) -> None:
+    file = f"{tree}/{module.replace('.', '/')}.py"
+    last = f"ImportError: cannot import name 'get_tile_plan' from '{module}' ({file})"
+    assert (
+        cause_of(
+            die(last, frame(f"{tree}/{package}/runtime/core.py", "<module>", f"from {module} import get_tile_plan"))
+        )
+        == "version-conflict"
+    )
+
+
+def test_a_script_beside_a_package_of_its_own_tree_is_the_program_s() -> None:
+    last = "ImportError: cannot import name 'plan' from 'megatron.core.plans' (/w/Megatron-LM/megatron/core/plans.py)"
+    assert (
+        cause_of(
+            die(last, frame("/w/Megatron-LM/tools/convert.py", "<module>", "from megatron.core.plans import plan"))
+        )
+        == "not-environment"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "last"),
+    [("verl", "vllm", "'LLMEngine' object has no attribute 'worker_group'"), ("llamafactory", "transformers", "'Seq2SeqTrainer' object has no attribute 'legacy_sampler_hook'"), ("trl", "peft", "'LoraModel' object has no attribute 'merge_plan_of_adapter'")],
+)  # fmt: skip
+def test_a_package_that_another_one_drives_to_an_attribute_it_has_not(outer: str, inner: str, last: str) -> None:
+    frames = (
+        frame(f"{SITE}/{outer}/run.py", "step", "engine.go("),
+        frame(f"{SITE}/{inner}/core.py", "go", "return self.x.y"),
+    )
+    assert diagnose(die(f"AttributeError: {last}", *frames)).conflict.get("package") == inner
+
+
+# -- cut lines ----------------------------------------------------------------------------------------------------
+
+WAIT = "[E ProcessGroupNCCL.cpp:737] [Rank {}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88121, OpType=ALLGATHER, NumelIn=1048576, NumelOut=8388608, Timeout(ms)=600000) ran for 600211 milliseconds before timing out."
+
+
+@pytest.mark.parametrize("cut", ["OpType=ALLG", "SeqNum=881", "NumelIn=1048", "NumelOut=83"])
+def test_a_watchdog_line_that_is_cut_does_not_make_the_collectives_differ(cut: str) -> None:
+    last = WAIT.format(3)
+    text = "\n".join((WAIT.format(0), WAIT.format(1), last[: last.index(cut) + len(cut)]))
+    assert cause_of(text) == "nccl-hang-hardware-specific"
+
+
+def test_whole_watchdog_lines_still_tell_different_collectives() -> None:
+    text = "\n".join((WAIT.format(0), WAIT.format(1), WAIT.format(2).replace("ALLGATHER", "BROADCAST")))
+    assert cause_of(text) == "collective-mismatch"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (die("NotImplementedError: Loading a dataset cached in a LocalFileSystem is n$"), "dataset-error"),
+        (die("RuntimeError: The NVIDIA driver on your system is too o"), "driver-too-old"),
+        ("n your system is too old (found version 11040). Please update your GPU driver\n", "driver-too-old"),
+        ("RuntimeError: Triton Error [XPU]:  Code: 7, Message: invalid argument\n", "triton-kernel-failed"),
+    ],
+)
+def test_a_known_text_is_recognised_where_a_line_is_cut_in_it(text: str, cause: str) -> None:
+    assert cause_of(text) == cause
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "cause"),
+    [
+        ('nv/lib/python3.11/site-packages/zarr/core.py", line 9, in open', "OSError: chunk 4 cannot be decoded", "dataset-error"),
+        ('-packages/safetensors/torch.py", line 313, in load_file', "OSError: header is incomplete", "corrupt-or-lfs-weights"),
+        ('t/env/lib/python3.11/site-packages/torch/_inductor/codecache.py", line 7, in load', "KeyError: 'kernel'", "triton-kernel-failed"),
+    ],
+)  # fmt: skip
+def test_a_frame_that_is_cut_at_its_beginning_tells_the_place(first: str, last: str, cause: str) -> None:
+    assert cause_of(f"{first}\n    return read(name)\n{last}\n") == cause
+
+
+# -- timeouts and faults of kernels -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_timeout_at_the_start_is_not_peer_to_peer_without_a_word_of_it(number: int) -> None:
+    text = WAIT.format(2).replace("88121", str(number))
+    assert cause_of(text) == "nccl-hang-hardware-specific"
+    assert cause_of(f"NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC\n{text}") == "nccl-p2p-broken"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "RuntimeError: NCCL error: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+        "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "RuntimeError: CUDA error: unspecified launch failure",
+    ],
+)
+def test_a_fault_that_any_kernel_may_have_is_not_called_peer_to_peer(last: str) -> None:
+    raised = die(last, frame(f"{SITE}/vllm/distributed/wrapper.py", "check", "raise RuntimeError(f'{error}')"))
+    assert cause_of(raised) not in ("nccl-p2p-broken", "duplicate-gpu")
