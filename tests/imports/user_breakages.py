@@ -110,3 +110,10 @@ def available_function_of_another_name_than_its_package(env: EnvironmentCopy) ->
     env.install("checks", "1.0", {"checks/__init__.py": text})
     require(env, "left-pad", "checks")
     env.use("from checks import is_pad_available\nif is_pad_available():\n    import left_pad.core")
+
+
+@way
+def shadow_that_a_safe_path_passes_over(env: EnvironmentCopy) -> None:
+    """From Python 3.11 on PYTHONSAFEPATH keeps the current folder off the path; an older one takes no notice."""
+    (env.here / "numpy.py").write_text("x = 1\n")
+    env.variables["PYTHONSAFEPATH"] = "1"

@@ -11,6 +11,7 @@ from gpuready.probe.fact_helpers import absent_facts, gap_facts, read_if_present
 from gpuready.probe.fact_keys import EXTENSIONS
 from gpuready.probe.fact_keys import IMPORTS as KEYS
 from gpuready.probe.packages import FRAMEWORKS
+from gpuready.probe.target_environment import skips_current_folder
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -87,7 +88,7 @@ def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Seq
         "interpreter": target.path,
         "first": list(target.python_path),
         "sites": [folder for folder in target.site if folder not in target.python_path],
-        "cwd": read_if_present(host.get_cwd) or "",
+        "cwd": "" if skips_current_folder(host, target) else read_if_present(host.get_cwd) or "",
         "library_path": read_if_present(host.get_env_var, "LD_LIBRARY_PATH") or "",
         "stdlib": f"{target.base or target.prefix}/lib/python{minor}",
         "roots": list(dict.fromkeys(["torch", *(frameworks or FRAMEWORKS)])),

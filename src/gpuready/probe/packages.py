@@ -7,7 +7,7 @@ from gpuready.model import Fact, Record
 from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError
 
 TYPE_CHECKING = False
@@ -225,7 +225,7 @@ def _shadowed_modules_fact(host: HostAccess, target: TargetEnvironment, installe
         names = host.list_directory(current_folder) or ()
     except AccessError as error:
         return Fact("python.shadowed", None, "the current folder", gap=str(error))
-    if current_folder in target.site:
+    if current_folder in target.site or skips_current_folder(host, target):
         return Fact("python.shadowed", (), current_folder)
     known = {name.replace("-", "_") for name in installed.versions} | set(sys.stdlib_module_names)
     files = [f"{current_folder}/{n}" for n in names if n.endswith(".py") and n[:-3] in known]

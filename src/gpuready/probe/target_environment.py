@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import Record
+from gpuready.model.versions import compare_versions
 from gpuready.probe.fact_helpers import leading_version, read_if_present
 from gpuready.probe.python_version import (
     is_linked_to_python,
@@ -202,6 +203,12 @@ def describe_environment(
         python_path=python_path,
         base=base,
     )
+
+
+def skips_current_folder(host: HostAccess, target: TargetEnvironment) -> bool:
+    """Whether PYTHONSAFEPATH keeps the folder of a script, and the current one, off the path; Python heeds it from 3.11 on."""
+    knows_it = bool(target.version) and compare_versions(target.version or "", "3.11") >= 0
+    return knows_it and bool(read_if_present(host.get_env_var, "PYTHONSAFEPATH"))
 
 
 def _list_python_path(host: HostAccess) -> tuple[str, ...]:
