@@ -34,6 +34,7 @@ def die(last: str, *frames: str) -> str:
 NOTES = [
     "fused_ops: skipping native kernels: /opt/env/fused_ops/_C.so: undefined symbol: _ZN3c104cuda20CUDACachingAllocator9allocatorE",
     "Could not load libnvrtc, ignoring: /opt/env/fast/_k.so: undefined symbol: _ZN2at4_ops5zeros4callEv",
+    "no fused sampler here: ImportError('libcudart.so.12: cannot open shared object file: No such file or directory')",
     "WARNING loader: /opt/env/ext/_C.so: undefined symbol: _ZNK3c1010TensorImpl4sizeEl",
     "[2026-01-02 03:04:05] Skipped optional backend: libcudart.so.11.0: cannot open shared object file: No such file or directory",
 ]

@@ -80,7 +80,8 @@ _REPLACED = LazyRegex(
 )
 
 _SKIPPED = LazyRegex(
-    r"(?:^|[.,;:(\]] ?|\bso )(?:skipp(?:ing|ed)|ignor(?:ing|ed)|(?:continuing|proceeding|going on) (?:without|anyway)|will (?:skip|ignore|continue without))\b",
+    r"(?:^|[.,;:(\]] ?|\bso )(?:skipp(?:ing|ed)|ignor(?:ing|ed)|(?:continuing|proceeding|going on) (?:without|anyway)|will (?:skip|ignore|continue without))\b"
+    r"|\b[a-z]{2,40}error\(['\"]",
     _IGNORE_CASE,
 )
 
@@ -145,7 +146,7 @@ def says_replaced(text: str) -> bool:
 
 
 def says_skipped(text: str) -> bool:
-    """Whether a line says that a part is left out, and the program goes on: ``Skipping import of cpp extensions: ...``."""
+    """Whether a line says that a part is left out, and the program goes on: ``Skipping import of x: ...``, ``no x: ImportError('...')``."""
     return bool(_SKIPPED.search(text[:MAX_TEXT])) or says_replaced(text)
 
 
