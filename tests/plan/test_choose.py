@@ -13,7 +13,6 @@ from gpuready.plan.limits import find_macos_version
 from gpuready.workflow import Refused
 from gpuready.workflow import plan as planning
 
-
 LAST_TORCH_OF_CUDA_12 = "2.14.1"
 
 
@@ -53,6 +52,10 @@ def test_an_older_release_is_offered_for_a_driver_that_the_newest_does_not_take(
     (release,) = [opening for opening in one(framework, driver="550.54.15").opens if opening.kind == "release"]
     again = one(release.run[2], driver="550.54.15")
     assert (again.verdict, again.torch) == ("plan", f"{torch}+cu128") and torch in release.then
+
+
+def test_a_release_that_does_not_exist_is_told():
+    assert any("0.16.12 is not among its releases" in note for note in one("deepspeed==0.16.12").notes)
 
 
 def test_a_release_between_two_is_built_for_the_cuda_of_the_one_with_its_torch():

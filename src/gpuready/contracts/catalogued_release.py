@@ -27,7 +27,8 @@ def judge_by_catalogue(contract: Contract) -> Contract:
     name = contract.distribution or contract.framework
     found = find_release(name, contract.version)
     if found is None:
-        return advised
+        unknown = describe_unknown_release(contract)
+        return advised.replace(says=f"{advised.says}; {unknown}") if unknown else advised
     version, row = found
     cite = f"METADATA of {name} {version}"
     own = _join_needs([*_stated_needs(row, cite), *_gap_needs(row, cite), *_wheel_needs(row, name, version)])

@@ -51,7 +51,8 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
     release = find_release(name, borrowed.version) if find_release else None
     if release is None or not release.requires_dist:
         known = judge_by_catalogue(borrowed)
-        return [known] if any(need.level == "required" for need in known.needs) else [borrowed, known]
+        is_known = any(need.level == "required" for need in known.needs)
+        return [known] if is_known else [borrowed.replace(says=known.says), known]
     return [contracts.with_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
 
 
