@@ -115,6 +115,28 @@ def test_the_host_of_a_node_that_failed_is_told() -> None:
     assert diagnose("srun: error: Node failure on r5i2n8\n").host == "r5i2n8"
 
 
+@pytest.mark.parametrize(
+    ("end", "cause", "host"),
+    [
+        ("slurmstepd: error: *** JOB 7 ON n4 CANCELLED AT 2026-01-02T03:04:05 ***", "stopped-by-user", "n4"),
+        (
+            "slurmstepd-n5: error: *** STEP 7.0 ON n5 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***",
+            "slurm-time-limit",
+            "n5",
+        ),
+        (f"\n{die(OOM)}", "cuda-oom", ""),
+    ],
+)
+@pytest.mark.parametrize("bars", [3, 900])
+def test_what_stands_behind_many_progress_bars_in_one_line_ended_the_run(
+    end: str, cause: str, host: str, bars: int
+) -> None:
+    """A copied log has lost the carriage returns between them, and such a line may be longer than what is kept of one."""
+    line = "".join(f"Training: {i}%|##  | {i}/1000 [00:09<01:00, 3.2it/s]" for i in range(bars))
+    found = diagnose(f"{line}{end}\n")
+    assert (found.cause, found.host) == (cause, host)
+
+
 def test_the_host_of_a_task_goes_before_that_of_the_step() -> None:
     step = "slurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2026-02-03T04:05:06 ***"
     assert diagnose(f"{die(OOM)}{step}\nsrun: error: n2: task 9: Exited with exit code 1\n").host == "n2"
@@ -284,3 +306,9 @@ def test_a_timeout_at_the_start_is_not_peer_to_peer_without_a_word_of_it(number:
 def test_a_fault_that_any_kernel_may_have_is_not_called_peer_to_peer(last: str) -> None:
     raised = die(last, frame(f"{SITE}/vllm/distributed/wrapper.py", "check", "raise RuntimeError(f'{error}')"))
     assert cause_of(raised) not in ("nccl-p2p-broken", "duplicate-gpu")
+
+
+def test_a_class_with_the_name_of_its_module_is_a_conflict_of_two_packages() -> None:
+    last = "AttributeError: 'torch._C._distributed_c10d.ProcessGroup' object has no attribute 'options'"
+    call = frame(f"{SITE}/megatron/core/parallel_state.py", "initialize", "group.options")
+    assert cause_of(die(last, frame("/srv/job/train.py", "<module>", "main()"), call)) == "version-conflict"

@@ -39,7 +39,7 @@ _WRAPPERS = ("runtimeerror", "exception", "importerror")
 _CALLED = LazyRegex(r"(?i)\(\) (?:got an unexpected|missing \d{1,3} required|takes \d)")
 """How Python complains of a call, where a package repeats it in an error of another type."""
 _OBJECT = LazyRegex(
-    r"(?:(?:type object )?'(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
+    r"(?:(?:type object )?'(?:\w{1,40}\.){0,6}(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
 )
 _BUILT_IN = ("nonetype", "str", "dict", "list", "tuple", "int", "float", "bool", "bytes", "set", "function", "method", "type", "module",
              "generator", "tensor", "ndarray", "namespace", "property", "object", "dataframe", "series")  # fmt: skip

@@ -5,7 +5,7 @@ A small log is kept whole. Of a large one: its beginning, its end, and the lines
 
 from __future__ import annotations
 
-from gpuready.logs.log_lines import MAX_LINE_BYTES
+from gpuready.logs.log_lines import MAX_LINE_BYTES, shorten_line
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -47,7 +47,7 @@ def extract_excerpt(
     room = max(min(WHOLE_LOG_BYTES, 64 * WHOLE_LOG_BYTES // share), 16 << 10)
     first, rest, ended = _read_first(chunks, room)
     if ended:
-        rows = tuple((i, line[:MAX_LINE_BYTES]) for i, line in enumerate(first.split(b"\n"), 1))
+        rows = tuple((i, shorten_line(line)) for i, line in enumerate(first.split(b"\n"), 1))
         rows = rows[:-1] if rows and not rows[-1][1] else rows
         if len(rows) <= max(MAX_LINES // share, 400):
             return Excerpt(rows, len(rows), len(first))
@@ -178,7 +178,7 @@ class _LinePicker:
                 return len(block)
             end = _line_end_at(block, at)
             if number not in self.kept:
-                self.kept[number] = block[at : min(end, at + MAX_LINE_BYTES)]
+                self.kept[number] = shorten_line(block[at:end])
                 self.bytes_left -= len(self.kept[number])
             at, number = end + 1, number + 1
         return at
@@ -190,7 +190,7 @@ class _LinePicker:
             at = block.rfind(b"\n", 0, at)
             if at < 0:
                 break
-        lines = [line[:MAX_LINE_BYTES] for line in block[at + 1 :].split(b"\n")]
+        lines = [shorten_line(line) for line in block[at + 1 :].split(b"\n")]
         if lines and not lines[-1]:
             lines.pop()
         self.before = lines[-BEFORE:]

@@ -54,12 +54,19 @@ _AFTER_BAR = LazyRegex(
 """A rank, a C++ logger or a traceback that continues in the line of a progress bar."""
 
 
+def shorten_line(line: bytes) -> bytes:
+    """Return the beginning and the end of an overlong line: what ended a run may stand behind a thousand progress bars."""
+    half = MAX_LINE_BYTES // 2
+    return line if len(line) <= MAX_LINE_BYTES else line[: half - 5] + b" ... " + line[-half:]
+
+
 def decode_line(line: bytes) -> str:
-    """Decode UTF-8 with replacement. Only the beginning of an overlong line."""
+    """Decode UTF-8 with replacement; of an overlong line its beginning and its end."""
+    line = shorten_line(line)
     try:
-        return line[:MAX_LINE_BYTES].decode()
+        return line.decode()
     except UnicodeDecodeError:
-        return line[:MAX_LINE_BYTES].decode("utf-8", "replace")
+        return line.decode("utf-8", "replace")
 
 
 def visible_lines(text: str) -> list[str]:

@@ -36,7 +36,7 @@ _RETURNED = LazyRegex(
 )
 _TASK = LazyRegex(r"srun: error: ([\w.-]{1,64}): tasks? ([\d,-]{1,60}): (.{1,120})")
 _CANCELLED = LazyRegex(
-    r"slurmstepd: error: \*{3} (?:JOB|STEP) [\w.+-]{1,40} ON ([\w.-]{1,64}) (?:CANCELLED|FAILED|KILLED)|srun: error: Node failure on ([\w.-]{1,64})"
+    r"slurmstepd(?:-[\w.-]{1,64})?: error: \*{3} (?:JOB|STEP) [\w.+-]{1,40} ON ([\w.-]{1,64}) (?:CANCELLED|FAILED|KILLED)|srun: error: Node failure on ([\w.-]{1,64})"
 )
 _SPAWNED = LazyRegex(
     r"process (\d{1,12}) terminated with (?:signal (SIG\w+)|exit code (\d{1,12}))|Process (\d{1,12}) terminated with(?: the following error|$)"
