@@ -31,6 +31,11 @@ CIRCLES = {
     ),
     "a name that code makes": ("globals()['MADE'] = 1\nimport kite.wing\n", "from kite.train import MADE\n"),
     "a name on demand": ("def __getattr__(name):\n    return 1\nimport kite.wing\n", "from kite.train import LATE\n"),
+    "a name that every module has": ("import kite.wing\n", "from kite.train import __file__\n"),
+    "a name that a function makes": ("def go():\n    global MADE\n    MADE = 1\ngo()\nimport kite.wing\n", "from kite.train import MADE\n"),
+    "a name of a table": ("vars()['MADE'] = 1\nimport kite.wing\n", "from kite.train import MADE\n"),
+    "a name of a case": ("match 1:\n    case _:\n        class Early: pass\nimport kite.wing\n", "from kite.train import Early\n"),
+    "a name of the same line": ("EARLY = 1; import kite.wing\n", "from kite.train import EARLY\n"),
     "the module itself": ("import kite.wing\nLATE = 1\n", "import kite.train\nfrom kite import tail\n"),
     "a function that asks later": ("import kite.wing\nLATE = 1\n", "def go():\n    from kite.train import LATE\n"),
 }  # fmt: skip

@@ -312,3 +312,34 @@ def test_a_class_with_the_name_of_its_module_is_a_conflict_of_two_packages() -> 
     last = "AttributeError: 'torch._C._distributed_c10d.ProcessGroup' object has no attribute 'options'"
     call = frame(f"{SITE}/megatron/core/parallel_state.py", "initialize", "group.options")
     assert cause_of(die(last, frame("/srv/job/train.py", "<module>", "main()"), call)) == "version-conflict"
+
+
+def test_the_host_of_another_task_or_of_a_cancelled_step_is_not_that_of_the_rank() -> None:
+    lines = "".join(f"[rank{rank}]: step 3 loss 1.2\n" for rank in (1, 12))
+    end = "srun: error: gpu01: tasks 0-7: Terminated\nslurmstepd: error: *** STEP 5.0 ON gpu01 CANCELLED AT 2026-01-02T03:04:05 ***\n"
+    found = diagnose(f"{lines}[rank12]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered\n{end}")
+    assert (found.rank, found.host) == (12, "")
+
+
+def test_the_other_side_of_a_connection_is_not_the_place_of_the_failure() -> None:
+    text = "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (hostname: head-node, port: 29500)."
+    assert diagnose(die(text)).host == ""
+
+
+@pytest.mark.parametrize(
+    "word", ["Windows fatal exception: access violation", "Segfault encountered", "received SIGSEGV"]
+)
+def test_a_dump_of_threads_after_a_crash_is_no_hang(word: str) -> None:
+    dump = 'Current thread 0x00007f1a2b3c4d5e (most recent call first):\n  File "/srv/job/train.py", line 4 in step\n'
+    assert cause_of(f"{word}\n\n{dump}") != "hang-without-error"
+
+
+def test_logs_of_several_nodes_behind_each_other_keep_their_order() -> None:
+    """Each node's clock is a second behind that of the one before it."""
+    rows = []
+    for node in range(4):
+        time = f"2026-01-02T03:04:0{9 - node}"
+        rows += [f"{time} INFO start"] * 8
+        rows += [f"{time} {line}" for line in die("KeyError: 'text'").splitlines()]
+    found = diagnose("\n".join(rows) + "\n")
+    assert found.frame.get("file") == "/srv/job/train.py"

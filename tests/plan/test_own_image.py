@@ -134,3 +134,9 @@ def test_a_torch_of_a_rocm_before_the_gpu_does_not_fit(on, torch, verdict):
     assert workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0].verdict == verdict
     planned = plan_frameworks(["transformers"], on=on, what_if={"torch": torch}, resolve=False).verdict
     assert planned == ("plan" if verdict == "clear" else "impossible")
+
+
+@pytest.mark.parametrize(("spec", "arch"), [("vllm==99.0.0", "x86_64"), ("vllm==0.20.0", "aarch64")])
+def test_no_image_is_made_up_for_a_release_or_a_machine_that_has_none(spec, arch):
+    found = plan_frameworks([spec], on="mi300x", what_if={"arch": arch}, resolve=False).plans[0]
+    assert found.verdict == "impossible" and not found.image

@@ -200,7 +200,7 @@ def test_what_a_look_started_goes_with_it(live, alive):
         host.run(["sleep", "141.421"], deadline=60)
 
     begun = time.monotonic()
-    assert one(live, starts, deadline=0.5).gap == "no answer within 0.5 s"
+    assert one(live, starts, deadline=0.5).gap.startswith("no answer within ")  # a busy machine gets more time
     assert time.monotonic() - begun < 141.421 / 2
     assert alive("141.421") == []
 

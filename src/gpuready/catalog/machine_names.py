@@ -31,7 +31,7 @@ def parse_machine_name(text: str) -> list[NamedDevices]:
     """Return the devices that a name states; ValueError says in one sentence what is wrong with it."""
     import re
 
-    parts = re.split(r"\+(?!(?:me|gfx)(?:\b|x\d))", text[:MAX_NAME_LENGTH])  # 1g.10gb+me is one slice
+    parts = re.split(r"(?i)\+(?!(?:me|gfx)(?:\b|x\d))", text[:MAX_NAME_LENGTH])  # 1g.10gb+me is one slice
     devices = [_parse_devices(part.strip()) for part in parts]
     total = sum(group.count for group in devices)
     if not 1 <= total <= MAX_DEVICES or not all(group.count for group in devices):

@@ -35,11 +35,16 @@ def judge_by_catalogue(contract: Contract) -> Contract:
     own += _capability_floor(name, version)
     replaced = {need.key for need in own} | ({"torch.cuda"} if "torch" in row else set())
     replaced |= set() if row.get("source_only") else WHEEL_FACTS
-    kept = [need for need in advised.needs if need.when or need.key not in replaced]
+    kept = [need for need in advised.needs if need.level == "required" or _is_kept(need, replaced)]
     wanted = [f"{NEED_WORDS[need.key]} {need.want}" for need in own if need.key in NEED_WORDS]
     says = f"{advised.says}; of its own: {', '.join(wanted)} ({cite})" if wanted else advised.says
     says += "; its project has withdrawn this release" if row.get("withdrawn") else ""
     return advised.replace(needs=(*own, *kept), says=says)
+
+
+def _is_kept(need: Requirement, replaced: set[str]) -> bool:
+    """Whether advice of another version still counts beside what the release itself says."""
+    return need.key not in replaced or (bool(need.when) and need.key not in WHEEL_FACTS)
 
 
 def describe_unknown_release(contract: Contract) -> str:

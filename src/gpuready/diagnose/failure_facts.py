@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_LINKS, MAX_MESSAGE = 8, 400
 """Exceptions of a chain, and characters of each message."""
 MAX_STATED = 2000
-_STATED_HOST = LazyRegex(r"(?i)\b(?:hostname|nodename|node_name)[=:] ?['\"]?([a-z][\w.-]{0,63})")
+_STATED_HOST = LazyRegex(r"\bGPU ?[=:] ?\d{1,4} ?[;,] ?hostname ?[=:] ?['\"]?([A-Za-z][\w.-]{0,63})")
+"""The host of a GPU; a message of the network names the other side in such words."""
 
 
 def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis, int | None]:
@@ -125,8 +126,10 @@ def find_host(summary: LogSummary, rank: int | None, final: int | None) -> str:
     own = [line for line in summary.lines if rank is not None and line.rank == rank]
     hosts = {end.host for end in ends if end.rank is not None and rank in (None, end.rank)}
     hosts = hosts or {line.host for line in own if line.host}
+    if not hosts and rank is None:  # that of another task, or of who cancelled, says nothing of a rank
+        hosts = {end.host for end in ends}
     if not hosts and (rank is None or own):
-        hosts = {end.host for end in ends} or {line.host for line in summary.lines if line.host}
+        hosts = {line.host for line in summary.lines if line.host}
     return hosts.pop() if len(hosts) == 1 else ""
 
 

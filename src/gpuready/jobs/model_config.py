@@ -48,8 +48,8 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     flat = language_model_config(config)
     part = next((key for key in MULTIMODAL_KEYS if config.get(key)), "")
     if part == "vision_config" and has_known_tower(flat, flat):
-        reader.notes.append(
-            "text alone is counted, beside the weights of the model's vision_config: pictures need more"
+        reader.add_uncounted(
+            "text alone is counted, beside the weights of the model's vision_config: pictures need more", "more"
         )
     elif part:
         reader.add_uncounted(

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 MAX_PREFIX, SAMPLE_LINES = 80, 400
 """Characters of a line in which its time is, and lines that are looked at."""
 
-MIN_TIMES, MIN_FALLS, MIN_SHARE = 6, 3, 0.9
-"""Lines with a time, steps back in time, and the share of the lines that has a time and of the steps that do not go forward."""
+MIN_TIMES, MIN_FALLS, MIN_SHARE, MIN_FALLING = 6, 3, 0.9, 0.25
+"""Lines with a time, steps back in time, the share of the lines that has a time and of the steps that do not go forward, and of those that go back."""
 
 _TIME = LazyRegex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
 
@@ -38,4 +38,12 @@ def _is_newest_first(rows: Sequence[tuple[int, bytes]]) -> bool:
         return False
     falls = sum(before > after for before, after in pairwise(times))
     rises = sum(before < after for before, after in pairwise(times))
-    return falls >= MIN_FALLS and rises <= (1 - MIN_SHARE) * len(times)
+    fall_enough = falls >= max(MIN_FALLS, MIN_FALLING * len(times)) and rises <= (1 - MIN_SHARE) * len(times)
+    return fall_enough and not _reads_downwards([line for _, line in rows[:SAMPLE_LINES]])
+
+
+def _reads_downwards(lines: Sequence[bytes]) -> bool:
+    """Whether the first traceback stands in reading order: its head before its frames."""
+    head = next((i for i, line in enumerate(lines) if b"Traceback (most recent call last)" in line), len(lines))
+    frame = next((i for i, line in enumerate(lines) if b'File "' in line), len(lines))
+    return head < frame < len(lines)

@@ -305,7 +305,7 @@ def _rocm_limits(facts: Facts) -> Iterator[Limit]:
             return says if first and versions.compare_versions(here, first) < 0 else ""
 
         if first:
-            need = Requirement("torch.hip", f">={first}", cite=str(row["source"][-1]))
+            need = Requirement("torch.hip", f">={first}", cite=str(row["source"]))
             yield Limit("rocm", says, fails, (facts.fact("accelerator.name"),), (need,))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready import catalog
 from gpuready.catalog import images
-from gpuready.catalog.releases import list_releases
+from gpuready.catalog.releases import find_release, list_releases
 from gpuready.contracts import covers_version
 from gpuready.model import FixStep
 from gpuready.model.plan import Plan, PlanReason
@@ -24,7 +24,7 @@ def choose_own_image(facts: Facts, contract: Contract, request: PlanRequest, jud
 
     An image has its own torch and Python: it is no answer to a request for others.
     """
-    row = None if request.torch or request.python else find_own_image(facts, contract)
+    row = None if request.torch or request.python or request.contract else find_own_image(facts, contract)
     if row is None:
         return None
     plan = _make_image_plan(facts, contract, row)
@@ -33,7 +33,9 @@ def choose_own_image(facts: Facts, contract: Contract, request: PlanRequest, jud
 
 def find_own_image(facts: Facts, contract: Contract) -> dict[str, Any] | None:
     """Return the image that a framework's project publishes for this machine's platform and the asked version."""
-    return _find_image(facts, contract, _asked_version(contract))
+    name, version = contract.distribution or contract.framework, _asked_version(contract)
+    exists = not version or not list_releases(name) or find_release(name, version) is not None
+    return _find_image(facts, contract, version) if exists else None
 
 
 def find_newest_image(facts: Facts, contract: Contract) -> dict[str, Any] | None:
@@ -42,7 +44,7 @@ def find_newest_image(facts: Facts, contract: Contract) -> dict[str, Any] | None
 
 
 def _find_image(facts: Facts, contract: Contract, version: str) -> dict[str, Any] | None:
-    if facts.value_if_known("os.system") not in (None, "linux"):
+    if facts.value_if_known("os.system") not in (None, "linux") or facts.value_if_known("os.arch") == "aarch64":
         return None
     gpus = facts.value_if_known("accelerator.name") or ()
     return images.find_platform_image(contract.framework, plan_device(facts, contract), gpus, version)
@@ -56,7 +58,10 @@ def _asked_version(contract: Contract) -> str:
         return ""
     asked = pins[0].removeprefix("==").removesuffix(".*")
     patches = [one for one in list_releases(name) if covers_version(asked, one)]
-    return patches[-1] if pins[0].endswith(".*") and patches else asked
+    if pins[0].endswith(".*") and patches:
+        return patches[-1]
+    found = find_release(name, asked.removeprefix("v"))
+    return found[0] if found else asked
 
 
 def _make_image_plan(facts: Facts, contract: Contract, row: dict[str, Any]) -> Plan:

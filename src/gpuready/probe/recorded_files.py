@@ -28,7 +28,7 @@ def _share_present(host: HostAccess, place: str) -> float:
     """The share of sources that have their recorded size; 0 where nothing is recorded, or the RECORD is of another folder."""
     site, _, folder = place.rpartition("/")
     every = _read_rows(host, place)
-    rows = [row for row in every if row[0].endswith(".py") and row[2].isdigit()]
+    rows = [row for row in every if row[0].endswith(".py") and row[2].isdecimal()]
     if not any(name.startswith(f"{folder}/") for name, _, _ in every):
         return 0.0
     sample = rows[:: max(len(rows) // MAX_SAMPLED, 1)]

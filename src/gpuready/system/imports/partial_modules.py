@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from gpuready.system.imports.module_records import Module
 
-UNKNOWN_NAMES = ("globals()", "exec(", "sys.modules", "__getattr__", "import *", "setattr(")
-"""What binds names that no statement shows."""
+UNKNOWN_NAMES = ("globals()", "vars()", "exec(", "sys.modules", "__getattr__", "import *", "setattr(", "global ")
+"""What binds names that no statement at the level of the module shows."""
 
 
 class RunningModule:
@@ -24,20 +24,21 @@ class RunningModule:
 
 
 def lacks_name_yet(module: Module, name: str) -> bool:
-    """Whether a module that is still being imported binds a name only later, and by a statement."""
+    """Whether a module that is still being imported binds a name only later, and by a statement that shows it."""
     running = module.running
     text = read_text(module.file) if running is not None else None
     if running is None or text is None:
         return False
     line = running.line or text.count("\n", 0, running.at) + 1
     before = "\n".join(text.split("\n")[: line - 1])
-    if any(sign in before for sign in UNKNOWN_NAMES):
+    if name.startswith("__") or any(sign in before for sign in UNKNOWN_NAMES):
         return False
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return False
-    return all(first >= line for one, first in _list_bindings(tree.body) if one == name)
+    lines = [first for one, first in _list_bindings(tree.body) if one == name]
+    return bool(lines) and min(lines) > line
 
 
 def _list_bindings(statements: list[ast.stmt]) -> Iterator[tuple[str, int]]:
@@ -52,5 +53,5 @@ def _list_bindings(statements: list[ast.stmt]) -> Iterator[tuple[str, int]]:
             yield from ((one.id, one.lineno) for one in stored)
             for part in ("body", "orelse", "finalbody"):
                 yield from _list_bindings(getattr(node, part, []))
-            for handler in getattr(node, "handlers", []):
-                yield from _list_bindings(handler.body)
+            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from _list_bindings(part.body)
