@@ -30,7 +30,7 @@ $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 check: $(VENV)/.installed
 	@$(BIN)/gpuready check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
-# In parts, five at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
+# In parts, four at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan supply rollcall)
@@ -41,7 +41,7 @@ OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED),$(patsubst %/,%,$(s
 FIRST := tests/faults tests/apply tests/fit tests/rollcall tests/supply test-started tests/launcher
 PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
-	@$(MAKE) --no-print-directory --keep-going --jobs 5 --output-sync=target $(VENV)/.browser $(PARTS)
+	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
 
 # Beside the first parts; those that open pages and complete words wait for it.
 $(VENV)/.browser: $(VENV)/.tested
