@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
-from gpuready.fit.job.encoder_shapes import count_positions
+from gpuready.fit.job.learned_positions import count_positions
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
 from gpuready.jobs.trainer_settings import apply_trainer
