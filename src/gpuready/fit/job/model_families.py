@@ -29,8 +29,8 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     parser = FAMILY_PARSERS.get(family)
     if parser is None:
         raise FitUndecided(
-            f"the architecture {family!r} is not one whose layers are known here "
-            f"({', '.join(dict.fromkeys((*MODEL_FAMILIES, *FAMILY_PARSERS)))}); --trace takes them from the torch that is installed"
+            f"the layers of {family!r} are not written down here; --trace takes them from the torch and transformers of "
+            "an environment (--python PATH)"
         )
     return parser(with_defaults(config, family) if family not in MODEL_FAMILIES else config, family)
 
