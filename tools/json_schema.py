@@ -106,7 +106,6 @@ def documents() -> dict[str, Any]:
                          "sights": many(ref("PreflightItem"))}),
         "refused": headed(SAID | {"sights": many(ref("PreflightItem"))}),
         "run": headed(SAID, also=ref("RunOutcome")),
-        "search": headed({"query": TEXT, "hits": many({"type": "object"})}),
         "names": headed({"kind": TEXT, "names": many(TEXT)}),
         "error": headed({"error": thing({"kind": TEXT, "message": TEXT, "exit": NUMBER})}),
     }  # fmt: skip

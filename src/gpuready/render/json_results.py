@@ -175,11 +175,6 @@ def render_report_json(result: ReportDocument) -> str:
     return format_json_document(report.report_document_fields(result))
 
 
-def render_search_json(query: str, rows: ResultRows) -> str:
-    """Search hits over rules, contracts, facts and causes, best first."""
-    return format_json_document({"query": query, "hits": rows})
-
-
 def render_start_json(plan: Mapping[str, Any]) -> str:
     """What ``run --dry-run`` would start, and where."""
     return format_json_document(plan)
