@@ -41,8 +41,6 @@ _PUBLIC = {
     "launch_from_torch": "gpuready.runtime.launch",
     "launch_from_slurm": "gpuready.runtime.launch",
     "launch_from_openmpi": "gpuready.runtime.launch",
-    "FusedAdamW": "gpuready.runtime.optimizers",
-    "CPUAdam": "gpuready.runtime.optimizers",
     "load_extension": "gpuready.extensions",
     "Result": "gpuready.commands.result",
     "Refused": "gpuready.workflow.refusal",
