@@ -99,7 +99,7 @@ def documents() -> dict[str, Any]:
         "contract": headed(also=ref("Contract")),
         "contracts": headed({"contracts": many(rows("framework", "version", "variant", "distribution"))}),
         "contract_diff": headed(compared | {"changes": many({})}),
-        "contract_import": headed({"contract": ref("Contract"), "unplaced": many({"type": "array"})}),
+        "contract_check": headed({"exit": NUMBER}, also=ref("ContractCheck")),
         "explain": headed(code | {"text": TEXT}),
         "codes": headed({"rules": many(thing(code))}),
         "start": headed({"job": ref("LaunchJob"), "command": many(TEXT), "variables": many(ref("RankVariable")),
