@@ -84,7 +84,6 @@ JOBS = (
 ELSEWHERE = {
     "check-speed-h200.json": "a GPU: check_speed.py",
     "bench-h200.json": "a GPU: bench_h200.py",
-    "extension-h200.json": "a GPU and nvcc: extension_h200.py",
     "launch-cuda-h200.json": "a GPU: launch_cuda.py",
     "fork-cuda-h200.json": "a GPU: fork_cuda.py",
     "prove-h200.json": "a GPU: gpuready prove",

@@ -176,14 +176,6 @@ def _grid(record: Record) -> Rows:
     )]  # fmt: skip
 
 
-def _extended(record: Record) -> Rows:
-    head = ["AdamW", "TB/s", "of a copy", "torch fused, TB/s", "torch foreach, TB/s"]
-    return [head, *(
-        [name, row["ours"]["bytes_per_s"] / 1e12, row["of_copy"], *(row[kind]["bytes_per_s"] / 1e12 if kind in row else "" for kind in ("torch fused", "torch foreach"))]
-        for name, row in record["adamw"].items()
-    )]  # fmt: skip
-
-
 def _beside(record: Record) -> Rows:
     head = ["framework", "version", "packages", "changed by gpuready", "added", "extras that conflict"]
     return [head, *(
@@ -241,7 +233,6 @@ TABLES: tuple[tuple[str, tuple[str, ...], Callable[[Record], Rows]], ...] = (
     ("`gpuready serve` in a crowd", ("serve-load",), _served),
     ("Secrets", ("secrets",), _secrets),
     ("`gpuready bench` on the H200", ("bench-h200",), _grid),
-    ("Our kernels on the H200", ("extension-h200",), _extended),
     ("Beside each framework", ("beside-frameworks",), _beside),
     ("Known weaknesses of the locked packages", ("pip-audit",), _audited),
 )  # fmt: skip

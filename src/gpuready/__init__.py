@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from gpuready.commands.prove import prove as _prove
     from gpuready.commands.report import report as report
     from gpuready.commands.result import Result as Result
-    from gpuready.commands.search import search as search
     from gpuready.workflow.refusal import Refused as Refused
 
     check = CallablePackage(_check)
@@ -42,13 +41,11 @@ _PUBLIC = {
     "launch_from_torch": "gpuready.runtime.launch",
     "launch_from_slurm": "gpuready.runtime.launch",
     "launch_from_openmpi": "gpuready.runtime.launch",
-    "FusedAdamW": "gpuready.runtime.optimizers",
-    "CPUAdam": "gpuready.runtime.optimizers",
     "load_extension": "gpuready.extensions",
     "Result": "gpuready.commands.result",
     "Refused": "gpuready.workflow.refusal",
 }
-_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "fix", "report", "search")
+_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "fix", "report")
 _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 """Commands that are also packages: the module itself is made callable, so both uses of the name work."""
 

@@ -85,8 +85,11 @@ def metadata(data: bytes) -> None:
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
+    from gpuready.workflow import contract_check
 
-    contracts.read_contract_file(_file(data, ".toml"))
+    path = _file(data, ".toml")
+    contracts.read_contract_file(path)
+    contract_check.check_contract_file(path)
 
 
 def recording(data: bytes) -> None:
@@ -101,12 +104,12 @@ def recording(data: bytes) -> None:
         check_report.render_check_screen(report, Screen(80, False))
 
 
-def page(data: bytes) -> None:
-    """An environment page."""
-    from gpuready.contracts.page import import_page
+def checkout(data: bytes) -> None:
+    """The pyproject.toml of a checkout, and bytes that are no wheel, of which a contract is drafted."""
+    from gpuready.workflow.contract_draft import draft_contract
 
-    found, _ = import_page(_text(data), "page.md")
-    found.to_json()
+    draft_contract("kite", _file(data, "-checkout", "pyproject.toml").rpartition("/")[0])
+    draft_contract("kite==1.0", _file(data, ".whl"))
 
 
 def log(data: bytes) -> None:
@@ -268,7 +271,7 @@ def redaction(data: bytes) -> None:
 PARSERS: dict[str, Callable[[bytes], None]] = {
     one.__name__: one
     for one in (
-        smi, nvml, nvcc, metadata, contract, recording, page, log, nodes, model, training, proof, fleet, dockerfile,
+        smi, nvml, nvcc, metadata, contract, recording, checkout, log, nodes, model, training, proof, fleet, dockerfile,
         recorder, elf, reported, settings, redaction, *machines.EVERY, *ours.EVERY,
     )
 }  # fmt: skip

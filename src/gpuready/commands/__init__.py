@@ -46,7 +46,8 @@ COMMAND_MODULES = {
     "contract list": "contract",
     "contract show": "contract",
     "contract diff": "contract",
-    "contract import": "contract",
+    "contract new": "contract",
+    "contract check": "contract",
 }
 """Every command of the command line in the order of the help, and the module of this package that declares it."""
 

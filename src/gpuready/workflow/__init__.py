@@ -9,7 +9,7 @@ from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract
 from gpuready.workflow.judge import judge_with_plan
 from gpuready.workflow.refusal import Refused as Refused
-from gpuready.workflow.refusal import call_or_refuse, read_named_file, suggest_nearest
+from gpuready.workflow.refusal import call_or_refuse, suggest_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -266,6 +266,15 @@ def save_text_file(path: str, text: str, private: bool = False) -> None:
         raise Refused(f"cannot write {path}: {error}") from None
 
 
+def require_new_file(path: str) -> None:
+    """Refused where a file is there already, or cannot be written."""
+    from gpuready.system import file_contents
+
+    if file_contents.file_size(path) is not None:
+        raise Refused(f"{path} is there already: name another file, or remove it")
+    require_writable(path)
+
+
 def require_writable(path: str | None) -> None:
     """Refused where a file that is named for the answer cannot be written: said before the work, not after it."""
     from gpuready.system import private_files
@@ -335,13 +344,6 @@ def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
         return contract_show(spec, spec if files and ("/" in spec or spec.endswith(".toml")) else None)
 
     return diff_contract_rows(load_operand(a), load_operand(b))
-
-
-def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
-    """Import an environment page as a contract; also return the lines that could not be placed."""
-    from gpuready.contracts.page import import_page
-
-    return call_or_refuse(import_page, read_named_file(path), path)
 
 
 def _check_ignored_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:
