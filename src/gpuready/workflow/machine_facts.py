@@ -99,6 +99,16 @@ def start_container_facts(
     return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
 
 
+def start_image_facts(
+    image: str, on: str | None, what_if: Mapping[str, str], words: Sequence[str]
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Return the same functions for an image of this machine, on this or another host."""
+    from gpuready.workflow import image_facts
+
+    collect, ready, stop = start_probing(on, None, what_if, None)
+    return lambda: image_facts.image_facts(image, collect(), words), ready, stop
+
+
 def require_interpreter(facts: Facts) -> str:
     """Return the Python of the environment that was examined, to run something in it; Refused where there is none."""
     fact = facts.fact("python.path")
@@ -138,11 +148,15 @@ def is_machine_file(on: str) -> bool:
 
 def read_recording(path: str) -> Facts:
     """Read the facts of a recording; Refused for another tool's file or a newer schema."""
+    return parse_recording(read_named_file(path), path)
+
+
+def parse_recording(text: str, path: str) -> Facts:
+    """Parse the text of a recording; ``path`` is its name in refusals."""
     import json
 
     from gpuready.catalog import facts as catalogue
 
-    text = read_named_file(path)
     if not text.strip():
         raise Refused(f"{path} is empty; record a machine with `gpuready probe -o FILE`")
     try:

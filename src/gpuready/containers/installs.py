@@ -1,7 +1,7 @@
-"""What commands of a container file install: pip, uv and conda pins, Pythons, and CUDA toolkits from apt.
+"""What a literal command of a container file installs: pip, uv and conda pins, Pythons and CUDA toolkits from apt.
 
-Only an exact pin is a version. A package installed without one, behind a condition, or with an unknown word
-is not stated, whatever was stated before.
+Only an exact pin is a version. A package installed without one, or with an unknown word, is not stated, whatever was
+stated before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuready.containers.shell_commands import ShellCommand
+    from gpuready.containers.run_lines import LiteralCommand
 
 OPTIONS_WITH_VALUE = {
     "-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints", "-i", "--index-url",
@@ -27,7 +27,7 @@ OPTIONS_WITH_VALUE = {
     "-n", "--name", "--channel", "--file", "--cpus", "--jobs", "-j", "-o", "--option", "-e", "--editable",
 }  # fmt: skip
 INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index", "-f", "--find-links")
-OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run")
+OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run", "-h", "--help")
 """With one of these options nothing is installed where the program would find it."""
 
 SYSTEM_MANAGERS = {"apt": "apt", "apt-get": "apt", "aptitude": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "yum",
@@ -45,127 +45,85 @@ class PackagePin(Record):
     version: str | None
     build: str = ""  # cu128, cpu, rocm6.3; empty for the default index
     spec: str = ""
-    sure: bool = True
-    wheel: bool = False
+    sure: bool = True  # False behind a marker, as in ``x==1; python_version < "3.9"``
 
 
-class InstallEffects(Record):
+class Install(Record):
     """What one command installs, and how it names the Python that it installs into."""
 
+    installer: str  # pip, uv, conda, venv (it makes an environment), system
     pins: tuple[PackagePin, ...] = ()
     gone: tuple[str, ...] = ()
     python: str = ""  # the version of a Python that it installs; ``system`` for the distribution's own
     toolkit: str = ""
     files: tuple[str, ...] = ()
     build: str = ""  # torch build of the index used for the files
-    installer: str = ""  # pip, uv, conda, venv (it makes an environment), system, toolchain (uv python install)
     program: str = ""  # the program that is run: pip3, python3.12, /opt/venv/bin/pip
-    target: str = ""  # what it names: the folder of a new venv, --python of uv, -n or -p of conda
+    target: str = ""  # what it names: the folder of a new venv, --python of uv
+    is_literal: bool = True  # False if it also installs a folder, an archive or a repository
     system: bool = False  # --system of uv
     allowed: bool = False  # --break-system-packages
     inherits: bool = False  # --system-site-packages
 
 
-def parse_install_command(command: ShellCommand, environment: Mapping[str, str]) -> InstallEffects:
-    """Return what a command installs; empty if it installs nothing."""
-    words = list(command.words)
-    name = words[0].rpartition("/")[2].lower() if words else ""
-    if (name.startswith("python") and words[1:3] in (["-m", "venv"], ["-m", "virtualenv"])) or name == "virtualenv":
-        return _parse_venv_command(words, name) if command.sure else InstallEffects()
+def parse_install(command: LiteralCommand, environment: Mapping[str, str]) -> Install | None:
+    """Return what a command installs; None if it is no literal install."""
+    words, name = list(command.words), command.program
+    if any(UNKNOWN in word.partition("=")[0] for word in words):
+        return None
+    if name.startswith("python") and words[1:3] == ["-m", "venv"]:
+        return _parse_venv(words[3:], words[0])
     if name.startswith("python") and words[1:3] == ["-m", "pip"]:
-        return _parse_pip_command(words[3:], command.sure, environment).replace(program=words[0])
-    if name.startswith("pip") and name[3:].replace(".", "").isdigit() | (name == "pip"):
-        return _parse_pip_command(words[1:], command.sure, environment).replace(program=words[0])
-    if name == "uv":
-        return _parse_uv_command(words[1:], command.sure, environment)
-    if name in ("conda", "mamba", "micromamba"):
-        return _parse_conda_command(words[1:], command.sure)
-    if name in SYSTEM_MANAGERS:
-        return _parse_system_install(words[1:], command.sure)
-    return InstallEffects()
+        return _parse_pip(words[3:], words[0], environment)
+    if name == "pip" or (name.startswith("pip") and name[3:].replace(".", "").isdigit()):
+        return _parse_pip(words[1:], words[0], environment)
+    if name == "uv" and words[1:2] == ["pip"]:
+        install = _parse_pip(words[2:], "uv", environment)
+        target = _find_option(words, "-p", "--python") or environment.get("UV_PYTHON", "")
+        return install and install.replace(installer="uv", target=target, system="--system" in words)
+    if name == "uv" and words[1:2] == ["venv"]:
+        return _parse_venv(words[2:], "uv")
+    if name in ("conda", "mamba", "micromamba") and words[1:2] == ["install"]:
+        return _parse_conda_install(words[2:])
+    if name in SYSTEM_MANAGERS and {"install", "in", "add"} & set(words):
+        return _parse_system_install(words[1:])
+    return None
 
 
-def _parse_venv_command(words: list[str], name: str) -> InstallEffects:
-    """Parse ``python3.12 -m venv /opt/venv`` and ``virtualenv -p python3.12 venv``."""
-    own_program = words[0] if name.startswith("python") else "python3"
-    rest = words[3:] if name.startswith("python") else words[1:]
-    plain, options = _split_options(rest)
-    inherits = any(option == "--system-site-packages" for option, _ in options)
-    program = next((value for option, value in options if option in ("-p", "--python")), own_program)
-    return InstallEffects(
-        installer="venv", program=program, target=plain[-1] if plain else "", inherits=inherits, allowed=True
-    )
-
-
-PROJECT_OPTIONS = {
-    "--frozen",
-    "--locked",
-    "--group",
-    "--extra",
-    "--package",
-    "--all-groups",
-    "--all-extras",
-    "--no-dev",
-}
-"""Options of ``uv run`` that only a project has: it makes or updates the project's environment first."""
-
-
-def _parse_uv_command(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
-    plain = [w for w in words if not w.startswith("-")]
-    if plain[:1] == ["pip"]:
-        rest = words[words.index("pip") + 1 :]
-        effects = _parse_pip_command(rest, sure, environment)
-        target, system = _find_option(rest, "-p", "--python"), "--system" in rest
-        return effects.replace(installer=effects.installer and "uv", target=target, system=system)
-    if plain[:1] == ["add"]:
-        effects = _parse_pip_install(words[words.index("add") + 1 :], sure, environment)
-        return effects.replace(installer="uv project")
-    if sure and (plain[:1] == ["sync"] or (plain[:1] == ["run"] and not PROJECT_OPTIONS.isdisjoint(words))):
-        return InstallEffects(installer="uv project")
-    if plain[:1] == ["venv"] and sure:
-        return _parse_uv_venv(words[words.index("venv") + 1 :])
-    if plain[:1] == ["python"] and plain[1:2] in (["install"], ["pin"]) and sure and len(plain) == 3:
-        return InstallEffects(installer="toolchain", python=_parse_python_release(plain[2]))
-    return InstallEffects()
-
-
-def _parse_uv_venv(words: list[str]) -> InstallEffects:
+def _parse_venv(words: list[str], program: str) -> Install | None:
+    """Parse ``python3.12 -m venv /opt/venv`` and ``uv venv --python 3.12``."""
     plain, options = _split_options(words)
-    asked = next((value for name, value in options if name in ("-p", "--python")), "")
-    return InstallEffects(
-        installer="venv",
-        program="uv",
-        python=_parse_python_release(asked),
-        target=plain[-1] if plain else ".venv",
-        inherits=any(name == "--system-site-packages" for name, _ in options),
-    )
+    inherits = any(option == "--system-site-packages" for option, _ in options)
+    python = _parse_python_release(_find_option(words, "-p", "--python")) if program == "uv" else ""
+    target = plain[-1] if plain else ".venv" if program == "uv" else ""
+    return Install("venv", program=program, python=python, target=target, inherits=inherits) if target else None
 
 
-def _parse_pip_command(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
-    verb = next((w for w in words if not w.startswith("-")), "")
+def _parse_pip(words: list[str], program: str, environment: Mapping[str, str]) -> Install | None:
+    verb = next((word for word in words if not word.startswith("-")), "")
     rest = words[words.index(verb) + 1 :] if verb else []
     if verb == "uninstall":
-        gone = tuple(_normalize_name(w) for w in rest if not w.startswith("-"))
-        return InstallEffects(gone=gone, installer="pip", allowed=True)
-    return _parse_pip_install(rest, sure, environment) if verb == "install" else InstallEffects()
+        gone = tuple(_normalize_name(word) for word in rest if not word.startswith("-"))
+        return Install("pip", gone=gone, program=program, allowed=True)
+    return _parse_pip_install(rest, program, environment) if verb == "install" else None
 
 
-def _parse_pip_install(words: list[str], sure: bool, environment: Mapping[str, str]) -> InstallEffects:
+def _parse_pip_install(words: list[str], program: str, environment: Mapping[str, str]) -> Install | None:
     plain, options = _split_options(words)
-    if any(name in OTHER_TARGET_OPTIONS or name in ("-h", "--help") for name, _ in options):
-        return InstallEffects()
+    if any(name in OTHER_TARGET_OPTIONS for name, _ in options):
+        return None
     build = _torch_build_of_indexes(options, environment)
     upgrade = any(name in ("-U", "--upgrade", "--pre", "--force-reinstall") for name, _ in options)
-    pins = [parse_requirement(word, build, sure) for word in plain]
-    pins += [parse_requirement(value, build, sure) for name, value in options if name in ("-e", "--editable")]
-    accepted = [p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins if p]
-    files = [value for name, value in options if name in ("-r", "--requirement", "--requirements")]
-    return InstallEffects(
-        pins=tuple(accepted),
-        files=tuple(files) if sure else (),
+    asked = [*plain, *(value for name, value in options if name in ("-e", "--editable"))]
+    pins = [pin for word in asked if (pin := parse_requirement(word, build))]
+    return Install(
+        "pip",
+        pins=tuple(p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins),
+        files=tuple(value for name, value in options if name in ("-r", "--requirement", "--requirements")),
         build=build,
-        installer="pip",
-        allowed=not sure or _may_break_system(options, environment),
+        program=program,
+        is_literal=len(pins) == len(asked),
+        allowed=_may_break_system(options, environment),
     )
 
 
@@ -214,23 +172,20 @@ def _torch_build_of_address(address: str) -> str:
     return last + ("!" if "nightly" in address else "") if known else ""
 
 
-def parse_requirement(word: str, build: str, sure: bool = True) -> PackagePin | None:
-    """Parse ``torch==2.8.0``, ``name[extra]>=1``, a wheel address; None for a folder or an archive."""
+def parse_requirement(word: str, build: str) -> PackagePin | None:
+    """Parse ``torch==2.8.0``, ``name[extra]>=1``, a wheel's address; None for a folder, an archive or a repository."""
     text = word.partition(";")[0].partition(" --")[0].strip()
-    if UNKNOWN in text.partition("=")[0]:
-        return None
     name, at, address = text.partition("@")
-    if at and "://" not in name and ("://" in address or address.strip().endswith(".whl")):
-        wheel_pin = _parse_wheel_address(address, sure)
-        return wheel_pin or PackagePin(_normalize_name(name), None, spec="<0", sure=sure)
-    if text.endswith(".whl") or ".whl#" in text:
-        return _parse_wheel_address(text, sure)
-    if "://" in text or text.startswith((".", "/", "$")) or "/" in text:
-        return _parse_git_requirement(text, sure)
-    return _parse_named_requirement(text, build, sure)
+    if at and "://" not in name:
+        text = address.strip()
+    if text.partition("#")[0].endswith(".whl"):
+        return _parse_wheel_address(text)
+    if "/" in text or text.startswith(".") or UNKNOWN in text.partition("=")[0]:
+        return None
+    return _parse_named_requirement(text, build)
 
 
-def _parse_named_requirement(text: str, build: str, sure: bool) -> PackagePin | None:
+def _parse_named_requirement(text: str, build: str) -> PackagePin | None:
     name, spec = split_requirement(text)
     if spec.startswith("["):
         spec = spec.partition("]")[2].strip()
@@ -238,61 +193,39 @@ def _parse_named_requirement(text: str, build: str, sure: bool) -> PackagePin | 
     if not name.replace("-", "").isalnum() or not name.isascii():
         return None
     if UNKNOWN in spec:
-        return PackagePin(name, None, UNKNOWN if build else "", "<0", sure)
+        return PackagePin(name, None, UNKNOWN if build else "", "<0")
     exact = spec.lstrip("=") if spec.startswith("==") and "," not in spec else ""
     version = exact if exact and versions.is_version(exact) else None
-    return PackagePin(name, version, build, "" if version else spec, sure)
+    return PackagePin(name, version, build, "" if version else spec)
 
 
-def _parse_wheel_address(address: str, sure: bool) -> PackagePin | None:
+def _parse_wheel_address(address: str) -> PackagePin | None:
     """Parse name and version from a wheel's file name."""
     file = address.partition("#")[0].strip().rpartition("/")[2].replace("%2B", "+").replace("%2b", "+")
     parts = file.removesuffix(".whl").split("-")
     if len(parts) < 5 or UNKNOWN in file:
         return None
     version = parts[1].replace("_", "+") if "+" not in parts[1] and "_" in parts[1] else parts[1]
-    return PackagePin(
-        _normalize_name(parts[0]), version if versions.is_version(version) else None, "", "<0", sure, True
-    )
+    return PackagePin(_normalize_name(parts[0]), version if versions.is_version(version) else None, "", "<0")
 
 
-def _parse_git_requirement(text: str, sure: bool) -> PackagePin | None:
-    """Parse ``git+https://…/name.git@v1``: the name at best, never a version."""
-    if not text.startswith("git+"):
+def _parse_conda_install(words: list[str]) -> Install | None:
+    """Parse ``conda install python=3.10 pytorch==2.5.1 pytorch-cuda=12.4``; None if it names an environment or a file."""
+    plain, options = _split_options(words)
+    if any(name in ("-n", "--name", "-p", "--prefix", "--file") for name, _ in options):
         return None
-    egg = text.partition("egg=")[2].partition("&")[0]
-    name = egg or text.rpartition("/")[2].partition("@")[0].partition("#")[0].removesuffix(".git")
-    return PackagePin(_normalize_name(name), None, "", "<0", sure) if name and UNKNOWN not in name else None
-
-
-def _parse_conda_command(words: list[str], sure: bool) -> InstallEffects:
-    verb = next((w for w in words if not w.startswith("-")), "")
-    if verb not in ("install", "create", "update"):
-        return InstallEffects()
-    plain, _ = _split_options(words[words.index(verb) + 1 :])
-    pins: list[PackagePin] = []
+    by_name: dict[str, PackagePin] = {}
     for word in plain:
         name, _, version = word.rpartition("::")[2].replace("==", "=").partition("=")
-        pins.append(
-            PackagePin(_normalize_name(name), _parse_python_release(version.partition("=")[0]) or None, "", "<0", sure)
-        )
-    by_name = {pin.name: pin for pin in pins}
-    python = by_name.pop("python", None)
-    cuda = by_name.pop("pytorch-cuda", None)
-    build = f"cuda{cuda.version}" if cuda and cuda.version else "conda"
-    if "cpuonly" in by_name:
-        build = "cpu"
+        release = _parse_python_release(version.partition("=")[0]) or None
+        by_name[_normalize_name(name)] = PackagePin(_normalize_name(name), release, "", "<0")
+    python, cuda = by_name.pop("python", None), by_name.pop("pytorch-cuda", None)
+    build = "cpu" if "cpuonly" in by_name else f"cuda{cuda.version}" if cuda and cuda.version else "conda"
     if torch := by_name.pop("pytorch", None):
         by_name["torch"] = torch.replace(name="torch", build=build)
-    version = python.version if python and python.version and sure else ""
-    named = _find_option(words, "-n", "--name", "-p", "--prefix")
-    return InstallEffects(
-        pins=tuple(by_name.values()),
-        python=version or "",
-        toolkit=_conda_toolkit(by_name) if sure else "",
-        installer="conda new" if verb == "create" else "conda",
-        target=named,
-        allowed=True,
+    version = python.version if python else ""
+    return Install(
+        "conda", tuple(by_name.values()), python=version or "", toolkit=_conda_toolkit(by_name), allowed=True
     )
 
 
@@ -302,21 +235,15 @@ def _conda_toolkit(pins: Mapping[str, PackagePin]) -> str:
     return ".".join(pin.version.split(".")[:2]) if pin is not None and pin.version else ""
 
 
-def _parse_system_install(words: list[str], sure: bool) -> InstallEffects:
+def _parse_system_install(words: list[str]) -> Install:
     """Toolkits and Pythons from the distribution's packages."""
-    if not {"install", "in", "add"} & set(words) or not sure:
-        return InstallEffects()
-    plain, _ = _split_options(words)
-    names = [word.partition("=")[0] for word in plain]
-    toolkit = [version for name in names if (version := _parse_toolkit_package(name))]
+    names = [word.partition("=")[0] for word in _split_options(words)[0]]
+    toolkits = [version for name in names if (version := _parse_toolkit_package(name))]
     exact = {version for name in names if (version := _parse_python_package(name))}
-    own = (
-        "system"
-        if any(name.startswith(("python3-", "py3-", "py-")) or name in ("python3", "pip") for name in names)
-        else ""
+    own = any(name.startswith(("python3-", "py3-", "py-")) or name in ("python3", "pip") for name in names)
+    return Install(
+        "system", python="system" if own else max(exact, default=""), toolkit=toolkits[-1] if toolkits else ""
     )
-    python = " ".join((own, *sorted(exact)[-1:])).strip()
-    return InstallEffects(installer="system", python=python, toolkit=toolkit[-1] if toolkit else "")
 
 
 def _parse_python_package(package: str) -> str:
@@ -338,19 +265,23 @@ def _parse_toolkit_package(package: str) -> str:
     return ""
 
 
-def parse_requirements_file(text: str, build: str) -> tuple[list[PackagePin], list[str]]:
+def parse_requirements_file(text: str, build: str) -> Install:
     """Return the pins of a requirements file, and the files that it includes."""
     pins: list[PackagePin] = []
     files: list[str] = []
+    is_literal = True
     for raw in text.replace("\\\n", " ").splitlines()[:20_000]:
         line = raw.partition(" #")[0].strip()
         if line.startswith("-"):
             _, options = _split_options(line.replace("=", " ", 1).split())
             build = _torch_build_of_indexes(options, {}) or build
             files += [value for name, value in options if name in ("-r", "--requirement")]
-        elif line and not line.startswith("#") and (pin := parse_requirement(line, build)):
-            pins.append(pin.replace(sure=pin.sure and ";" not in line))
-    return pins, files
+            is_literal = is_literal and not any(name in ("-e", "--editable") for name, _ in options)
+        elif line and not line.startswith("#"):
+            pin = parse_requirement(line, build)
+            pins += [pin.replace(sure=";" not in line)] if pin else []
+            is_literal = is_literal and pin is not None
+    return Install("pip", tuple(pins), files=tuple(files), build=build, is_literal=is_literal)
 
 
 def _find_option(words: list[str], *names: str) -> str:
