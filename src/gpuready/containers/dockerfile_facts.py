@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from gpuready.containers.base_image import BaseImage
     from gpuready.containers.installs import PackagePin
-    from gpuready.containers.stages import Environment, ImageContents, ReadFile
+    from gpuready.containers.stages import ImageContents, ImagePython, ReadFile
 
 HOST_FACT_PREFIXES = (
     "gpu.", "driver.", "platform.", "host.", "memory.", "fabric.", "accelerator.", "kernel.", "net.ib",
@@ -122,7 +122,7 @@ def _image_toolkit_facts(built: ImageContents, path: str, first: str) -> list[Fa
     return [Fact(key, value, f"{path}:{toolkit.line}", "stated") for key, value in stated.items()]
 
 
-def _image_python_facts(built: ImageContents, python: Environment, path: str) -> list[Fact]:
+def _image_python_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
     """The Python that the packages go into; what is decided elsewhere is a gap, and not merely left out."""
     source = f"{path}:{python.line or built.line}"
     stated = {"python.version": python.version, "python.path": python.path, "python.kind": python.kind}
@@ -135,7 +135,7 @@ def _image_python_facts(built: ImageContents, python: Environment, path: str) ->
     return facts + _unknown_base_facts(built, python, path) + _unread_facts(built, python, path)
 
 
-def _unread_facts(built: ImageContents, python: Environment, path: str) -> list[Fact]:
+def _unread_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
     """What was not looked at, and the facts that it may have changed."""
     if not built.unread:
         return []
@@ -150,7 +150,7 @@ def _unread_facts(built: ImageContents, python: Environment, path: str) -> list[
     return [listed, *(Fact(key, None, f"{path}:{line}", "stated", gap) for key in keys)]
 
 
-def _unknown_base_facts(built: ImageContents, python: Environment, path: str) -> list[Fact]:
+def _unknown_base_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
     """What nobody can tell of an image that the catalogue does not know."""
     if built.base.system and built.base.is_known:
         return []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.containers.dockerfile import UNKNOWN
+from gpuready.containers.run_lines import SYSTEM_MANAGERS
 from gpuready.model import Record, versions
 
 TYPE_CHECKING = False
@@ -29,10 +30,6 @@ OPTIONS_WITH_VALUE = {
 INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index", "-f", "--find-links")
 OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run", "-h", "--help")
 """With one of these options nothing is installed where the program would find it."""
-
-SYSTEM_MANAGERS = {"apt": "apt", "apt-get": "apt", "aptitude": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "yum",
-                   "zypper": "zypper", "apk": "apk"}  # fmt: skip
-"""Programs that install the distribution's packages, and the package manager of each."""
 
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
                     "UV_INDEX", "UV_TORCH_BACKEND")  # fmt: skip
@@ -223,9 +220,9 @@ def _parse_conda_install(words: list[str]) -> Install | None:
     build = "cpu" if "cpuonly" in by_name else f"cuda{cuda.version}" if cuda and cuda.version else "conda"
     if torch := by_name.pop("pytorch", None):
         by_name["torch"] = torch.replace(name="torch", build=build)
-    version = python.version if python else ""
+    release = python.version if python else None
     return Install(
-        "conda", tuple(by_name.values()), python=version or "", toolkit=_conda_toolkit(by_name), allowed=True
+        "conda", tuple(by_name.values()), python=release or "", toolkit=_conda_toolkit(by_name), allowed=True
     )
 
 

@@ -8,6 +8,10 @@ import shlex
 from gpuready.containers.dockerfile import UNKNOWN, BuildValues, expand_variables
 from gpuready.model import Record
 
+SYSTEM_MANAGERS = {"apt": "apt", "apt-get": "apt", "aptitude": "apt", "dnf": "dnf", "microdnf": "dnf", "yum": "yum",
+                   "zypper": "zypper", "apk": "apk"}  # fmt: skip
+"""Programs that install the distribution's packages, and the package manager of each."""
+
 SHELL_WORDS = {
     "if", "for", "while", "until", "case", "function", "{", "}", "!", "[", "[[", "export", "unset", "alias", "eval",
     "exec", "source", ".", "pushd", "popd", "activate",
@@ -18,7 +22,11 @@ HARMLESS_PROGRAMS = {
     "adduser", "addgroup", "cat", "chmod", "chown", "echo", "git", "groupadd", "ldconfig", "locale-gen", "ls", "mkdir",
     "printf", "set", "test", "touch", "true", "useradd", "usermod",
 }  # fmt: skip
-HARMLESS_VERBS = {"autoclean", "autoremove", "cache", "clean", "makecache", "update", "--version", "check", "list"}
+HARMLESS_VERBS = {
+    **dict.fromkeys(SYSTEM_MANAGERS, ("autoclean", "autoremove", "clean", "makecache", "update", "upgrade")),
+    **dict.fromkeys(("conda", "mamba", "micromamba"), ("clean", "info", "list", "--version")),
+    **dict.fromkeys(("pip", "pip3", "uv"), ("cache", "check", "list", "--version")),
+}
 """Verbs of package managers that change no package which a fact speaks of."""
 
 
@@ -89,7 +97,7 @@ def _expand_words(words: list[str], values: BuildValues) -> list[str]:
 def _strip_prefixes(words: list[str]) -> LiteralCommand:
     """Split ``DEBIAN_FRONTEND=noninteractive sudo apt-get install x``."""
     variables: list[tuple[str, str]] = []
-    while words and (words[0] == "sudo" or words[0].partition("=")[0].isidentifier() and "=" in words[0]):
+    while words and (words[0] == "sudo" or (words[0].partition("=")[0].isidentifier() and "=" in words[0])):
         name, equals, value = words[0].partition("=")
         variables += [(name, value)] if equals else []
         words = words[1:]
@@ -107,4 +115,4 @@ def is_harmless(command: LiteralCommand) -> bool:
     if command.program in ("curl", "wget"):
         return True  # what runs what they fetched is a command of its own
     verb = next((word for word in words if not word.startswith("-") or word == "--version"), "")
-    return command.program in HARMLESS_PROGRAMS or verb in HARMLESS_VERBS
+    return command.program in HARMLESS_PROGRAMS or verb in HARMLESS_VERBS.get(command.program, ())

@@ -41,7 +41,7 @@ class Toolkit(Record):
     line: int
 
 
-class Environment:
+class ImagePython:
     """One Python of an image, and the packages that literal commands install into it."""
 
     def __init__(self, path: str, version: str = "", kind: str = "", managed: bool | None = None, line: int = 0):
@@ -58,7 +58,7 @@ class ImageContents:
         self.variables: dict[str, tuple[str, int]] = {}
         self.files: dict[str, str] = {}  # name of a copied file -> its path beside the Dockerfile
         self.toolkit = Toolkit(base.cuda, "/usr/local/cuda", line) if base.toolkit else None
-        self.main = Environment(base.interpreter, base.python, base.kind, base.managed, line)
+        self.main = ImagePython(base.interpreter, base.python, base.kind, base.managed, line)
         self.environments = {base.interpreter.partition("/bin/")[0] or "/usr": self.main}
         self.unread: list[tuple[int, str]] = []
         self.doubted: set[str] = set()  # packages stated before something that was not looked at
@@ -86,19 +86,19 @@ class ImageContents:
             environment.version, environment.managed = "", None
         self.toolkit = None
 
-    def find_environment(self, program: str, folder: str = "/") -> Environment:
+    def find_environment(self, program: str, folder: str = "/") -> ImagePython:
         """Return the Python that ``/opt/venv/bin/pip``, ``python3.12`` or ``pip`` means."""
         if "/" in program:
             prefix = posixpath.normpath(posixpath.join(folder, program)).partition("/bin/")[0]
-            return self.environments.setdefault(prefix, Environment(f"{prefix}/bin/python"))
+            return self.environments.setdefault(prefix, ImagePython(f"{prefix}/bin/python"))
         minor = program.lstrip("abcdefghijklmnopqrstuvwxyz")
         if "." in minor and not f"{self.main.version}.".startswith(f"{minor}."):
-            named = Environment(f"/usr/bin/python{minor}" if self.base.system else "", minor, "system", line=self.line)
+            named = ImagePython(f"/usr/bin/python{minor}" if self.base.system else "", minor, "system", line=self.line)
             return self.environments.setdefault(f"python{minor}", named)
         prefixes = [one.removesuffix("/bin") for one in self.values.get("PATH", "").split(":")]
         return next((self.environments[one] for one in prefixes if one in self.environments), self.main)
 
-    def final_environment(self) -> Environment:
+    def final_environment(self) -> ImagePython:
         """Return the Python that the image is for: the one on PATH, unless only another has packages."""
         on_path = self.find_environment("python3")
         used = [one for one in self.environments.values() if one.last_install]
@@ -241,7 +241,7 @@ def _apply_env(step: DockerInstruction, image: ImageContents) -> None:
 def _add_system_python(install: Install, command: LiteralCommand, image: ImageContents, line: int) -> None:
     """Apply ``apt-get install python3 python3-pip`` and ``dnf install python3.12``."""
     base, own = image.base, image.main
-    image.manager = image.manager or installs.SYSTEM_MANAGERS[command.program]
+    image.manager = image.manager or run_lines.SYSTEM_MANAGERS[command.program]
     version = systems.system_python(base.system, base.release) or ""
     if install.python and not base.interpreter and install.python in ("system", version) and not own.version:
         own.path, own.kind, own.line = "/usr/bin/python3", "system", line
@@ -252,14 +252,14 @@ def _add_venv(install: Install, image: ImageContents, folder: str, line: int) ->
     """Apply ``python3 -m venv /opt/venv`` and ``uv venv --python 3.12``."""
     prefix = posixpath.normpath(posixpath.join(folder, install.target))
     parent = image.find_environment("python3" if install.program == "uv" else install.program, folder)
-    made = Environment(f"{prefix}/bin/python", install.python or parent.version, "venv", False, line)
+    made = ImagePython(f"{prefix}/bin/python", install.python or parent.version, "venv", False, line)
     made.packages = dict(parent.packages) if install.inherits else {}
     image.environments[prefix] = made
 
 
 def _find_target(
     install: Install, image: ImageContents, folder: str, environment: Mapping[str, str]
-) -> Environment | None:
+) -> ImagePython | None:
     """Return the Python that a command installs into; None if uv has none."""
     if install.installer != "uv":
         return image.find_environment(install.program or "python3", folder)
@@ -275,7 +275,7 @@ def _find_target(
 
 
 def _install_packages(
-    install: Install, pins: list[PackagePin], image: ImageContents, target: Environment | None, line: int
+    install: Install, pins: list[PackagePin], image: ImageContents, target: ImagePython | None, line: int
 ) -> None:
     environment = target or image.main
     if not image.unread and target is None:

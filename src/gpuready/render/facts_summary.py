@@ -62,7 +62,7 @@ def summarize_unread(facts: Facts) -> str:
         return ""
     shown = [f"line {row['line']}: {row['text']}" for row in rows[:3]]
     more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
-    return f"{'; '.join(shown)}{more}. To see what they do, build the image and check it with --image NAME"
+    return f"{'; '.join(shown)}{more}. Build the image and check it with --image NAME"
 
 
 def summarize_settings(facts: Facts) -> str:

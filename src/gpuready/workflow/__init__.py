@@ -62,8 +62,10 @@ def check_machine(
     if image is not None:
         if dockerfile is not None:
             raise Refused("--image and --dockerfile cannot be combined: name one of them")
+        from gpuready.workflow.image_facts import start_image_facts
+
         words = _words_inside_image(frameworks, python, deep, run_import)
-        collect, ready, stop = machine_facts.start_image_facts(image, on, what_if or {}, words)
+        collect, ready, stop = start_image_facts(image, on, what_if or {}, words)
     elif dockerfile is not None:
         collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
     else:

@@ -8,12 +8,12 @@ import secrets
 
 from gpuready import system
 from gpuready.model import NOT_STATED, Fact, Facts
-from gpuready.workflow.machine_facts import parse_recording
+from gpuready.workflow.machine_facts import parse_recording, start_probing
 from gpuready.workflow.refusal import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpuready.system.host_access import RunResult
 
@@ -35,6 +35,14 @@ IMAGE_FACT_PREFIXES = (
     "os.manager", "os.container",
 )  # fmt: skip
 """What is the image's own; shared memory, limits and networks come with how a container is started."""
+
+
+def start_image_facts(
+    image: str, on: str | None, what_if: Mapping[str, str], words: Sequence[str]
+) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    """Start probing the host. Return functions to collect the facts, to tell whether they are ready, and to stop."""
+    collect, ready, stop = start_probing(on, None, what_if, None)
+    return lambda: image_facts(image, collect(), words), ready, stop
 
 
 def image_facts(image: str, host: Facts, words: Sequence[str]) -> Facts:

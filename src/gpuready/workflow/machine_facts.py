@@ -99,16 +99,6 @@ def start_container_facts(
     return lambda: container_file.container_facts(file, host, what_if), _always_ready, _always_ready
 
 
-def start_image_facts(
-    image: str, on: str | None, what_if: Mapping[str, str], words: Sequence[str]
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
-    """Return the same functions for an image of this machine, on this or another host."""
-    from gpuready.workflow import image_facts
-
-    collect, ready, stop = start_probing(on, None, what_if, None)
-    return lambda: image_facts.image_facts(image, collect(), words), ready, stop
-
-
 def require_interpreter(facts: Facts) -> str:
     """Return the Python of the environment that was examined, to run something in it; Refused where there is none."""
     fact = facts.fact("python.path")
