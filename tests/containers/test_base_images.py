@@ -199,6 +199,7 @@ def test_what_is_not_literal_is_listed_and_leaves_the_verdict_open(case, tmp_pat
         "RUN set -eux; mkdir -p /data; chmod 700 /data",
         "RUN git clone https://x.example/x /srv/x && cd /srv && pip cache purge",
         "COPY --from=x /app /app",
+        "RUN pip install --no-deps -e .",
     ],
 )
 def test_what_touches_no_package_leaves_the_verdict(line, tmp_path):

@@ -119,7 +119,7 @@ def _parse_pip_install(words: list[str], program: str, environment: Mapping[str,
         files=tuple(value for name, value in options if name in ("-r", "--requirement", "--requirements")),
         build=build,
         program=program,
-        is_literal=len(pins) == len(asked),
+        is_literal=len(pins) == len(asked) or any(name == "--no-deps" for name, _ in options),
         allowed=_may_break_system(options, environment),
     )
 
