@@ -192,6 +192,28 @@ def test_what_is_not_literal_is_listed_and_leaves_the_verdict_open(case, tmp_pat
     assert stated.value("package.torch") == "2.8.0+cu128" and stated.fact("python.version").gap
 
 
+REQUIREMENTS = {
+    "copied by name": ("COPY requirements.txt /tmp/\nRUN pip install -r /tmp/requirements.txt", True),
+    "copied with its folder": ("COPY . .\nRUN pip install -r requirements.txt", True),
+    "mounted": (
+        "RUN --mount=type=bind,source=requirements.txt,target=requirements.txt pip install -r requirements.txt",
+        True,
+    ),
+    "of a repository": (
+        "COPY . .\nRUN git clone https://x.example/x && cd x && pip install -r requirements.txt",
+        False,
+    ),
+    "never copied": ("RUN pip install -r /src/requirements.txt", False),
+}
+
+
+@pytest.mark.parametrize("case", REQUIREMENTS)
+def test_requirements_are_those_that_the_build_sees(case):
+    lines, is_read = REQUIREMENTS[case]
+    found = facts_of(f"FROM python:3.12\nWORKDIR /app\n{lines}\n", {"requirements.txt": "numpy==1.26.4\n"})
+    assert ("package.numpy" in found) is is_read is ("container.unread" not in found)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import posixpath
+import re
 
 from gpuready import system
 from gpuready.catalog import systems
@@ -179,6 +180,8 @@ class StageReader:
 
     def _apply_run(self, step: DockerInstruction, image: ImageContents) -> None:
         text = run_lines.strip_run_flags(step.text)
+        flags = step.text.removesuffix(text)
+        image.files.update({path.rpartition("/")[2]: path for path in re.findall(r"\bsource=([^\s,]+)", flags)})
         commands = run_lines.split_commands(text, image.values) if image.reads_shell else None
         if commands is None:
             image.mark_unread(step.line, text)
@@ -203,7 +206,8 @@ class StageReader:
         line: int,
         environment: Mapping[str, str],
     ) -> None:
-        requirements = [self._read_requirements(name, install.build, image) for name in install.files]
+        moved = "/" if folder != image.folder else ""  # after cd, a name is not one of the Dockerfile's folder
+        requirements = [self._read_requirements(moved + name, install.build, image) for name in install.files]
         if not all(one.is_literal for one in (install, *requirements)):
             image.mark_unread(line, " ".join(command.words))
         if install.toolkit:
@@ -218,11 +222,12 @@ class StageReader:
 
     def _read_requirements(self, name: str, build: str, image: ImageContents, depth: int = 0) -> Install:
         """Return the pins of a file copied from beside the Dockerfile, and of those it includes; never one outside its folder."""
-        last = name.rpartition("/")[2]
-        source = image.files.get(last, last if name.startswith("/") else name)
+        source = image.files.get(name.rpartition("/")[2], "")
+        if not source and {"", "."} & set(image.files) and not name.startswith("/"):
+            source = name  # COPY . .
         is_inside = UNKNOWN not in source and ".." not in source.split("/") and not source.startswith("/")
         path = f"{self.folder}/{source.removeprefix('./')}" if self.folder else source
-        text = self.read_file(path) if is_inside and last and depth < MAX_INCLUDED_FILES else None
+        text = self.read_file(path) if source and is_inside and depth < MAX_INCLUDED_FILES else None
         if text is None:
             return installs.Install("pip", is_literal=False)
         found = installs.parse_requirements_file(text, build)
