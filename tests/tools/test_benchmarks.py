@@ -24,7 +24,7 @@ PLAYED = {
 """Modules of other scripts."""
 BY_HAND = {
     "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_saved_tensors", "fit_tape_diff", "fit_templates", "hide_log_patterns", "locks", "mutate_logs", "raise_sites",
-    "score_dockerfile_exam", "score_fit", "score_log_exam", "score_logs", "score_prebuilt_wheels", "screens", "security_battery", "step_time", "step_time_public",
+    "score_fit", "score_log_exam", "score_logs", "score_prebuilt_wheels", "screens", "security_battery", "step_time", "step_time_public",
 }  # fmt: skip
 """Scripts that take files of measured runs or logs, or longer than all others together."""
 

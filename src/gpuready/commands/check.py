@@ -34,7 +34,7 @@ class _Judged(shared.TypedDict, total=False):
 
 
 class _Looked(shared.TypedDict, total=False):
-    """Never for MCP or the web: one takes long, the other runs the environment's code."""
+    """Never for MCP or the web: one takes long, the others run code of the environment or the image."""
 
     deep: shared.Annotated[
         bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
@@ -43,6 +43,13 @@ class _Looked(shared.TypedDict, total=False):
         bool,
         Parameter(
             "really import torch and the framework, in a child process: runs code of the environment", flag="--import"
+        ),
+    ]
+    image: shared.Annotated[
+        str,
+        Parameter(
+            "check inside this image, which must be on this machine: starts it with podman or docker, without a network",
+            "NAME",
         ),
     ]
 
@@ -87,7 +94,7 @@ _SHOWN = {
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),
 }
-_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
+_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile", "image")
 
 
 def run(request: Request) -> Result:
@@ -109,7 +116,7 @@ def run(request: Request) -> Result:
         deep=request.has_switch("deep"),
         run_import=request.has_switch("run_import"),
     )
-    here = request.get_option("on") is None and request.get_option("dockerfile") is None
+    here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)
     verdict = worst_verdict(report.verdict for report in reports)
 
