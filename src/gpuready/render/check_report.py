@@ -98,8 +98,8 @@ def describe_verdict(report: Report) -> str:
     if report.verdict == "clear":
         return ", ".join([words + _describe_scope(report), *parts])
     if report.verdict == "undecided":
-        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made")
-        parts += [] if is_imported(report) or report.facts.otherwise == NOT_STATED else ["nothing imported"]
+        left = "" if is_imported(report) or report.facts.otherwise == NOT_STATED else " (nothing imported)"
+        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made{left}")
     strict = " (strict)" if report.strict else ""
     return f"{words}: {', '.join(parts)}{strict}" if parts else words + strict
 

@@ -80,7 +80,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        f"import {failed['module']} fails: {_short_error(str(failed['error']))}{_format_place(failed)}",
+        f"import {failed['module']} fails: {_short_error(failed)}{_format_place(failed)}",
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=(_chain_requirement(failed), *(_row_requirement(row) for row in at_fault[:5])),
         so=f"nothing of {contract.framework} runs in this environment",
@@ -94,9 +94,10 @@ def _is_of_another_rule(facts: Facts, contract: Contract, failed: dict[str, Any]
     return import_damage.is_numpy_failure(numpy_rows, failed) or bool(import_damage.find_missing_library(failed))
 
 
-def _short_error(error: str) -> str:
+def _short_error(failed: dict[str, Any]) -> str:
     """``No module named 'yaml'`` of ``ModuleNotFoundError: No module named 'yaml'``; of other errors all, in one line."""
-    kind, _, text = " ".join(error.split()).partition(": ")
+    error = " ".join(str(failed["error"]).split()).removesuffix(f" ({failed.get('file')})")
+    kind, _, text = error.partition(": ")
     is_import = kind in ("ModuleNotFoundError", "ImportError")
     return (text if is_import and text else f"{kind}: {text}" if text else kind)[:200]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuready.system.imports.distributions import Distribution
     from gpuready.system.imports.libraries import LibraryFault
 
-MAX_FILES = 20000
+MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
 MAX_ROWS = 200
 TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
