@@ -183,14 +183,15 @@ def broken(copy: EnvironmentCopy) -> EnvironmentCopy:
     """numpy ends in an import of what is not there; whoever starts this Python leaves a mark."""
     copy.use(NUMPY)
     copy.rewrite("numpy/__init__.py", lambda data: data + b"\nfrom . import nonexistent_mod\n")
-    (copy.site / "tripwire.pth").write_text(f"import os; open({str(copy.root / 'started')!r}, 'w').close()\n")
-    (copy.here / "demo.toml").write_text(CONTRACT_FILE)
+    (copy.site / "tripwire.pth").write_text(f"import os; open({str(copy.root.parent / 'started')!r}, 'w').close()\n")
+    for folder in (copy.here, copy.root.parent):
+        (folder / "demo.toml").write_text(CONTRACT_FILE)
     return copy
 
 
 def check(env: EnvironmentCopy, *words: str, **variables: str) -> tuple[int, str, bool]:
     """The exit code, the screen, and whether a Python of the environment was started."""
-    mark = env.root / "started"
+    mark = env.root.parent / "started"
     mark.unlink(missing_ok=True)
     ran = gpuready("check", "--contract", "demo.toml", *words, cwd=env.here, HOME=str(env.here), **variables)
     return ran.code, ran.out, mark.exists()
@@ -206,7 +207,8 @@ def test_an_environment_of_the_users_own_word_is_imported(broken: EnvironmentCop
 
 
 def test_an_environment_that_was_only_found_is_never_started(broken: EnvironmentCopy) -> None:
-    (broken.here / ".venv").symlink_to(broken.root)
+    broken.root.rename(broken.root.with_name(".venv"))
+    broken.here = broken.root.parent
     code, out, started = check(broken)
     assert (code, started) == (3, False)
     assert "nothing imported" in out.splitlines()[0] and "gpuready check --import" in " ".join(out.split())
