@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.cli import run_parsed_command
+from gpuready.cli.parser import parse_command_line
+from gpuready.mcp import tools
+from gpuready.render.layout import Screen
+from gpuready.workflow.allowed_paths import AllowedPaths
 from tests.imports.copies import EnvironmentCopy
 from tests.running import gpuready
 
@@ -222,3 +227,15 @@ def test_a_whole_environment_is_not_imported_and_the_headline_says_so(copy: Envi
     code, out, _ = check(copy, "--python", str(copy.root))
     assert code == 0 and out.startswith("no problems found (nothing imported or run yet)")
     assert check(copy, "--python", str(copy.root), "--import")[1].startswith("no problems found (not run yet)")
+
+
+def test_a_server_starts_nothing_whatever_it_is_asked(broken: EnvironmentCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(broken.here)
+    monkeypatch.setenv("VIRTUAL_ENV", str(broken.root))
+    asked = {"contract": "demo.toml", "python": str(broken.root)}
+    answer = tools.call_tool(tools.build_tool_table()["check"], AllowedPaths([str(broken.root)]), asked)
+    assert "nothing was imported" in str(answer)
+    parsed = parse_command_line(["check", "--contract", "demo.toml", "--python", str(broken.root), "--json"])
+    text, code = run_parsed_command(parsed, Screen(), 0.0)
+    assert code == 3 and "nothing was imported" in text
+    assert not (broken.root.parent / "started").exists()

@@ -19,14 +19,19 @@ NUMPY_KINDS = ("numpy",)
 
 def is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
     """Whether the failure of an import is about a row."""
-    error, name = str(failed["error"]), str(failed.get("name") or "")
+    error, name, file = (str(failed.get(key) or "") for key in ("error", "name", "file"))
     if row["kind"] in NEED_KINDS:
         module = str(row["distribution"]).replace("-", "_")
-        return name.partition(".")[0].lower() == module or f"'{module}" in error
-    path = str(row["path"])
-    if not path:
-        return False
-    parts = name.replace(".", "/")
+        is_raised_there = row["kind"] == "version" and _package_of(file) == str(row["by"]).replace("-", "_")
+        return name.partition(".")[0].lower() == module or f"'{module}" in error or is_raised_there
+    path, parts = str(row["path"]), name.replace(".", "/")
+    if row["kind"] in NUMPY_KINDS and _package_of(path) in map(_package_of, failed.get("chain") or ()):
+        return True
     is_named = bool(parts) and path.endswith((f"/{parts}.py", f"/{parts}/__init__.py"))
     is_extension = bool(parts) and f"/{parts}." in path and path.endswith(".so")
-    return is_named or is_extension or path == str(failed.get("file") or "") or path in error
+    return bool(path) and (is_named or is_extension or path == file or path in error)
+
+
+def _package_of(path: str) -> str:
+    """``numpy`` of /venv/lib/python3.12/site-packages/numpy/dtypes.py."""
+    return path.partition("-packages/")[2].partition("/")[0]
