@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["KEYS", "is_users_own", "probe_imports", "run_imports"]
 
-CHANGING_VARIABLES = ("LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONWARNINGS", "PYTHONCASEOK")
+CHANGING_VARIABLES = (
+    "LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONDEVMODE",
+    "PYTHONINTMAXSTRDIGITS", "TORCH_LOGS",
+)  # fmt: skip
 """Variables that change what Python does before any file of the environment counts."""
 OWN_WORD = ("--python", "VIRTUAL_ENV", "CONDA_PREFIX", "the Python that runs gpuready")
 """Where an environment was found that is the user's by his own word: named, active, or running."""

@@ -66,10 +66,13 @@ def _hides_recorded(survey: Survey, site: str, head: str, name: str, files: set[
 
 
 def _list_touched_stdlib(survey: Survey) -> Iterator[tuple[str, str]]:
-    """Modules of the standard library that were written long after the others."""
+    """Modules of the standard library that were written long after the others, or of which only the byte-code is left."""
     stdlib = str(survey.request.get("stdlib") or "")
     names = [name for name in survey.path.list_folder(stdlib) if name.endswith(".py") and not name.startswith("_sysc")]
     times = {name: get_write_time(f"{stdlib}/{name}") for name in names} if "os.py" in names else {}
+    compiled = survey.path.list_folder(f"{stdlib}/__pycache__") if times else ()
+    gone = {name.partition(".")[0] for name in compiled} - {name.removesuffix(".py") for name in names}
+    yield from ((f"{stdlib}/{name}.py", "its source is gone") for name in sorted(gone) if not name.startswith("_sysc"))
     usual = sorted(times.values())[len(times) // 2] if times else 0.0
     for name, time in times.items():
         if time > usual + TOUCHED_SECONDS:
