@@ -102,7 +102,7 @@ def test_check_passes_on_what_was_said(reported, workflow):
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},
         "deep": False,
-        "run_import": False,
+        "imports": "needed",
         "run_python": False,
     }
 

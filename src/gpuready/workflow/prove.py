@@ -135,7 +135,16 @@ def _collect_proof_facts(
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     facts = workflow.collect_facts(
-        None, python, {}, specs, own_contract, wants=wants, model=model, config=config, run_python=True
+        None,
+        python,
+        {},
+        specs,
+        own_contract,
+        wants=wants,
+        model=model,
+        config=config,
+        run_python=True,
+        imports="always",
     )
     if specs or own_contract:  # a capability that is named is proved whatever the environment was made for
         facts = machine_facts.add_environment_purpose(facts)
