@@ -86,7 +86,6 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/environment_pages.py
-	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
 
@@ -124,7 +123,7 @@ audit: $(VENV)/.tested
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/core.txt
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/test.txt
 
-# Every table that this machine can make, then the page with its plots; 25 minutes where nothing else runs.
+# Every benchmark that this machine can run, into one record; 25 minutes where nothing else runs.
 # ARGS='--quick' takes a few minutes and keeps nothing, ARGS='--list' says what there is.
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/all.py $(ARGS)
