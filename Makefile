@@ -81,7 +81,7 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/mypy
 
-# What is generated: the compiled tables, and the reference pages, which are committed.
+# What is generated and committed: the reference of commands, the table of rules, the environment pages; and the compiled tables.
 catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
@@ -100,7 +100,7 @@ golden: $(VENV)/.tested
 	$(BIN)/python -m pytest tests/test_docs.py --update-samples
 	$(BIN)/python -m pytest tests/render/test_golden.py tests/machines/test_goldens.py --update-golden
 
-# The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
+# The site in build/site, with the reference pages that are not committed; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
