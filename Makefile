@@ -81,12 +81,11 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/mypy
 
-# What is generated: the compiled tables, and the reference pages, which are committed.
+# What is generated and committed: the reference of commands, the table of rules, the environment pages; and the compiled tables.
 catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/environment_pages.py
-	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
 
@@ -101,7 +100,7 @@ golden: $(VENV)/.tested
 	$(BIN)/python -m pytest tests/test_docs.py --update-samples
 	$(BIN)/python -m pytest tests/render/test_golden.py tests/machines/test_goldens.py --update-golden
 
-# The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
+# The site in build/site, with the reference pages that are not committed; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -124,7 +123,7 @@ audit: $(VENV)/.tested
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/core.txt
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/test.txt
 
-# Every table that this machine can make, then the page with its plots; 25 minutes where nothing else runs.
+# Every benchmark that this machine can run, into one record; 25 minutes where nothing else runs.
 # ARGS='--quick' takes a few minutes and keeps nothing, ARGS='--list' says what there is.
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/all.py $(ARGS)
