@@ -52,7 +52,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     """A tree in which nothing was compiled says what to do; compiled, the same tree answers, with the same bytes for every order of sets."""
     source, tools = tmp_path / "src" / "gpuready", tmp_path / "tools"
     data = shutil.ignore_patterns("__pycache__", *(path.name for path in DATA.parent.parent.glob("*/data/[!_]*.py")))
-    for package in ("catalog", "contracts"):
+    for package in ("catalog", "contracts", "rules"):
         shutil.copytree(SRC / "gpuready" / package / "data", source / package / "data", ignore=data)
     whole = shutil.ignore_patterns("__pycache__", "data")
     shutil.copytree(SRC / "gpuready", source, ignore=whole, dirs_exist_ok=True)
@@ -65,7 +65,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     subprocess.run([sys.executable, str(tools / TOOL.name)], env=env, check=True, capture_output=True)
     after = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert after.returncode == 0 and "vllm" in after.stdout
-    for package in ("catalog", "contracts"):
+    for package in ("catalog", "contracts", "rules"):
         for path in (SRC / "gpuready" / package / "data").glob("*.py"):
             assert (source / package / "data" / path.name).read_bytes() == path.read_bytes()
 
@@ -154,6 +154,39 @@ def test_contracts_are_passed_on_with_an_index(tool, room):
 def test_a_contract_that_is_none_is_refused(tool, room):
     (room / "contracts" / "demo.toml").write_text('title = "no framework"\n')
     with pytest.raises(SystemExit, match="demo"):
+        tool.write(room)
+
+
+@pytest.fixture
+def rule_folder(room):
+    folder = room / "rules" / "gpu"
+    folder.mkdir(parents=True)
+    (room / "rules" / "__init__.py").write_text('FAMILIES = ("SYS", "GPU")\n')
+    (folder / "gpu_lost.py").write_text('CODE = "GPU001"\nREQUIRED_FACTS = ("gpu.count",)\n')
+    return folder
+
+
+def test_the_table_of_rules_is_what_their_modules_state(tool, room, rule_folder):
+    (room / "rules" / "sys").mkdir()
+    (room / "rules" / "sys" / "clock_wrong.py").write_text('import nowhere\nCODE = "SYS001"\n')
+    tool.write(room)
+    table = data(room / "rules" / "data" / "codes.py")
+    assert list(table["modules"].items()) == [("SYS001", "sys.clock_wrong"), ("GPU001", "gpu.gpu_lost")]
+    assert table["required_facts"] == {"GPU001": ("gpu.count",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('CODE = "GPU001"\n', "has the code GPU001, which is that of gpu.gpu_lost"),
+        ("READS = ()\n", "has no CODE"),
+        ('CODE = "G" + N\n', "CODE must be a literal"),
+        ('CODE = "XYZ001"\n', "XYZ001 begins with no family"),
+    ],
+)
+def test_a_rule_that_cannot_be_in_the_table_is_refused(tool, room, rule_folder, text, why):
+    (rule_folder / "gpu_worn.py").write_text(text)
+    with pytest.raises(SystemExit, match=f"gpu_worn.py.*{why}"):
         tool.write(room)
 
 

@@ -73,10 +73,6 @@ def test_a_fleet_s_rules_sleep_on_one_machine():
     assert "FLT002" in {rule.CODE for rule in rules.applicable_rules(Facts([Fact("fleet.drift", {"x": 1})]))}
 
 
-def test_anchors_name_what_is_in_the_ledger():
-    assert set(rules.REQUIRED_FACTS) <= {*rules.RULE_MODULES, *rules.FAMILIES}
-
-
 def test_warming_stops_when_somebody_has_had_enough():
     asked = iter([False, False, True])
     rules.preload_rules(lambda: next(asked))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CODE = "PKG042"
 SEVERITY = "error"
 READS = (*import_damage.READS, "import.outcome", "import.result")
+REQUIRED_FACTS = ("import.damage", "import.hidden", "import.result")
 KINDS = (*import_rows.FILE_KINDS, *import_rows.NEED_KINDS, "start")
 ROW = {
     "distribution": "tokenizers",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CODE = "SYS021"
 SEVERITY = "warning"
 READS = ("kernel.xids", "gpu.pci", "gpu.visible", "gpu.recovery", "gpu.ecc_errors", "os.container")
+REQUIRED_FACTS = ("kernel.xids",)
 BROKEN = {
     "kernel.xids": (
         {
