@@ -36,7 +36,7 @@ def test_there_are_sixty_and_more():
     "attack", ATTACKS if FUZZ else [*ATTACKS[: -len(ODD_BYTES) : 4], *ODD_BYTES], ids=ATTACKS.index
 )
 def test_the_elements_are_the_same_whatever_the_texts_say(document, attack):
-    """A page with everything. Without FUZZ=1 one tag, quote or template in four, and all odd bytes; a fleet and a fragment get all."""
+    """A page with everything. Without FUZZ=1 one tag, quote or template in four, and all unusual bytes; a fleet and a fragment get all."""
     calm, hostile = (html.render_report_page(pages.attacked(document, text)) for text in (harmless(attack), attack))
     found = parsed(hostile)
     assert found.elements == parsed(calm).elements
