@@ -43,6 +43,11 @@ PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FI
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
 
+# What a change touches, by the imports, in less than a minute; BASE=main compares with another commit than the last one.
+BASE ?= HEAD
+test-changed: $(VENV)/.tested
+	$(BIN)/python tools/changed_tests.py $(BASE)
+
 # Beside the first parts; those that open pages and complete words wait for it.
 $(VENV)/.browser: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
@@ -140,4 +145,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
+.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
