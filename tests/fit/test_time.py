@@ -242,13 +242,9 @@ def test_the_shares_of_experts_adapters_and_checkpoints_are_those_that_were_meas
 MANY_CORES = MEASURED.with_name("step-time-dev-h200.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "median", "worst", "decoding"),
-    [("step-time-2", 0.04, 0.27, 0.21), ("step-time-3", 0.10, 0.24, 0.15), ("step-time-dev", 0.07, 0.18, 0.0)],
-)
-def test_cases_that_wait_for_the_host_by_a_record_of_many_cores(name, median, worst, decoding):
-    """Sets 2 and 3 ran in one process each, and their records are of one core: the worst of them are further off."""
-    cases, measures = read_measured(str(MEASURED.with_name(f"{name}-h200.json")), None)
+def test_cases_that_wait_for_the_host_by_a_record_of_many_cores():
+    """Set 2 ran in one process, and its record is of one core."""
+    cases, measures = read_measured(str(MEASURED.with_name("step-time-2-h200.json")), None)
     speed = calibrate_speed(SHEET, {**measures, **read_pace(str(MANY_CORES))})
     found, outside = {"train": [], "generate": [0.0]}, 0
     for case in cases:
@@ -256,14 +252,13 @@ def test_cases_that_wait_for_the_host_by_a_record_of_many_cores(name, median, wo
         time = predict_time(make_job(case), H200, speed)
         found[case["kind"]].append(abs(seconds_of(time) / measured - 1))
         outside += not time.range[0] <= measured <= time.range[1]
-    assert statistics.median(found["train"]) <= median and max(found["train"]) <= worst
-    assert max(found["generate"]) <= decoding and outside <= 0.11 * len(cases)
+    assert statistics.median(found["train"]) <= 0.04 and max(found["train"]) <= 0.27
+    assert max(found["generate"]) <= 0.21 and outside <= 0.11 * len(cases)
 
 
-@pytest.mark.parametrize(("name", "median", "worst"), [("step-time-4", 0.17, 0.45), ("step-time-4-again", 0.10, 0.26)])
-def test_a_set_of_a_host_that_changes_is_inside_of_its_range(name, median, worst):
+def test_a_set_of_a_host_that_changes_is_inside_of_its_range():
     """Set 4: while its bench ran the host was 1.2 to 1.7 times slower than while its cases ran."""
-    cases, measures = read_measured(str(MEASURED.with_name(f"{name}-h200.json")), None)
+    cases, measures = read_measured(str(MEASURED.with_name("step-time-4-h200.json")), None)
     speed = calibrate_speed(SHEET, measures)
     errors = {"launches": [], "other": [0.0]}
     for case in cases:
@@ -272,7 +267,7 @@ def test_a_set_of_a_host_that_changes_is_inside_of_its_range(name, median, worst
         assert time.range[0] <= measured <= time.range[1], case["id"]
         errors["launches" if time.bound_by == "launches" else "other"].append(abs(seconds_of(time) / measured - 1))
     assert statistics.median(errors["other"]) <= 0.03 and max(errors["other"]) <= 0.14
-    assert statistics.median(errors["launches"]) <= median and max(errors["launches"]) <= worst
+    assert statistics.median(errors["launches"]) <= 0.17 and max(errors["launches"]) <= 0.45
 
 
 def test_the_layers_of_configs_inside_of_a_config_count():

@@ -127,7 +127,7 @@ def play(python: str, folder: Path, asked: dict[str, FitJob], more: dict[str, di
     return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kites(tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("kites")
     shutil.copy(Path(__file__).with_name("small_transformers.py"), folder / "transformers.py")
