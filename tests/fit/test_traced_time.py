@@ -11,14 +11,14 @@ from gpuready.fit.search.traced_kernels import read_traced_kernels
 from gpuready.fit.time.device_speed import speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.fit.time.step_time import split_phases
-from tests.fit.test_trace import KITE, kites  # noqa: F401
+from tests.fit.kites import KITE
 
 SPEED = speed_from_row(find_gpu("h200"))
 TOKENS, HIDDEN, VOCABULARY = 64, KITE["hidden_size"], KITE["vocab_size"]
 
 
 @pytest.fixture(scope="module")
-def kite(kites):  # noqa: F811
+def kite(kites):
     job = FitJob(KITE, seq=TOKENS).validate_fields()
     return job, traced_prediction.tape_from_trace(job, H200, traced_prediction.validate_trace(kites["kite"]))
 
