@@ -209,25 +209,6 @@ def test_a_module_is_one_literal_and_small(name):
     assert len(text) < 80 * 1024
 
 
-def test_loading_is_cheaper_than_reading_the_toml():
-    """The reason for the compact form, as a ratio on one machine in one run."""
-    code = "import time; a = time.perf_counter()\n{}\nprint(time.perf_counter() - a)"
-    quick = "from gpuready.catalog import load_catalog; load_catalog('cuda'); load_catalog('torch')"
-    toml = Path(gpuready.catalog.__file__).parent
-    slow = f"import tomllib\nfor n in 'cuda', 'torch': tomllib.load(open('{toml}/' + n + '.toml', 'rb'))"
-    if sys.version_info < (3, 11):
-        slow = slow.replace("tomllib", "tomli")
-
-    def best(body: str) -> float:
-        runs = [
-            subprocess.run([sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True)
-            for _ in range(5)
-        ]
-        return min(float(run.stdout) for run in runs)
-
-    assert best(quick) * 3 < best(slow)
-
-
 def data(path: Path):
     """The literal of a generated module, read without running it."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
