@@ -74,7 +74,7 @@ def _parse_reach(request: Request) -> Any:
 
 
 def _make_fleet_task(request: Request) -> Any:
-    from gpuready.workflow.fleet import RETRIES, FleetTask
+    from gpuready.workflow.fleet_run import RETRIES, FleetTask
 
     return FleetTask(
         request.command.name.partition(" ")[2],

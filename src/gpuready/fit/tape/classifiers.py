@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.encoders import BertModel
-from gpuready.fit.tape.layer_weights import LayerWeights
 from gpuready.fit.tape.linear_layers import apply_linear
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.decoder import RotaryTables
     from gpuready.fit.tape.encoders import LayerRunner
-    from gpuready.fit.tape.generation import KeyValueCache
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
 
 
 class DistilBertModel(BertModel):

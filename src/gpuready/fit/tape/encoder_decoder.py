@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from gpuready.fit.tape.attention import build_mask
 from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.encoders import EncoderModel, convolve
-from gpuready.fit.tape.layer_weights import LayerWeights, new_norm_weights
+from gpuready.fit.tape.layer_weights import new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.encoders import LayerRunner
-    from gpuready.fit.tape.generation import KeyValueCache
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SELF_NAMES, CROSS_NAMES = ("q", "k", "v", "o"), ("cq", "ck", "cv", "co")

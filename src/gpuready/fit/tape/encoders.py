@@ -5,7 +5,8 @@ from __future__ import annotations
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.decoder import DecoderModel
-from gpuready.fit.tape.layer_weights import LayerWeights, new_norm_weights
+from gpuready.fit.tape.decoder_layer import LayerWeights
+from gpuready.fit.tape.layer_weights import new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
 from gpuready.fit.tape.loss import cross_entropy
 from gpuready.fit.tape.rotary import rotary_tables, rotate_half
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gpuready.fit.job.model_shape import ModelShape
     from gpuready.fit.job.records import FitJob, GpuCard
     from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
-    from gpuready.fit.tape.generation import KeyValueCache
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
     from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape.autograd import Tensor, view_gradient
 from gpuready.fit.tape.decoder import DecoderModel
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.delta_net import convolve_channels
 from gpuready.fit.tape.delta_rule import copy_part
-from gpuready.fit.tape.layer_weights import LayerWeights
 from gpuready.fit.tape.linear_layers import apply_linear
 
 TYPE_CHECKING = False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.tape.attention import AttentionQuery, eager_attention, pick_attention_kernel, run_attention
 from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.encoder_decoder import hidden_and_states
 from gpuready.fit.tape.encoders import EncoderModel
-from gpuready.fit.tape.layer_weights import LayerWeights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
 
 TYPE_CHECKING = False
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpuready.fit.tape.autograd import Backward
     from gpuready.fit.tape.decoder import AttentionOutput
     from gpuready.fit.tape.encoders import LayerRunner
-    from gpuready.fit.tape.generation import KeyValueCache
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
     from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
