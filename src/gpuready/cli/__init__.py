@@ -170,9 +170,9 @@ def _help_or_version(parsed: Any, screen: Any) -> str:
         from gpuready import __version__
 
         return f"gpuready {__version__}\n"
-    from gpuready.cli import help
+    from gpuready.cli.help import format_help
 
-    return help.format_help(parsed.command, screen)
+    return format_help(parsed.command, screen)
 
 
 def _set_signal_handlers(handlers: dict[int, Any]) -> dict[int, Any]:

@@ -99,9 +99,10 @@ def _undo(request: Request) -> Result:
 
 
 def _make_result(outcome: "FixOutcome") -> Result:
-    from gpuready.render import fix, json_results
+    from gpuready.render import json_results
+    from gpuready.render.fix import format_fix_line, render_fix_screen
 
-    return Result(outcome, json_results.render_fix_json, fix.render_fix_screen, line=fix.format_fix_line)
+    return Result(outcome, json_results.render_fix_json, render_fix_screen, line=format_fix_line)
 
 
 FIX = Command(

@@ -51,11 +51,11 @@ _SHOWN = {
 def run(request: Request) -> Result:
     from gpuready.render import json_results
     from gpuready.render import prove as render
-    from gpuready.workflow import prove
+    from gpuready.workflow.prove import list_proofs, run_proofs
 
     if request.has_switch("list"):
         reject_unread(request, "list")
-        rows = prove.list_proofs()
+        rows = list_proofs()
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
     from gpuready.commands.suggestions import suggest_details
     from gpuready.model import EXIT_CODES, worst_verdict
@@ -77,7 +77,7 @@ def run(request: Request) -> Result:
             session.write_note(render.format_proof_progress(proof, done, count, session.screen))
         request.show_progress("proving", done, count)
 
-    proved = prove.run_proofs(
+    proved = run_proofs(
         shared.named_frameworks(request),
         **request.pick_options("python", "wants", "model", "config", "contract"),
         strict=request.has_switch("strict"),
