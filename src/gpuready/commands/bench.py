@@ -1,5 +1,7 @@
 """``gpuready bench``: is this machine as fast as it should be?"""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands.declaration import (
     Command,
     Parameter,
@@ -9,7 +11,7 @@ from gpuready.commands.declaration import (
     collect_parameters,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, Annotated, PathArgument, TypedDict, WordList, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, PathArgument, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False

@@ -1,6 +1,7 @@
 """``gpuready check``: is this machine ready for a framework?"""
 
 import time
+from typing import Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 
-class _Judged(shared.TypedDict, total=False):
-    contract: shared.Annotated[
+class _Judged(TypedDict, total=False):
+    contract: Annotated[
         shared.PathArgument,
         shared.contract_parameter("also judge by this contract file; without a FRAMEWORK, only by it"),
     ]
-    dockerfile: shared.Annotated[
+    dockerfile: Annotated[
         shared.PathArgument,
         Parameter(
             "judge this Dockerfile or compose file; --on and --driver describe its host",
@@ -33,13 +34,11 @@ class _Judged(shared.TypedDict, total=False):
     ]
 
 
-class _Looked(shared.TypedDict, total=False):
+class _Looked(TypedDict, total=False):
     """Never for MCP or the web: one takes long, the other runs the environment's code."""
 
-    deep: shared.Annotated[
-        bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
-    ]
-    run_import: shared.Annotated[
+    deep: Annotated[bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")]
+    run_import: Annotated[
         bool,
         Parameter(
             "really import torch and the framework, in a child process: runs code of the environment", flag="--import"
@@ -47,8 +46,8 @@ class _Looked(shared.TypedDict, total=False):
     ]
 
 
-class _Ignored(shared.TypedDict, total=False):
-    ignore: shared.Annotated[
+class _Ignored(TypedDict, total=False):
+    ignore: Annotated[
         "Mapping[str, str]",
         Parameter(
             "ignore a finding; the report shows the reason",

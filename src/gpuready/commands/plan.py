@@ -1,5 +1,7 @@
 """``gpuready plan``: what to install, and why; as a screen, JSON, or a file for another tool."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from gpuready.workflow.plan import PlanResult
 
 
-class _Asked(shared.TypedDict, total=False):
-    resolve: shared.Annotated[
+class _Asked(TypedDict, total=False):
+    resolve: Annotated[
         bool,
         Parameter(
             "choose only torch, CUDA, Python and kernels, without an index",

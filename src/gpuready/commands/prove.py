@@ -1,6 +1,7 @@
 """``gpuready prove``: execute capabilities on this machine."""
 
 import time
+from typing import Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters, reject_unread
@@ -13,17 +14,15 @@ if TYPE_CHECKING:
     from gpuready.model.proof import ProofResult
 
 
-class _Proved(shared.TypedDict, total=False):
-    python: shared.Annotated[
+class _Proved(TypedDict, total=False):
+    python: Annotated[
         shared.PathArgument, Parameter("the environment to prove: a Python, a venv or a conda prefix", "PATH")
     ]
 
 
-class _Limits(shared.TypedDict, total=False):
-    contract: shared.Annotated[
-        shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)
-    ]
-    deadline: shared.Annotated[
+class _Limits(TypedDict, total=False):
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)]
+    deadline: Annotated[
         float,
         Parameter(
             "seconds for each proof, instead of its default",
@@ -34,7 +33,7 @@ class _Limits(shared.TypedDict, total=False):
             default=0.0,
         ),
     ]
-    jobs: shared.Annotated[int, Parameter("number of parallel processes", "N", kind="whole", most=86400, default=0)]
+    jobs: Annotated[int, Parameter("number of parallel processes", "N", kind="whole", most=86400, default=0)]
 
 
 class ProveOptions(_Proved, shared.Wants, shared.Job, _Limits, shared.Strict, total=False):

@@ -1,7 +1,9 @@
 """Search what gpuready knows: for Python and MCP; on the command line, ``gpuready explain`` lists all codes."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
-from gpuready.commands.parameters import Annotated, TypedDict, WordList
+from gpuready.commands.parameters import WordList
 from gpuready.commands.result import Result
 from gpuready.workflow.search import ENTRY_KINDS, MAX_QUERY_LENGTH, MAX_RESULTS
 
