@@ -21,6 +21,7 @@ import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.search import traced_prediction
 from gpuready.fit.tape.attention import AttentionQuery, pick_attention_kernel
 from gpuready.workflow.fit_trace import Tracer
@@ -70,7 +71,7 @@ def test_a_trace_with_other_parameters_than_the_config_counts_is_no_answer():
 
 
 def predict_count(job: FitJob) -> int:
-    return parse_model_config(job.model).count_parameters()
+    return count_parameters(parse_model_config(job.model))
 
 
 @pytest.mark.parametrize(

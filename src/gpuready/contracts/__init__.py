@@ -12,7 +12,6 @@ from gpuready.model import Contract, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "load_contract",
     "parse_contract_spec",
     "read_contract_file",
-    "with_metadata_pins",
 ]
 
 _BORROWED = "no contract for "
@@ -128,19 +126,6 @@ def is_borrowed(contract: Contract) -> bool:
 def is_made_from_release(contract: Contract) -> bool:
     """Return whether a contract was read from a release of its line: another patch has pins of its own."""
     return contract.says.startswith(RELEASE_NOTE)
-
-
-def with_metadata_pins(
-    contract: Contract,
-    version: str,
-    requires_dist: Sequence[str],
-    requires_python: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Contract:
-    """Return the contract with the package pins of the installed distribution's metadata."""
-    from gpuready.contracts.pins import merge_metadata_pins
-
-    return merge_metadata_pins(contract, version, requires_dist, requires_python, environment)
 
 
 def read_contract_file(path: str) -> Contract:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract
     from gpuready.model.plan import RejectedChoice
-    from gpuready.plan.choose import SearchSpace
     from gpuready.plan.platform import PlanPlatform
+    from gpuready.plan.search_space import SearchSpace
 
 
 def list_reasons(

@@ -6,6 +6,8 @@ A rule is a module (``gpu/gpu_lost.py``). A rule that only a log can trigger sta
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from gpuready.catalog import load_table
 
 TYPE_CHECKING = False
@@ -35,7 +37,7 @@ def load_rule(code: str) -> Rule:
 
         return log_rules.LogRule(code)
     module = f"gpuready.rules.{RULE_MODULES[code]}"
-    return __import__(module, fromlist=("CODE",))  # importlib costs a millisecond more
+    return import_module(module)
 
 
 def load_all_rules() -> Iterator[Rule]:
