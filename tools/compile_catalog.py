@@ -196,7 +196,25 @@ def read_cause_files(root: Path = ROOT) -> list[dict[str, Any]]:
         phrases = shared | data.get("phrases", {})
         rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
         found.append({**data, "slug": path.stem, "patterns": rows})
+    _refuse_shared_patterns(found)
     return found
+
+
+CONDITIONS = ("in", "with", "without", "also", "unless", "when")
+
+
+def _refuse_shared_patterns(causes: list[dict[str, Any]]) -> None:
+    """Stop where two causes claim the same text under the same conditions."""
+    claims: dict[str, str] = {}
+    for data in causes:
+        for pattern in data["patterns"]:
+            row = {"says": pattern} if isinstance(pattern, str) else pattern
+            text = " ".join((row.get("says") or row.get("regex", "")).lower().split())
+            claim = repr((text, [row.get(key) for key in CONDITIONS]))
+            if (other := claims.setdefault(claim, data["slug"])) != data["slug"]:
+                raise SystemExit(
+                    f"{other} and {data['slug']} both claim the pattern {text!r}: give one of them a condition"
+                )
 
 
 def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> Any:

@@ -213,3 +213,24 @@ def data(path: Path):
     """The literal of a generated module, read without running it."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return ast.literal_eval(tree.body[-1].value)
+
+
+def _write_cause(room, name, patterns):
+    folder = room / "catalog" / "causes"
+    (folder / "phrases").mkdir(parents=True, exist_ok=True)
+    (folder / "phrases" / "shared.toml").write_text("")
+    head = 'codes = ["SYS001"]\nsays = "a"\nso = "b"\nfix = []\nsource = "c"\n'
+    (folder / f"{name}.toml").write_text(f"{head}patterns = [{patterns}]\n")
+
+
+def test_a_pattern_that_another_cause_claims_is_refused_with_both_names(tool, room):
+    _write_cause(room, "first", '"the disk is full"')
+    _write_cause(room, "second", '{ says = "The disk  is full", as = "clue" }')
+    with pytest.raises(SystemExit, match="first and second both claim the pattern 'the disk is full'"):
+        tool.read_cause_files(room)
+
+
+def test_a_condition_tells_two_causes_with_the_same_text_apart(tool, room):
+    _write_cause(room, "first", '{ says = "the disk is full", without = ["/dev/shm"] }')
+    _write_cause(room, "second", '{ says = "the disk is full", with = ["/dev/shm"] }')
+    assert [data["slug"] for data in tool.read_cause_files(room)] == ["first", "second"]

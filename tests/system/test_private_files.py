@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from gpuready.system import AccessError, make_private_folder, save_atomically
-from gpuready.system.compiled_cache import CompiledCache
 
 
 def why(path, text="new"):
@@ -171,19 +170,3 @@ def test_a_folder_of_another_user_is_refused(open_folder, as_nobody):
 
 def test_the_limit_of_this_process_is_untouched():
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
-
-
-def test_compiled_data_is_kept_by_name_and_only_the_newest(tmp_path):
-    cache = CompiledCache({"XDG_CACHE_HOME": str(tmp_path)}, "patterns")
-    assert cache.load("a" * 64) is None
-    cache.save("a" * 64, b"\x00data")
-    assert cache.load("a" * 64) == b"\x00data"
-    for n in range(9):
-        cache.save(str(n) * 64, b"x")
-    assert len(list((tmp_path / "gpuready" / "patterns").iterdir())) == 4
-
-
-def test_without_a_cache_folder_nothing_is_kept_and_nothing_fails():
-    cache = CompiledCache({}, "patterns")
-    cache.save("a" * 64, b"x")
-    assert cache.load("a" * 64) is None

@@ -93,7 +93,7 @@ def read_logs(
     log_lines: list[LogLine] = []
     totals, commands = [], []
     for number, source in enumerate(sources):
-        part = extract_excerpt(source.chunks, wording.search, wording.unlimited, max(len(sources), 1))
+        part = extract_excerpt(source.chunks, wording.search, wording.quotas, max(len(sources), 1))
         totals.append((part.lines, part.bytes))
         last_run, command = keep_last_run(_lines_of_source(part, number, source))
         log_lines += last_run
