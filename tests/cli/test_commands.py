@@ -97,11 +97,12 @@ def test_check_passes_on_what_was_said(reported, workflow):
         "config": "c.yml",
         "contract": "c.toml",
         "dockerfile": None,
+        "image": None,
         "ignore": {"GPU001": "a login node"},
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},
         "deep": False,
-        "run_import": False,
+        "imports": "needed",
         "run_python": False,
     }
 

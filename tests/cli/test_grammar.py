@@ -55,7 +55,7 @@ FROZEN = {
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
-        | {"--deep": "", "--import": ""}
+        | {"--deep": "", "--import": "", "--image": "NAME"}
         | KNOWING,
     ),
     "serve": (

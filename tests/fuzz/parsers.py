@@ -1,4 +1,4 @@
-"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, Blind), or a bug.
+"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, AccessError), or a bug.
 
 The property tests and the coverage-guided harness (``tests/fuzz/run.py``) call the same functions.
 """

@@ -147,6 +147,7 @@ def _require_answering_disks(argv: Sequence[str]) -> None:
 def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) -> tuple[str, int]:
     """Run a command of a query, and return what it prints and its exit code; no settings file is read."""
     request = make_request(parsed, screen, started)
+    request.session.may_start_python = False
     result = request.command.run(request)
     return request.format_result(result), result.exit
 

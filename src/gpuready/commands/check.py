@@ -34,7 +34,7 @@ class _Judged(shared.TypedDict, total=False):
 
 
 class _Looked(shared.TypedDict, total=False):
-    """Never for MCP or the web: one takes long, the other runs the environment's code."""
+    """Never for MCP or the web: one takes long, the others run code of the environment or the image."""
 
     deep: shared.Annotated[
         bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
@@ -42,7 +42,14 @@ class _Looked(shared.TypedDict, total=False):
     run_import: shared.Annotated[
         bool,
         Parameter(
-            "really import torch and the framework, in a child process: runs code of the environment", flag="--import"
+            "import torch and the framework with the environment's own Python, whatever its files say", flag="--import"
+        ),
+    ]
+    image: shared.Annotated[
+        str,
+        Parameter(
+            "check inside this image, which must be on this machine: starts it with podman or docker, without a network",
+            "NAME",
         ),
     ]
 
@@ -87,7 +94,7 @@ _SHOWN = {
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),
 }
-_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
+_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile", "image")
 
 
 def run(request: Request) -> Result:
@@ -107,9 +114,9 @@ def run(request: Request) -> Result:
         settings=request.settings,
         run_python=request.has_switch("run_python"),
         deep=request.has_switch("deep"),
-        run_import=request.has_switch("run_import"),
+        imports=_choose_imports(request),
     )
-    here = request.get_option("on") is None and request.get_option("dockerfile") is None
+    here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)
     verdict = worst_verdict(report.verdict for report in reports)
 
@@ -130,6 +137,14 @@ def run(request: Request) -> Result:
         html=_render_html,
         text=_render_json(reports, is_single) if form == "json" else text,
     )
+
+
+def _choose_imports(request: Request) -> str:
+    """Whether torch and the framework are imported; a settings file names an environment, but it is nobody's word."""
+    if request.has_switch("run_import"):
+        return "asked"
+    is_of_file = request.settings is not None and "python" in request.settings.applied
+    return "needed" if request.session.may_start_python and not is_of_file else "never"
 
 
 def _render_json(reports: "list[Report]", is_single: bool) -> str:

@@ -94,6 +94,7 @@ class Session:
 
     is_command_line = False  # then an interrupted check still gives a report, and no log is the log on stdin
     is_live = False  # whether a person watches the notes
+    may_start_python = False  # whether the Python of an environment that the user named or activated may be started
     started: float | None = None  # perf_counter when the command line began
     screen: Screen
 

@@ -62,6 +62,7 @@ def run(request: Request) -> Result:
             None,
             **request.pick_options("python", "wants", "model", "config", "contract"),
             run_python=not is_dry,
+            imports="never" if is_dry else "always",
         ),
         only=codes,
         find_links=request.get_option("find_links", ()),

@@ -58,6 +58,7 @@ def run(request: Request) -> Result:
         fit=request.get_option("fit", ()),
         plan=request.has_switch("plan"),
         run_python=request.has_switch("run_python"),
+        imports="needed" if request.session.may_start_python else "never",
         what_if=request.what_if,
     )
     document = render.report_document_fields(gathered)

@@ -58,9 +58,9 @@ def has_contract(framework: str) -> bool:
 
 def unknown_contract_error(framework: str) -> UnknownContract:
     """Return the error for an unknown framework, with the nearest names."""
-    names = _suggest_names(framework, list_frameworks())
-    own = "; --contract FILE takes one of your own" if names.startswith("there is") else ""
-    return UnknownContract(f"there is no contract for {framework!r}: {names}{own}")
+    names, near = list_frameworks(), _nearest_names(framework, list_frameworks())
+    found = near or f"there is {', '.join(names)}; --contract FILE takes one of your own"
+    return UnknownContract(f"there is no contract for {framework!r}: {found}")
 
 
 def check_contract_exists(framework: str, version: str | None = None, variant: str | None = None) -> None:
@@ -167,7 +167,8 @@ def _variant_rows(framework: str, rows: list[dict[str, Any]], variant: str | Non
     chosen = [row for row in rows if row.get("variant", "") == (variant or "")]
     if not chosen:
         names = sorted({row.get("variant", "") for row in rows} - {""})
-        hint = _suggest_names(variant or "", names) if names else "it has no variants"
+        there = f"there is {', '.join(names)}" if names else "it has no variants"
+        hint = _nearest_names(variant or "", names) or there
         raise UnknownContract(f"{framework} has no variant {variant!r}: {hint}")
     return sorted(chosen, key=lambda row: _release_numbers(row["version"]))
 
@@ -199,7 +200,8 @@ def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
     return f"{_BORROWED}{wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
 
 
-def _suggest_names(name: str, names: list[str]) -> str:
+def _nearest_names(name: str, names: list[str]) -> str:
+    """Say which name is meant; empty where none is near."""
     import re
     from difflib import get_close_matches
 
@@ -208,7 +210,7 @@ def _suggest_names(name: str, names: list[str]) -> str:
         version = re.search(r"\d[\w.]*", name[known.end(1) :])
         return f"write {known[1].lower()}{f'=={version[0]}' if version else ''}"
     near = get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _make_contract(row: dict[str, Any]) -> Contract:

@@ -25,7 +25,7 @@ LENGTH, MIN_WORDS = 6, 2
 
 LEAST, LIKELY, CLEAR, MIN_LEAD = 8.0, 11.0, 16.0, 3.0
 """Votes without which the words are no answer, with which they are likely and clearly right, and how many more than for the next cause
-make them better than a topic (benchmarks/hide_log_patterns.py)."""
+make them better than a topic."""
 
 SMOOTHING, BACKGROUND = 8.0, 50.0
 """Patterns without a word that every cause, and all of them together, are taken to have besides their own."""

@@ -28,6 +28,7 @@ class FixRequest(Record):
     contract: str | None = None
     what_if: Mapping[str, str] = field(default_factory=dict)
     run_python: bool = False
+    imports: str = "never"
 
     def check(self, python: str | None = None, framework: str = "") -> Report:
         """Check the environment, or another one for the same request."""
@@ -43,6 +44,7 @@ class FixRequest(Record):
             contract=self.contract,
             what_if=self.what_if,
             run_python=self.run_python,
+            imports=self.imports,
         )
         return next((report for report in reports if report.contract.framework == framework), reports[0])
 

@@ -7,15 +7,6 @@ if TYPE_CHECKING:
     from gpuready.fit.job.model_shape import ModelShape
 
 
-def count_mamba2_parameters(s: ModelShape) -> int:
-    channels = s.inner + 2 * s.sizes["groups"] * s.sizes["state"]
-    projected = s.inner + channels + s.heads
-    mixer = s.hidden * (projected + s.inner) + s.bias_mlp * (projected + s.hidden)
-    mixer += channels * (s.sizes["kernel"] + s.sizes["convolution_bias"]) + 3 * s.heads + s.inner
-    tables = s.vocabulary * s.hidden * (1 if s.tied else 2)
-    return tables + s.hidden + s.layers * (mixer + s.hidden)
-
-
 def count_mixer_parameters(s: ModelShape) -> int:
     """Count the parameters that mix tokens, of all layers."""
     keys, values = s.sizes["key_heads"] * s.sizes["key_size"], s.sizes["value_heads"] * s.sizes["value_size"]

@@ -93,8 +93,7 @@ class ModelShape(Record):
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
-    kind: str = "decoder"  # decoder, encoder (masked language model), image (classes of pictures), encoder-decoder
-    sizes: Mapping[str, int] = field(default_factory=dict)  # what only an encoder has
+    sizes: Mapping[str, int] = field(default_factory=dict)  # what only a gated delta net has
     mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
     tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
@@ -108,14 +107,6 @@ class ModelShape(Record):
 
     def count_parameters(self) -> int:
         """Count the parameters of the whole model."""
-        if self.kind != "decoder":
-            from gpuready.fit.job.encoder_counts import count_encoder_parameters
-
-            return count_encoder_parameters(self)
-        if self.family == "mamba2":
-            from gpuready.fit.job.hybrid_counts import count_mamba2_parameters
-
-            return count_mamba2_parameters(self)
         norm = self.hidden * (2 if self.norm == "layer" else 1)
         norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms and self.input_norms else 2
         sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))

@@ -256,8 +256,8 @@ def context_overhead(job: FitJob, card: GpuCard) -> tuple[int, int]:
 def missing_kernel_notes(job: FitJob) -> list[str]:
     """Say which packages are taken as not installed: transformers falls back to other memory without them."""
     family = str(job.model.get("model_type") or "")
-    packages = "mamba-ssm and causal-conv1d" if family == "mamba2" else "flash-linear-attention and causal-conv1d"
-    if not family.startswith(("mamba2", "qwen3_next", "qwen3_5")):
+    packages = "flash-linear-attention and causal-conv1d"
+    if not family.startswith(("qwen3_next", "qwen3_5")):
         return []
     return [f"as transformers runs it without {packages}: with them less memory is needed"]
 

@@ -82,7 +82,7 @@ def add_attention_weights(model: DecoderModel, layer: LayerWeights) -> None:
     else:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-    dense = s.parallel in ("phi", "falcon") and s.norm == "layer"
+    dense = s.parallel == "phi" and s.norm == "layer"
     out = {"neox": "dense", "conv": "c_proj"}.get(
         s.packed, "dense" if dense else "out_proj" if s.family == "opt" else "o_proj"
     )

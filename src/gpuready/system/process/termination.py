@@ -107,7 +107,7 @@ def kill_and_collect(pid: int, grace: float = KILL_GRACE_S) -> tuple[int | None,
     """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
     kill_group(pid)
     status, until = wait_for_child(pid, grace), time.monotonic() + PROCESSOR_GRACE_S
-    while status is None and time.monotonic() < until and describe_stuck_process(pid).startswith("in state R"):
+    while status is None and time.monotonic() < until and _is_running(pid):
         status = wait_for_child(pid, grace)
     if status is None:
         _unkillable.append(pid)
@@ -139,6 +139,12 @@ def ends_within(pid: int, seconds: float) -> bool:
             return False
         time.sleep(0.0005)
     return True
+
+
+def _is_running(pid: int) -> bool:
+    from gpuready.system.process.inspection import read_process_stat
+
+    return read_process_stat(pid)[0] == "R"
 
 
 def describe_stuck_process(pid: int) -> str:
