@@ -8,8 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# The tables of the catalogue, the contracts and the log patterns are compiled from TOML: by the installation, and here after an edit.
-TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml))
+# The tables of the catalogue, the contracts and the log patterns are compiled from TOML, that of the rules from their modules: by the installation, and here after an edit.
+TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py))
 $(VENV)/.compiled: tools/compile_catalog.py $(TABLES)
 	@mkdir -p $(VENV)
 	@[ ! -e $(VENV)/.installed ] || $(BIN)/python tools/compile_catalog.py
@@ -42,6 +42,11 @@ FIRST := tests/faults tests/apply tests/fit tests/rollcall tests/supply test-sta
 PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
+
+# What a change touches, by the imports, in less than a minute; BASE=main compares with another commit than the last one.
+BASE ?= HEAD
+test-changed: $(VENV)/.tested
+	$(BIN)/python tools/changed_tests.py $(BASE)
 
 # Beside the first parts; those that open pages and complete words wait for it.
 $(VENV)/.browser: $(VENV)/.tested
@@ -139,4 +144,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
+.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
-
     from gpuready.commands import CallablePackage
     from gpuready.commands.bench import bench as bench
     from gpuready.commands.check import check as _check
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     plan = CallablePackage(_plan)
     probe = CallablePackage(_probe)
     prove = CallablePackage(_prove)
-else:
-    ModuleType = type(sys)
 
 __version__ = "0.1.0"
 _PUBLIC = {
@@ -53,12 +50,12 @@ _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 def __getattr__(name: str) -> Any:
     """Import a public name on first access."""
     if name in _COMMAND_MODULES:
-        return __import__(f"gpuready.{name}", fromlist=["__name__"])
+        return import_module(f"gpuready.{name}")
     if name in _COMMAND_FUNCTIONS:
         return _load_function(name)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'gpuready' has no attribute {name!r}")
-    return getattr(__import__(_PUBLIC[name], fromlist=[name]), name)
+    return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:

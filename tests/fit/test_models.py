@@ -7,6 +7,7 @@ import pytest
 from gpuready.fit import H200, FitJob, predict_memory
 from gpuready.fit.job import known_models
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.workflow import fit
 
 
@@ -40,7 +41,7 @@ def test_a_vision_tower_lies_on_the_gpu_and_text_gives_it_no_state(name):
     config = known_models.find_model_config(name)
     alone = {key: value for key, value in config.items() if key != "vision_config"}
     whole, text = (predict_memory(FitJob(one, seq=64), H200, False) for one in (config, alone))
-    tower = parse_model_config(config).count_parameters() - parse_model_config(alone).count_parameters()
+    tower = count_parameters(parse_model_config(config)) - count_parameters(parse_model_config(alone))
     assert whole.parts["parameters"] - text.parts["parameters"] == pytest.approx(2 * tower, rel=1e-3)
     assert whole.parts["optimizer"] == text.parts["optimizer"]
     adapted = [

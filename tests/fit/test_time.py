@@ -102,8 +102,8 @@ def test_rows_of_experts_are_masked_in_a_copy():
 
 
 def test_an_odd_vocabulary_costs_the_aligned_kernels():
-    odd = predict_time(FitJob(model={**LLAMA, "vocab_size": LLAMA["vocab_size"] + 1}, micro_batch=4), H200, SPEED)
-    assert odd.step_seconds > 1.2 * step(micro_batch=4).step_seconds
+    unaligned = predict_time(FitJob(model={**LLAMA, "vocab_size": LLAMA["vocab_size"] + 1}, micro_batch=4), H200, SPEED)
+    assert unaligned.step_seconds > 1.2 * step(micro_batch=4).step_seconds
 
 
 def test_ranks_that_wait_for_a_slow_link():

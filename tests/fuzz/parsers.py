@@ -1,4 +1,4 @@
-"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, Blind), or a bug.
+"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, AccessError), or a bug.
 
 The property tests and the coverage-guided harness (``tests/fuzz/run.py``) call the same functions.
 """
@@ -71,6 +71,7 @@ def metadata(data: bytes) -> None:
     """METADATA of a distribution, its requirements and its RECORD."""
     from gpuready import contracts
     from gpuready.apply import audit
+    from gpuready.contracts.pins import merge_metadata_pins
     from gpuready.probe import packages
 
     text = _text(data)
@@ -78,7 +79,7 @@ def metadata(data: bytes) -> None:
     read = packages._read_metadata(Paper(text), "/site/x-1.dist-info") or {}
     contract = contracts.load_contract("transformers")
     pins, python = read.get("requires_dist", ()), read.get("requires_python")
-    contracts.with_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
+    merge_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
     list(audit.parse_record_rows(text, "lib/python3.12/site-packages", "x"))
 
 

@@ -57,7 +57,7 @@ def storms(draw: st.DrawFn, name: str) -> bytes:
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_reader_answers_or_refuses(name):
     @settings(
-        max_examples=SLOW.get(name, 30), derandomize=True, deadline=None, database=None,
+        max_examples=SLOW.get(name, 15), derandomize=True, deadline=None, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(storms(name))
@@ -98,7 +98,7 @@ def test_a_value_of_another_kind_is_answered_or_refused(name):
         except ValueError:
             continue
         where = list(places(whole))
-        for _ in range(SLOW.get(name, 60)):
+        for _ in range(SLOW.get(name, 30)):
             result = json.dumps(put(whole, chance.choice(where), chance.choice(KINDS)))
             feed(name, (b" " if seed.startswith(b" ") else b"") + result.encode())
 

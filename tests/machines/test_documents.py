@@ -127,8 +127,8 @@ def measured() -> BenchResult:
 
 def fleet():
     nodes = worlds.names(6)
-    odd = {nodes[2]: {"driver.version": "550.54.15"}}
-    return worlds.judge_all(SimulatedTransport(nodes, worlds.machine(), odd, dead=nodes[4:5]))
+    deviating = {nodes[2]: {"driver.version": "550.54.15"}}
+    return worlds.judge_all(SimulatedTransport(nodes, worlds.machine(), deviating, dead=nodes[4:5]))
 
 
 def outcome() -> RunOutcome:

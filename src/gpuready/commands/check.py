@@ -1,6 +1,7 @@
 """``gpuready check``: is this machine ready for a framework?"""
 
 import time
+from typing import Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 
-class _Judged(shared.TypedDict, total=False):
-    contract: shared.Annotated[
+class _Judged(TypedDict, total=False):
+    contract: Annotated[
         shared.PathArgument,
         shared.contract_parameter("also judge by this contract file; without a FRAMEWORK, only by it"),
     ]
-    dockerfile: shared.Annotated[
+    dockerfile: Annotated[
         shared.PathArgument,
         Parameter(
             "judge this Dockerfile or compose file; --on and --driver describe its host",
@@ -33,19 +34,17 @@ class _Judged(shared.TypedDict, total=False):
     ]
 
 
-class _Looked(shared.TypedDict, total=False):
+class _Looked(TypedDict, total=False):
     """Never for MCP or the web: one takes long, the others run code of the environment or the image."""
 
-    deep: shared.Annotated[
-        bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
-    ]
-    run_import: shared.Annotated[
+    deep: Annotated[bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")]
+    run_import: Annotated[
         bool,
         Parameter(
             "import torch and the framework with the environment's own Python, whatever its files say", flag="--import"
         ),
     ]
-    image: shared.Annotated[
+    image: Annotated[
         str,
         Parameter(
             "check inside this image, which must be on this machine: starts it with podman or docker, without a network",
@@ -54,8 +53,8 @@ class _Looked(shared.TypedDict, total=False):
     ]
 
 
-class _Ignored(shared.TypedDict, total=False):
-    ignore: shared.Annotated[
+class _Ignored(TypedDict, total=False):
+    ignore: Annotated[
         "Mapping[str, str]",
         Parameter(
             "ignore a finding; the report shows the reason",

@@ -12,6 +12,8 @@ The names below are imported on first access.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
@@ -45,5 +47,5 @@ _LAZY_NAMES = {
 def __getattr__(name: str) -> object:
     for module, names in _LAZY_NAMES.items():
         if name in names:
-            return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.logs.pattern_index import PatternRow
+    from gpuready.logs.log_patterns import PatternRow
 
 MAX_TEXTS, MAX_CHARACTERS, MAX_CONDITIONS = 60, 700, 3
 """Number of texts that are compared, how much of each, and the conditions of a pattern whose words belong to it."""

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.logs.literal_search import DatabaseCache
+    from gpuready.logs.log_patterns import PatternRow
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRUCTURE_LITERALS = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",

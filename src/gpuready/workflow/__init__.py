@@ -216,13 +216,13 @@ def add_other_contracts(facts: Facts, contract: Contract, every: list[Contract])
     """Add what the other requested frameworks would do to this one's environment."""
     if len(every) < 2:
         return facts
-    from gpuready.rules.pkg.contracts_cannot_share_environment import pins_of_others as pins
-    from gpuready.rules.sys.variables_two_frameworks_differ import variables_of_others as variables
+    from gpuready.rules.pkg.contracts_cannot_share_environment import pins_of_others
+    from gpuready.rules.sys.variables_two_frameworks_differ import variables_of_others
 
     other_names = ", ".join(c.name for c in every if c is not contract)
     return facts.with_facts(
-        Fact("contract.others", pins(contract, every), other_names, "stated"),
-        Fact("contract.variables", variables(contract, every), other_names, "stated"),
+        Fact("contract.others", pins_of_others(contract, every), other_names, "stated"),
+        Fact("contract.variables", variables_of_others(contract, every), other_names, "stated"),
     )
 
 

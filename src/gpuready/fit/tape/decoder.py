@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from gpuready.fit.job.model_shape import ModelShape
     from gpuready.fit.job.records import FitJob, GpuCard
-    from gpuready.fit.tape.generation import KeyValueCache
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
     from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import TorchOps
 

@@ -27,6 +27,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "PKG045"
 SEVERITY = "error"
 READS = ("container.refused",)
+REQUIRED_FACTS = ("container.refused",)
 BROKEN = {"container.refused": ({"line": 3, "why": "pip refuses to install into this Python (PEP 668)"},)}
 HEALTHY = {"container.refused": None}
 CITE = "PEP 668: marking Python base environments as externally managed; uv documentation: using Python environments"
