@@ -225,7 +225,7 @@ def test_an_environment_that_was_only_found_is_never_started(broken: Environment
 def test_a_whole_environment_is_not_imported_and_the_headline_says_so(copy: EnvironmentCopy) -> None:
     (copy.here / "demo.toml").write_text(CONTRACT_FILE)
     code, out, _ = check(copy, "--python", str(copy.root))
-    assert code == 0 and out.startswith("no problems found (nothing imported or run yet)")
+    assert code == 0 and out.startswith("no problems found (nothing imported)")
     assert check(copy, "--python", str(copy.root), "--import")[1].startswith("no problems found (not run yet)")
 
 

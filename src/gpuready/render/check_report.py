@@ -110,7 +110,7 @@ def _describe_scope(report: Report) -> str:
         return " in what was given"
     if any(fact.key.startswith("can.") for fact in report.facts):
         return ""
-    return f" ({'not run' if is_imported(report) else 'nothing imported or run'} yet)"
+    return " (not run yet)" if is_imported(report) else " (nothing imported)"
 
 
 def is_imported(report: Report) -> bool:
