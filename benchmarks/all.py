@@ -65,7 +65,7 @@ JOBS = (
     Job("import_cost", "--rounds 21 -o FILE", "import-cost-2core.json", 0.3, "--rounds 2 -o FILE"),
     Job("plan_speed", "--repeat 7 -o FILE", "plan-speed-2core.json", 0.7, "--repeat 1 -o FILE"),
     Job("plan_agreement", "--sample 800 -o FILE", "plan-agreement.json", 0.6, "--sample 50 -o FILE", "", "--sample 12000 -o FILE", 10),
-    Job("log_speed", "--mib 2048 --runs 2 -o FILE", "log-speed-2core.json", 3, "--mib 16 --runs 1 -o FILE", "disk"),
+    Job("log_speed", "--mib 1000 --runs 2 -o FILE", "log-speed-2core.json", 3, "--mib 16 --runs 1 -o FILE", "disk"),
     Job("shuffled_ranks", "--runs 400 -o FILE", "shuffled-ranks.json", 0.7, "--runs 20 -o FILE"),
     Job("fit_speed", "--repeat 5 -o FILE", "fit-speed-2core.json", 0.8, "--repeat 1 -o FILE"),
     Job("fit_again", "-o FILE", "fit-again.json", 0.2, "-o FILE"),

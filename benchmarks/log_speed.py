@@ -28,7 +28,25 @@ FAILURE = """[rank{r}]: Traceback (most recent call last):
 """
 
 
-WORDS = "the model answers with a short text about rivers and mountains while loading another batch of images".split()
+WORDS = [
+    "the",
+    "model",
+    "answers",
+    "with",
+    "a",
+    "short",
+    "text",
+    "about",
+    "rivers",
+    "and",
+    "mountains",
+    "while",
+    "loading",
+    "another",
+    "batch",
+    "of",
+    "images",
+]
 
 
 def _line(rank: int, step: int) -> str:
