@@ -189,6 +189,21 @@ def test_a_node_that_starts_slowly_is_given_more_time_and_accused_of_nothing():
     assert {part["seconds"] for name, part in transport.requests if name == "n00001"} <= allowed
 
 
+class AlwaysLate(SlowStarts):
+    """Node 3 is so busy that no time is enough."""
+
+    def _answer_body(self, name, request):
+        part = request["pairs"][name]
+        body = super()._answer_body(name, {"pairs": {name: {**part, "seconds": 0.0}}})
+        return body.replace("25.0", str(part["seconds"] - 5)).replace("27.0", str(part["seconds"] - 3))
+
+
+def test_a_node_that_is_always_late_is_shown_as_slow_and_not_called_bad():
+    search = bisected(AlwaysLate(12, 1, {}))
+    assert {pair.outcome for pair in search.pairs if "n00003" in (pair.first, pair.second)} == {"slow"}
+    assert [(one.names, one.confirmed) for one in search.list_suspects()] == [(("n00003",), False)]
+
+
 def ended(ready: float, ended: float) -> dict[str, float]:
     return {"ready": ready, "ended": ended}
 
@@ -197,10 +212,10 @@ def ended(ready: float, ended: float) -> dict[str, float]:
     "results, arrived, limit, lacked",
     [
         ([ended(1, 27), ended(25, 27)], [100, 100], 30.0, True),
-        ([ended(1, 27), ended(15, 27)], [100, 100], 30.0, False),
+        ([ended(1, 27), ended(11, 27)], [100, 100], 30.0, False),
+        ([ended(1, 57), ended(30, 57)], [100, 100], 60.0, True),  # so slow a start needs as long to meet
         ([ended(1, 27), ended(2, 27)], [100, 120], 30.0, True),  # the second one was started 20 s later
         ([ended(1, 2), ended(1, 2)], [100, 100], 30.0, False),  # a failure at once is one
-        ([ended(1, 27), ended(25, 27)], [100, 100], 0.0, False),
         ([ended(1, 9), ended(6, 9)], [100, 100], 10.0, True),
         ([{}, {}], [100, 100], 30.0, False),
     ],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from gpuready.model.fleet import FleetReport, NodePair
+    from gpuready.model.fleet import FleetReport
     from gpuready.workflow.fleet_run import ShowProgress
     from gpuready.workflow.fleet_transport import ReachOptions
 
@@ -122,7 +122,7 @@ def _remeasure_outliers(run: FleetRun) -> None:
 def _bisect_nodes(run: FleetRun) -> Any:
     """Run rounds of pairs, until the bad node is found or cleared; None where fewer than two nodes answer."""
     from gpuready.fleet.pair_rounds import PairRounds
-    from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
+    from gpuready.fleet.pair_search import PairSearch
 
     answering = [node for node in run.nodes if node.name in run.gather.records]
     if len(answering) < 2:
@@ -134,14 +134,20 @@ def _bisect_nodes(run: FleetRun) -> Any:
     answering = [n.replace(gpus=counts[n.name], address=places.get(n.name) or n.address) for n in answering]
     limit = run.task.timeout or 60.0
     rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
-    search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})
     # gloo runs on the CPU, which has other work: only a large loss is one of the link.
-    share = 0.6 if backend == "nccl" else 0.35
-    measured: list[NodePair] = []
+    search = PairSearch(
+        counts,
+        {node.name: node.labels.get("switch", "") for node in answering},
+        slow_share=0.6 if backend == "nccl" else 0.35,
+    )
+    for pair in run.journal.read_pairs():
+        search.add_outcome(pair)
     while pairs := search.next_round():
         rounds.on_answer = _make_round_progress(run, search.round_number, 2 * len(pairs))
-        measured += rounds(search.round_number, pairs)
-        search.set_outcomes(mark_slow_pairs(measured, share))
+        for pair in rounds(search.round_number, pairs):
+            search.add_outcome(pair)
+            run.journal.add_pair(pair)
+        run.journal.flush_to_disk()
         for name in rounds.unreachable:
             search.drop_node(name)
         if len(rounds.without_torch) == len(answering):

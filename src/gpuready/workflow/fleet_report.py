@@ -32,7 +32,7 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
         drifts,
         outliers.find_outliers(gather.measured_tries, stratum_of),
         search.list_suspects() if search else (),
-        search.pairs if search else (),
+        search.mark_slow_pairs() if search else (),
     )
     report = verdict.build_fleet_report(
         pieces,
