@@ -44,10 +44,10 @@ class PairCounts:
         self.failed_with = self._count_partners(n for n in self.failed if self._crossing(n) not in self.cut_switches)
         self.never_passed = set(self.failed_with) - set(self.pass_rounds)
         self.bad = self._find_bad_nodes()
-        self.good = {name for name in self.pass_rounds if self._fails_only_with(name, self.bad | self.never_passed)}
-        self.open_pairs = [names for names in sorted(self.failed) if self._is_open(names)]
-        self.links = [names for names in self.open_pairs if self._is_bad_link(names)]
-        self.undecided = [names for names in self.open_pairs if names not in self.links]
+        self.good = {name for name in self.pass_rounds if self._is_good(name, self.bad | self.never_passed)}
+        unexplained = [names for names in sorted(self.failed) if not self._is_explained(names)]
+        self.links = [names for names in unexplained if self._is_bad_link(names)]
+        self.undecided = [names for names in unexplained if names not in self.links]
 
     def _add_pair(self, pair: NodePair) -> None:
         names = order_names(pair.first, pair.second)
@@ -80,18 +80,13 @@ class PairCounts:
         return len(good) >= least and self._failed_count(name) >= self.node_failures
 
     def _is_good(self, name: str, blamed: set[str]) -> bool:
-        return name in self.pass_rounds and self._fails_only_with(name, blamed)
-
-    def _fails_only_with(self, name: str, blamed: set[str]) -> bool:
-        return self.failed_with.get(name, set()) <= blamed
+        return name in self.pass_rounds and self.failed_with.get(name, set()) <= blamed
 
     # -- links and switches ------------------------------------------------------------------------------------
 
-    def _is_open(self, names: NodeNames) -> bool:
-        """Whether a pair failed each time, and neither a bad node nor its switches explain it."""
-        return (
-            names not in self.passed and self.bad.isdisjoint(names) and self._crossing(names) not in self.cut_switches
-        )
+    def _is_explained(self, names: NodeNames) -> bool:
+        """Whether a failed pair passed too, has a bad node, or crosses switches that are cut off from each other."""
+        return names in self.passed or not self.bad.isdisjoint(names) or self._crossing(names) in self.cut_switches
 
     def _is_bad_link(self, names: NodeNames) -> bool:
         """Whether it failed often enough; where a node fails now and then, a link cannot be told from such a node."""
