@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.simulated_fleet import SimulatedTransport
@@ -15,12 +16,14 @@ from tests.running import QUIET, SRC
 from gpuready import workflow
 from gpuready.fleet import facets, node_payload, pair_rounds
 from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.pair_rounds import PAIR_SECONDS, PairRounds
 from gpuready.fleet.pair_search import PairSearch
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.probe import fleet_facts
 from gpuready.system.host_access import RunResult
+from gpuready.workflow import fleet as fleet_workflow
 from gpuready.workflow import fleet_node
 
 
@@ -268,3 +271,19 @@ def test_a_node_runs_gpuready_for_itself_and_examines_the_environment_of_the_use
         [sys.executable, "-c", boot], capture_output=True, text=True, env={**QUIET, "PYTHONPATH": str(SRC)}
     )
     assert ran.stdout.split() == ["@run", "answer", "n1", "command"], ran.stderr
+
+
+def test_a_resumed_bisect_runs_no_round_again(tmp_path):
+    transport = Paired(12, 1, {"n00003": {0}})
+    nodes = [FleetNode(name) for name in transport.names]
+
+    def bisect() -> list[str]:
+        run = SimpleNamespace(transport=transport, nodes=nodes, token="t", python="", notes=[], journal=AnswerJournal(str(tmp_path)),
+                              task=SimpleNamespace(timeout=0.0), show_progress=lambda *_: None,
+                              gather=SimpleNamespace(records={name: SimpleNamespace(gpus=1) for name in transport.names}))  # fmt: skip
+        search = fleet_workflow._bisect_nodes(run)
+        return [name for one in search.list_suspects() if one.confirmed for name in one.names]
+
+    assert bisect() == ["n00003"] and transport.requests
+    transport.requests.clear()
+    assert bisect() == ["n00003"] and not transport.requests
