@@ -110,8 +110,8 @@ def main() -> None:
         if first != second:
             raise SystemExit(f"built twice, and not the same: {second}")
         wheel = next((folder / "a" / "out").glob("*.whl"))
-        if odd := inside(wheel):
-            raise SystemExit(f"in the wheel, and should not be: {odd[:5]}")
+        if unexpected := inside(wheel):
+            raise SystemExit(f"in the wheel, and should not be: {unexpected[:5]}")
         print("built twice, the same bytes")
         said = installed(wheel, folder / "venv")
         print(f"in a bare venv: {said}")

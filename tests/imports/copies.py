@@ -10,20 +10,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gpuready import probe
 from gpuready.check.evaluate import judge
 from gpuready.model import Contract, Fact, Facts
 from gpuready.probe.environment_choice import choose_environment
-from gpuready.probe.imports import probe_imports, trace_imports
+from gpuready.probe.imports import probe_imports
 from gpuready.probe.packages import probe_packages
 from gpuready.rules import applicable_rules
 from gpuready.system import LiveHost
+from gpuready.workflow.machine_facts import add_import_result
 
 WHEELS: tuple[str, ...] = ("numpy", "tokenizers", "safetensors", "pyyaml", "pydantic", "pydantic-core")
 WHEELS += ("typing-extensions", "annotated-types", "typing-inspection")
 IMPORTED = ("numpy.linalg", "tokenizers", "safetensors", "yaml", "pydantic.main")
 MINOR = f"3.{sys.version_info.minor}"
-CODES = ("PKG006", "PKG020", "PKG042", "PKG043", "PKG044", "PKG046")
+CODES = ("PKG006", "PKG020", "PKG042", "PKG043", "PKG044", "PKG046", "PKG047")
 DEMO = {
     "__init__.py": "from demo import plain, guarded\nimport yaml\n",
     "plain.py": "import random\nimport tokenizers\nimport safetensors\nfrom yaml import safe_load\n\ndef late():\n    import left_pad\n",
@@ -31,6 +34,7 @@ DEMO = {
     "extra.py": "from demo.plain import late\nVALUE = 1\n",
 }
 REQUIRES = ("numpy", "tokenizers", "safetensors", "PyYAML", "pydantic>=2")
+LONG_AGO = 946684800.0
 CONTRACT = Contract("demo", "1.0", distribution="demo", platforms=())
 
 
@@ -83,11 +87,19 @@ class EnvironmentCopy:
         needs = "".join(f"Requires-Dist: {text}\n" for text in requires)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
         (info / "RECORD").write_text("".join(f"{path},,{len(text)}\n" for path, text in files.items()))
+        self.age()
+
+    def age(self) -> None:
+        """Let everything that is not linked to real wheels be installed long ago."""
+        for path in (self.site, *self.site.rglob("*")):
+            if path.is_dir() or path.lstat().st_nlink == 1:
+                os.utime(path, (LONG_AGO, LONG_AGO), follow_symlinks=False)
 
     def use(self, statement: str) -> None:
         """Let the framework import one more: numpy and pydantic take long to import, and only some ways concern them."""
         self.rewrite("demo/__init__.py", lambda data: data + f"{statement}\n".encode())
         self.rewrite("demo-1.0.dist-info/RECORD", lambda data: re.sub(rb"(__init__.py,,)\d+", rb"\1", data))
+        self.age()
 
     # -- ways to break a file; a hard link is replaced, never written to
 
@@ -117,31 +129,24 @@ class EnvironmentCopy:
         words = [self.python, "-c", code]
         return subprocess.run(words, cwd=self.here, env=environment, capture_output=True, check=False).returncode
 
-    def judge(self, contract: Contract = CONTRACT, deep: bool = False) -> dict[str, str]:
+    def judge(self, contract: Contract = CONTRACT, deep: bool = False, imports: str = "needed") -> dict[str, str]:
         """Return the severity of each finding about imports."""
-        host = LiveHost(environ={"HOME": str(self.here), **self.variables})
-        before = Path.cwd()
-        os.chdir(self.here)
-        try:
-            facts = self._collect(host, contract, deep)
-        finally:
-            os.chdir(before)
-        rules = [rule for rule in applicable_rules(facts) if rule.CODE in CODES]
-        report = judge(rules, facts, contract)
-        self.facts = facts
-        undecided = {row.code: "undecided" for row in report.undecided}
-        return undecided | {finding.code: finding.severity for finding in report.findings}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.here)
+            for name, value in {"HOME": str(self.here), **self.variables}.items():
+                patch.setenv(name, value)
+            self.facts = self._collect(LiveHost(), contract, deep, imports)
+        rules = [rule for rule in applicable_rules(self.facts) if rule.CODE in CODES]
+        self.report = judge(rules, self.facts, contract)
+        undecided = {row.code: "undecided" for row in self.report.undecided}
+        return undecided | {finding.code: finding.severity for finding in self.report.findings}
 
-    def _collect(self, host: LiveHost, contract: Contract, deep: bool) -> Facts:
+    def _collect(self, host: LiveHost, contract: Contract, deep: bool, imports: str) -> Facts:
         target = choose_environment(host, str(self.root))
-        names = (contract.distribution,)
         whole_torch = Fact("torch.broken", None, "the test")
-        facts = [whole_torch, *probe_packages(host, target), *probe_imports(host, target, names)]
-        known = {fact.key: fact.value for fact in facts}
-        if deep or known.get("import.damage") or known.get("import.hidden"):
-            facts += trace_imports(host, target, names, deep)
-        collected: Facts = probe.assemble_host_facts(host, facts)
-        return collected
+        found = [*probe_packages(host, target), *probe_imports(host, target, (contract.distribution,), deep)]
+        facts = probe.assemble_host_facts(host, [whole_torch, *found])
+        return add_import_result(facts, str(self.root), imports)
 
 
 def _link(source: str, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""``check --deep`` compares contents, ``check --import`` runs imports: what the plain look cannot know."""
+"""``check --deep`` compares contents, ``check --import`` imports in any case: what the plain look cannot know."""
 
 from __future__ import annotations
 
@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.check.evaluate import judge
-from gpuready.model import Fact, Facts
-from gpuready.rules import applicable_rules
 from gpuready.workflow.machine_facts import start_probing
 from gpuready.workflow.refusal import Refused
-from tests.imports.copies import CODES, CONTRACT, EnvironmentCopy
+from tests.imports.copies import EnvironmentCopy
 
 
 @pytest.fixture(scope="module")
@@ -20,65 +17,56 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> EnvironmentCopy:
 
 
 @pytest.fixture
-def copy(whole: EnvironmentCopy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentCopy:
-    found = whole.clone(tmp_path / "copy")
-    monkeypatch.chdir(found.here)
-    return found
+def copy(whole: EnvironmentCopy, tmp_path: Path) -> EnvironmentCopy:
+    return whole.clone(tmp_path / "copy")
 
 
-def collect(copy: EnvironmentCopy, **flags: bool) -> Facts:
-    facts = start_probing(None, str(copy.python), {}, None, [CONTRACT.distribution], **flags)[0]()
-    return facts.with_facts(Fact("torch.broken", None, "the test"))
-
-
-def severities(facts: Facts) -> dict[str, str]:
-    rules = [rule for rule in applicable_rules(facts) if rule.CODE in CODES]
-    return {finding.code: finding.severity for finding in judge(rules, facts, CONTRACT).findings}
-
-
-def test_contents_of_the_same_size_are_only_seen_by_deep(copy: EnvironmentCopy) -> None:
+def test_contents_of_the_same_size_and_age_are_only_seen_by_deep(copy: EnvironmentCopy) -> None:
     copy.rewrite("yaml/reader.py", lambda data: data.replace(b"# This module", b"# That module", 1))
-    assert not severities(collect(copy))
-    facts = collect(copy, deep=True)
-    assert [row["kind"] for row in facts.value("import.damage")] == ["changed"]
-    assert severities(facts) == {"PKG043": "warning"}
-    assert copy.really_imports()
+    copy.age()
+    assert not copy.judge() and not copy.facts.value("import.looked")["unjudged"]
+    assert copy.judge(deep=True) == {"PKG043": "warning"}
+    assert [row["kind"] for row in copy.facts.value("import.damage")] == ["changed"]
+    assert copy.facts.value("import.looked")["deep"] is True
 
 
 def test_deep_sees_nothing_in_a_whole_environment(copy: EnvironmentCopy) -> None:
-    facts = collect(copy, deep=True)
-    assert facts.value("import.looked")["deep"] is True
-    assert not facts.value("import.damage")
-    assert not severities(facts)
+    assert not copy.judge(deep=True)
+    assert not copy.facts.value("import.damage") and "import.result" not in copy.facts
 
 
 @pytest.mark.parametrize(
-    ("source", "error"),
+    ("source", "error", "line"),
     [
-        ("x = 1\n", ""),
-        ("raise RuntimeError('only running tells')\n", "RuntimeError: only running tells"),
-        ("import os\nos._exit(3)\n", "exit status 3"),
+        ("x = 1\n", "", 0),
+        ("raise RuntimeError('only running tells')\n", "RuntimeError: only running tells", 1),
+        ("try:\n    import left_pad\nexcept ImportError as e:\n    raise OSError from e\n", "ModuleNotFoundError: No module named 'left_pad'", 2),
+        ("x = (\n", "SyntaxError: '(' was never closed", 1),
+        ("input()\n", "EOFError: EOF when reading a line", 1),
+        ("import sys\nsys.exit('no')\n", "SystemExit: no", 2),
+        ("import os\nos._exit(3)\n", "the process ended with exit status 3", 0),
+        ("import os\nif not os.environ.get('HF_HUB_OFFLINE') or os.environ.get('CUDA_VISIBLE_DEVICES') != '':\n    raise OSError\n", "", 0),
     ],
-)
-def test_a_real_import_says_what_files_do_not(copy: EnvironmentCopy, source: str, error: str) -> None:
+)  # fmt: skip
+def test_a_real_import_says_what_files_do_not(copy: EnvironmentCopy, source: str, error: str, line: int) -> None:
     copy.use("import demo_late")
     copy.install("demo-late", "1.0", {"demo_late.py": source})
-    facts = collect(copy, run_import=True)
-    assert facts.value("import.result")["demo"]["error"] == error
-    assert severities(facts) == ({"PKG042": "error"} if error else {})
+    assert not copy.judge(), "the files are as they were installed"
+    assert copy.judge(imports="asked") == ({"PKG042": "error"} if error else {})
+    result = copy.facts.value("import.result")["demo"]
+    assert (result["error"], result["line"]) == (error, line)
+    assert not line or result["file"] == str(copy.site / "demo_late.py")
 
 
-def test_a_real_import_has_the_last_word(copy: EnvironmentCopy) -> None:
-    """Damage behind a condition that only running tells: a gap on paper, an answer by running."""
-    copy.use("import os\nif os.environ.get('DEMO_EXTRA'):\n    import demo.extra")
-    (copy.site / "demo/extra.py").unlink()
-    assert collect(copy).value("import.outcome")["demo"]["gap"]
-    facts = collect(copy, run_import=True)
-    assert facts.value("import.result")["demo"]["error"] == ""
-    assert severities(facts) == {"PKG043": "warning"}
+def test_a_crash_is_told_with_its_place(copy: EnvironmentCopy) -> None:
+    copy.use("import demo_late")
+    copy.install("demo-late", "1.0", {"demo_late.py": "import os\nos.abort()\n"})
+    assert copy.judge(imports="asked") == {"PKG042": "error"}
+    result = copy.facts.value("import.result")["demo"]
+    assert "signal ABRT" in result["error"] and result["line"] == 2 and "Fatal Python error" in result["output"]
 
 
-@pytest.mark.parametrize("flag", ["deep", "run_import"])
-def test_another_machine_has_no_environment_to_look_at(flag: str) -> None:
+@pytest.mark.parametrize("flag", [{"deep": True}, {"imports": "asked"}])
+def test_another_machine_has_no_environment_to_look_at(flag: dict[str, bool | str]) -> None:
     with pytest.raises(Refused, match="--on names another machine"):
-        start_probing("h100", None, {}, None, **{flag: True})
+        start_probing("h100", None, {}, None, **flag)

@@ -103,5 +103,4 @@ def test_the_oldest_numpy_that_a_module_was_compiled_for(
     library.write_bytes(data[:at] + oldest + data[at + 4 :])
     copy = make_distribution(tmp_path, "arrow", "14.0", "numpy")
     found = list_refused_modules(copy, [str(library)], [str(library)], make_loader(tmp_path), "1.26.4")
-    text = f"it takes no numpy before {oldest.decode()}"
-    assert found == ([(str(library), text)] if is_refused else [])
+    assert found == ([(str(library), f">={oldest.decode()}")] if is_refused else [])

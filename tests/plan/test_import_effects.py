@@ -13,7 +13,7 @@ from gpuready.plan.fix import plan_fix
 CONTRACT = Contract("demo", "1.0", distribution="demo", platforms=())
 SITE = "/venv/lib/python3.12/site-packages"
 CUT = {
-    "kind": "library",
+    "kind": "damaged",
     "path": f"{SITE}/a/a.so",
     "detail": "it is cut off",
     "distribution": "alpha",
@@ -39,16 +39,17 @@ OLD = {
 }
 NUMPY = {
     "kind": "numpy",
-    "path": f"{SITE}/p.so",
-    "detail": "it takes no numpy before 2, and numpy 1.26.4 is installed",
+    "path": f"{SITE}/arrow/p.so",
+    "detail": "it takes numpy >=2, and 1.26.4 is installed",
+    "want": ">=2",
     "distribution": "arrow",
     "roots": ("demo",),
 }
 ERRORS = {
     "cut": (CUT, f"ImportError: {CUT['path']}: it is cut off", CUT["path"]),
-    "absent": (ABSENT, "ModuleNotFoundError: No module named 'beta'", "beta"),
-    "imported because it is there": (OLD, "AttributeError: module 'numpy.dtypes' has no attribute 'StringDType'", f"{SITE}/numpy/dtypes.py"),
-    "another numpy": (NUMPY, f"ImportError: {NUMPY['path']}: {NUMPY['detail']}", NUMPY["path"]),
+    "absent": (ABSENT, "ModuleNotFoundError: No module named 'beta'", f"{SITE}/demo/__init__.py"),
+    "imported because it is there": (OLD, "AttributeError: module 'numpy.dtypes' has no attribute 'StringDType'", f"{SITE}/jax/dtypes.py"),
+    "another numpy": (NUMPY, "ImportError: numpy.core.multiarray failed to import", f"{SITE}/arrow/__init__.py"),
 }  # fmt: skip
 COMMANDS = {
     "cut": ("install", "--reinstall", "alpha==1.0"),
@@ -60,9 +61,9 @@ COMMANDS = {
 
 def make_facts(*names: str) -> Facts:
     rows = tuple(ERRORS[name][0] for name in names)
-    _, error, cause = ERRORS[names[0]]
-    outcome = {"demo": {"module": "demo", "error": error, "cause": cause, "chain": ("demo",)}}
-    values: dict[str, Any] = {"import.damage": rows, "import.hidden": (), "import.outcome": outcome}
+    _, error, file = ERRORS[names[0]]
+    result = {"demo": {"module": "demo", "error": error, "file": file, "line": 3, "chain": (f"{file}:3",)}}
+    values: dict[str, Any] = {"import.damage": rows, "import.hidden": (), "import.result": result}
     values |= {"package.alpha": "1.0", "package.jax": "0.10", "package.numpy": "1.26.4", "package.arrow": "26.0"}
     values |= {"python.path": "/venv/bin/python", "python.version": "3.12.3", "package.demo": "1.0"}
     return Facts([Fact(key, value, "the test") for key, value in values.items()], "machine")
@@ -93,7 +94,12 @@ def test_what_else_differs_is_not_settled_by_it() -> None:
 
 
 def test_what_another_package_requires_is_not_removed() -> None:
-    row = NUMPY | {"detail": "compiled for numpy 1, and numpy 2.2.6 is installed", "roots": (), "users": ("datasets",)}
+    row = NUMPY | {
+        "detail": "it takes numpy <2, and 2.2.6 is installed",
+        "want": "<2",
+        "roots": (),
+        "users": ("datasets",),
+    }
     facts = make_facts("another numpy").with_facts(Fact("import.damage", (row,), "the test"))
     report = judge(facts)
     (finding,) = [one for one in report.findings if one.code == "PKG046"]

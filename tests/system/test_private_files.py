@@ -71,7 +71,7 @@ try:
     save_atomically(sys.argv[1], "x" * 100_000)
     print("saved")
 except AccessError as why:
-    print("blind:", why)
+    print("refused:", why)
 """
 
 
@@ -83,7 +83,7 @@ def test_a_full_disk_leaves_the_old_text_and_nothing_else(tmp_path):
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert said.stdout == "blind: file too large\n", said.stderr
+    assert said.stdout == "refused: file too large\n", said.stderr
     assert (tmp_path / "a").read_text() == "old"
     assert os.listdir(tmp_path) == ["a"]
 

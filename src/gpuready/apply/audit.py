@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 LARGE_FILE = 1 << 20
 """Bytes from which on a file is hashed beside others: these files are most of an environment."""
 
+HARMLESS_FAULTS = ("overlap",)
+"""Faults that come from the wheels: they are reported, and an environment with them is as it was published."""
+
 _UNUSUAL_PATH = re.compile(r"//|/$|(?:^|/)\.\.?(?:/|$)")
 """A path that is not in its shortest form; to normalise every path takes longer than to hash a small file."""
 _UNHASHED_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s"}

@@ -18,6 +18,7 @@ from gpuready.contracts import distribution_name
 from gpuready.model.plan import InstallResult
 from gpuready.model.verdict_words import verdict_words
 from gpuready.system import durable_files
+from gpuready.system.imports.real_import import ImportTask, import_roots
 from gpuready.system.interrupts import note_interrupt
 
 TYPE_CHECKING = False
@@ -35,8 +36,6 @@ CLEANUP_SECONDS = 3.0
 """How long cleanup may take after a stop, in seconds; the next install removes the rest."""
 
 DEADLINE = 4 * 3600.0
-_HARMLESS_FAULTS = ("overlap",)
-"""Faults that come from the wheels: they are reported and do not stop an install."""
 
 
 class Installer:
@@ -119,7 +118,7 @@ class Installer:
 
     def _is_damaged(self, generation: EnvironmentGeneration) -> bool:
         all_faults = audit.audit_environment(generation.path, generation.read_manifest(), deep=False)
-        faults = [fault for fault in all_faults if fault.kind not in _HARMLESS_FAULTS]
+        faults = [fault for fault in all_faults if fault.kind not in audit.HARMLESS_FAULTS]
         if faults:
             first = faults[0]
             more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
@@ -148,17 +147,19 @@ class Installer:
     def _fill_generation(self, generation: EnvironmentGeneration) -> dict[str, Any]:
         """Install every file as its wheel records it; after a damaged cache, retry once."""
         known, faults = self._fill_once(generation)
-        bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in _HARMLESS_FAULTS})
+        bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in audit.HARMLESS_FAULTS})
         if bad:
             first_time = audit.hash_faulty_files(generation.path, faults)
             known, faults = self._fill_again(generation, bad)
             known["misrecorded"] = dict(first_time.items() & audit.hash_faulty_files(generation.path, faults).items())
-        wrong = [f for f in faults if f.kind not in _HARMLESS_FAULTS and f.path not in known.get("misrecorded", {})]
+        wrong = [
+            f for f in faults if f.kind not in audit.HARMLESS_FAULTS and f.path not in known.get("misrecorded", {})
+        ]
         if wrong:
             message = f"{wrong[0].path} is {wrong[0].kind}" + (f": {wrong[0].says}" if wrong[0].says else "")
             raise InstallFailed(f"what was installed is not what its wheels say: {message}", 1, faults=wrong)
         self._note_misrecorded(faults, known.get("misrecorded", {}))
-        faults = [fault for fault in faults if fault.kind in _HARMLESS_FAULTS]
+        faults = [fault for fault in faults if fault.kind in audit.HARMLESS_FAULTS]
         self.notes += [f"{f.path}: {f.says}" for f in faults[:5]]
         self.notes += [f"and {len(faults) - 5} more files that two packages bring"] if len(faults) > 5 else []
         runs = audit.list_startup_code(generation.path, self.inventory)
@@ -298,15 +299,15 @@ class Installer:
             return
         modules += install_steps.list_entry_modules(self.plan)
         self.show_progress(f"importing {', '.join(modules)}")
-        argv = install_steps.import_command(self.plan, modules, f"{generation.path}/bin/python")
-        self.journal.record_step("import", run=list(argv))
+        self.journal.record_step("import", modules=modules)
+        seconds = min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic())
+        task = ImportTask(self.plan.framework, tuple(modules))
         with self.lease.renew_in_background():
-            ran = self.host.run(argv, deadline=min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic()))
-        if ran.rc == 0:
+            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",), seconds).values()
+        if not result["error"]:
             return
-        error_lines = [line for line in ran.err.splitlines() if line.strip()]
-        last = ran.end or (error_lines[-1].strip() if error_lines else f"exit {ran.rc}")
-        text = f"import {', '.join(modules)} fails in the new environment: {last[:300]}{suggest_missing_package(last)}"
+        error = str(result["error"])[:300]
+        text = f"import {result['module']} fails in the new environment: {error}{suggest_missing_package(error)}"
         if not self.inputs.elsewhere:
             raise InstallFailed(text, 1)
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")

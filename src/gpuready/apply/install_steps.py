@@ -171,14 +171,6 @@ def extra_index_environment(settings: UvSettings, plan: Plan) -> dict[str, str |
     return {"UV_INDEX": " ".join(extra)} if extra and "UV_INDEX" not in settings.env else {}
 
 
-def import_command(plan: Plan, modules: Sequence[str], python: str) -> tuple[str, ...]:
-    """Return the command that imports what was installed, by its own Python in isolation.
-
-    Nothing is garbage so early, and looking for some takes a tenth of the time.
-    """
-    return (python, "-I", "-c", f"import gc; gc.disable(); import {', '.join(modules)}; gc.freeze()")
-
-
 def list_entry_modules(plan: Plan) -> list[str]:
     """Return the modules that the framework's own command starts from; for the CPU without those that need a GPU."""
     from gpuready.catalog.proofs import proofs_for_capability

@@ -57,7 +57,9 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
     of_wheels, compared = wheel_contents.compare_with_wheels(published.path, rows, folders)
     all_faults = [*audit.audit_environment(published.path, manifest), *of_wheels]
     all_faults += wheel_contents.find_overreach(published.path)
-    faults = tuple({(fault.kind, fault.path): fault for fault in all_faults}.values())
+    found = {(fault.kind, fault.path): fault for fault in all_faults}
+    faults = tuple(fault for fault in found.values() if fault.kind not in audit.HARMLESS_FAULTS)
+    harmless = [f"{fault.path}: {fault.says}" for fault in found.values() if fault not in faults]
     before = home.previous_generation()
     verdict = "damaged" if faults else "intact"
     known = manifest.get("packages") or {}
@@ -68,7 +70,7 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
         published.name,
         before.name if before else "",
         faults=faults,
-        notes=_describe_comparison(compared, len(rows)),
+        notes=(*_describe_comparison(compared, len(rows)), *harmless[:5]),
         need=need,
         exit=1 if faults else 0,
     )

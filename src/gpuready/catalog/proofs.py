@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import load_catalog
-from gpuready.model.memo import cache
 from gpuready.model.record import Record
 
 
@@ -59,6 +60,10 @@ def proofs_for_framework(framework: str) -> tuple[ProofSpec, ...]:
 
 
 def list_start_modules() -> dict[str, tuple[str, ...]]:
-    """Return by distribution the modules that a framework's own commands start from."""
+    """Return by distribution the modules that a framework's own commands start from and that need no GPU."""
     rows = [row for row in load_catalog("proofs")["proof"] if "entry-point" in row.get("capability", ())]
-    return {row.get("package") or row["framework"][0]: tuple(row.get("arguments", ())) for row in rows}
+    return {
+        row.get("package") or row["framework"][0]: tuple(row.get("arguments", ()))
+        for row in rows
+        if row["device"] == "any"
+    }

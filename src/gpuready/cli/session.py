@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TerminalSession(Session):
-    is_command_line = True
+    is_command_line = may_start_python = True
 
     def __init__(self, screen: Screen, started: float):
         self.screen, self.started = screen, started

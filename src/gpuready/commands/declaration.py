@@ -83,7 +83,10 @@ def collect_parameters(*groups: Any, group: str = "") -> dict[str, Parameter]:
     """Return the parameters of groups (annotated classes, or mappings) by name, each with its name and flag set."""
     found = {}
     for one in groups:
-        for name, parameter in (one.__annotations__ if isinstance(one, type) else one).items():
+        named = (
+            {key: kind.__metadata__[0] for key, kind in one.__annotations__.items()} if isinstance(one, type) else one
+        )
+        for name, parameter in named.items():
             flag = parameter.flag or "--" + name.replace("_", "-")
             found[name] = parameter.replace(name=name, flag=flag, group=parameter.group or group)
     return found
@@ -94,6 +97,7 @@ class Session:
 
     is_command_line = False  # then an interrupted check still gives a report, and no log is the log on stdin
     is_live = False  # whether a person watches the notes
+    may_start_python = False  # whether the Python of an environment that the user named or activated may be started
     started: float | None = None  # perf_counter when the command line began
     screen: Screen
 

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
+    from gpuready.logs.log_patterns import PatternRow
+
 
 STRUCTURE_LITERALS = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
     from gpuready.model import Facts
 
-RESULT_KEYS = ("import.outcome", "import.result")
-
 
 def change_import_values(facts: Facts, name: str, version: str | None) -> dict[str, Any]:
     """Return the values of import facts after a package is installed (again) in a version, or removed."""
@@ -22,30 +20,20 @@ def change_import_values(facts: Facts, name: str, version: str | None) -> dict[s
         return {}
     kept = tuple(row for row in rows if row not in gone)
     changed: dict[str, Any] = {"import.damage": kept}
-    for key in RESULT_KEYS:
-        if known := facts.value_if_known(key):
-            changed[key] = {root: _without_failure(row, gone, kept) for root, row in known.items()}
+    if known := facts.value_if_known("import.result"):
+        changed["import.result"] = {root: _without_failure(row, gone, kept) for root, row in known.items()}
     return changed
 
 
 def _is_settled(row: dict[str, Any], name: str, version: str | None, before: str) -> bool:
-    kind, detail = row["kind"], str(row["detail"])
+    kind, want = row["kind"], str(row.get("want") or "")
     if row.get("by") == name:
         return version != before  # another release asks for something else, which is not known
-    if kind == "start":
-        top = import_rows.absent_module(row).partition(".")[0]
-        return version is not None and top.replace("_", "-").lower() == name
     if kind in import_rows.NUMPY_KINDS and name == "numpy":
-        return version is not None and _takes_numpy(detail, version)
+        return version is not None and _satisfies(version, want)
     if row["distribution"] != name:
         return False
-    return kind not in import_rows.NEED_KINDS or (version is not None and _satisfies(version, str(row["want"] or "")))
-
-
-def _takes_numpy(detail: str, version: str) -> bool:
-    """Whether a module takes a numpy, by its row: compiled for numpy 1, or for none before some version."""
-    oldest = detail.partition("no numpy before ")[2].partition(",")[0]
-    return _satisfies(version, f">={oldest}" if oldest else "<2")
+    return kind not in import_rows.NEED_KINDS or (version is not None and _satisfies(version, want))
 
 
 def _satisfies(version: str, specifier: str) -> bool:
@@ -57,4 +45,4 @@ def _without_failure(failed: dict[str, Any], gone: list[Any], kept: tuple[Any, .
     if not failed.get("error"):
         return failed
     explains = [any(import_rows.is_cause(row, failed) for row in rows) for rows in (gone, kept)]
-    return failed | {"error": "", "cause": "", "chain": ()} if explains == [True, False] else failed
+    return failed | {"error": "", "file": "", "line": 0, "chain": ()} if explains == [True, False] else failed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from gpuready.model import Fact, Facts
 from gpuready.probe import fact_keys
 from gpuready.probe.environment_choice import choose_environment
@@ -10,7 +12,7 @@ from gpuready.probe.target_environment import TargetEnvironment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from gpuready.system import HostAccess
@@ -110,7 +112,7 @@ class ProbeKeys:
 
     def __iter__(self) -> Iterator[str]:
         for name in self.modules:
-            yield from __import__(f"gpuready.probe.{name}", fromlist=("KEYS",)).KEYS
+            yield from import_module(f"gpuready.probe.{name}").KEYS
         yield from self.more
 
 
@@ -137,20 +139,26 @@ def _freeze_lists(value: Any) -> Any:
     return tuple(_freeze_lists(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def trace_imports(host: HostAccess, python: str | None, frameworks: Iterable[str], deep: bool = False) -> list[Fact]:
-    """Run the second look at what imports need: slower, for an environment in which something differs."""
+def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> list[Fact]:
+    """Look at what imports need again, by the contents of every file."""
     from gpuready import system
     from gpuready.probe import imports
 
     def run(probed: HostAccess) -> list[Fact]:
-        return imports.trace_imports(probed, choose_environment(probed, python), tuple(frameworks), deep)
+        return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep=True)
 
-    keys = (*fact_keys.IMPORTS, "import.outcome")
-    facts = system.run_probes(host, [("imports", run, keys, DEEP_SECONDS if deep else TRACE_SECONDS)])
+    facts = system.run_probes(host, [("imports", run, fact_keys.IMPORTS, DEEP_SECONDS)])
     return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]
 
 
-def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, str]) -> Fact:
+def is_users_own(host: HostAccess, python: str | None) -> bool:
+    """Whether the environment is the user's by his own word, so that its Python may be started."""
+    from gpuready.probe import imports
+
+    return imports.is_users_own(choose_environment(host, python))
+
+
+def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import modules in the target environment: its code runs."""
     from gpuready.probe import imports
 
@@ -158,7 +166,7 @@ def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, str]
     return fact.replace(value=_freeze_lists(fact.value))
 
 
-TRACE_SECONDS, DEEP_SECONDS = 60.0, 900.0
+DEEP_SECONDS = 900.0
 
 
 def probe(host: HostAccess, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:

@@ -1,8 +1,4 @@
-"""Would torch and the frameworks of the target environment import? From files alone, in two looks.
-
-The first is part of every check: it compares files, libraries and requirements. The second follows import statements, and is
-only taken where something differs, or is asked for.
-"""
+"""Would torch and the frameworks of the target environment import? By their files, and by importing them where that is asked for."""
 
 from __future__ import annotations
 
@@ -22,58 +18,45 @@ if TYPE_CHECKING:
     from gpuready.probe.target_environment import TargetEnvironment
     from gpuready.system import HostAccess
 
-__all__ = ["KEYS", "probe_imports", "run_imports", "trace_imports"]
+__all__ = ["KEYS", "is_users_own", "probe_imports", "run_imports"]
 
-IMPORT_SCRIPT = "import importlib, sys; importlib.import_module(sys.argv[1])"
-IMPORT_SECONDS = 600.0
+CHANGING_VARIABLES = (
+    "LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONWARNINGS", "PYTHONOPTIMIZE", "PYTHONMALLOC", "PYTHONDEVMODE",
+    "PYTHONINTMAXSTRDIGITS", "TORCH_LOGS",
+)  # fmt: skip
+"""Variables that change what Python does before any file of the environment counts."""
+OWN_WORD = ("--python", "VIRTUAL_ENV", "CONDA_PREFIX", "the Python that runs gpuready")
+"""Where an environment was found that is the user's by his own word: named, active, or running."""
 
 
-def probe_imports(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = ()) -> list[Fact]:
-    """Return what differs in the files of torch, the frameworks, and all that these require."""
+def is_users_own(target: TargetEnvironment) -> bool:
+    """Whether an environment is the user's by his own word, so that its Python may be started; not one that was only found."""
+    return target.source in OWN_WORD
+
+
+def probe_imports(
+    host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = (), deep: bool = False
+) -> list[Fact]:
+    """Return what differs in the files of torch, the frameworks, and all that these require; ``deep``: by their contents."""
     source = ", ".join(target.site) or target.prefix
     if not target.site or not target.version:
         return absent_facts(KEYS, source)
     if target.machine and target.machine != read_if_present(host.get_uname, default={}).get("machine", ""):
         return []  # an environment for another architecture: its libraries load there
     try:
-        answer = host.survey_imports(_survey_request(host, target, frameworks))
+        answer = host.survey_imports(_survey_request(host, target, frameworks) | ({"deep": True} if deep else {}))
     except AccessError as error:
         # A recording that was made before this look has nothing to say of it.
         return gap_facts(KEYS, str(error), source) if host.is_live else []
-    return _survey_facts(answer, source) if answer.get("roots") else absent_facts(KEYS, source)
+    return _survey_facts(answer, source, deep) if answer.get("roots") else absent_facts(KEYS, source)
 
 
-def trace_imports(
-    host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str] = (), deep: bool = False
-) -> list[Fact]:
-    """Return the same, and what following the import statements says; with ``deep``, by the contents of every file."""
-    source = ", ".join(target.site)
-    request = _survey_request(host, target, frameworks) | {"simulate": True, "deep": deep}
-    try:
-        answer = host.survey_imports(request)
-    except AccessError as error:
-        return gap_facts((*KEYS, "import.outcome"), str(error), source)
-    if not answer.get("roots"):
-        return []
-    return [*_survey_facts(answer, source, deep), Fact("import.outcome", answer.get("outcome") or {}, source)]
+def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, Sequence[str]]) -> Fact:
+    """Import the modules of each distribution for real, as a program in the current folder would."""
+    from gpuready.system.imports.real_import import ImportTask, import_roots
 
-
-def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, str]) -> Fact:
-    """Import modules for real, each in a process of its own, as a program in the current folder would."""
-    results = {name: _import_module(host, target.path, module) for name, module in modules.items()}
-    return Fact("import.result", results, target.path, "run")
-
-
-def _import_module(host: HostAccess, interpreter: str, module: str) -> dict[str, Any]:
-    ran = host.run([interpreter, "-c", IMPORT_SCRIPT, module], IMPORT_SECONDS)
-    lines = [line.strip() for line in ran.err.splitlines() if line.strip()]
-    said = lines[-1] if lines else ""
-    error = (
-        ""
-        if ran.rc == 0
-        else (f"{ran.end}: {said}" if ran.end and said else ran.end or said or f"exit status {ran.rc}")
-    )
-    return {"module": module, "error": error[:400], "seconds": round(ran.seconds, 2)}
+    tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
+    return Fact("import.result", import_roots(host, target.path, tasks), target.path, "run")
 
 
 def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:
@@ -90,17 +73,17 @@ def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Seq
         "sites": [folder for folder in target.site if folder not in target.python_path],
         "cwd": "" if skips_current_folder(host, target) else read_if_present(host.get_cwd) or "",
         "library_path": read_if_present(host.get_env_var, "LD_LIBRARY_PATH") or "",
+        "variables": [name for name in CHANGING_VARIABLES if read_if_present(host.get_env_var, name)],
         "stdlib": f"{target.base or target.prefix}/lib/python{minor}",
         "roots": list(dict.fromkeys(["torch", *(frameworks or FRAMEWORKS)])),
-        "beside": list(EXTENSIONS),
         "starts": {name: list(modules) for name, modules in list_start_modules().items()},
+        "beside": list(EXTENSIONS),
     }
 
 
 def _survey_facts(answer: dict[str, Any], source: str, deep: bool = False) -> list[Fact]:
-    looked = {
-        name: answer.get(name) for name in ("distributions", "files", "skipped", "extensions", "unchecked", "on_demand")
-    }
+    names = ("modules", "distributions", "files", "skipped", "extensions", "unchecked", "unjudged")
+    looked = {name: answer.get(name) for name in names}
     return [
         Fact("import.damage", tuple(answer.get("rows") or ()), source),
         Fact("import.hidden", tuple(answer.get("hidden") or ()), source),

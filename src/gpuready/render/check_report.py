@@ -98,7 +98,8 @@ def describe_verdict(report: Report) -> str:
     if report.verdict == "clear":
         return ", ".join([words + _describe_scope(report), *parts])
     if report.verdict == "undecided":
-        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made")
+        left = "" if is_imported(report) or report.facts.otherwise == NOT_STATED else " (nothing imported)"
+        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made{left}")
     strict = " (strict)" if report.strict else ""
     return f"{words}: {', '.join(parts)}{strict}" if parts else words + strict
 
@@ -107,7 +108,14 @@ def _describe_scope(report: Report) -> str:
     """What the words ``no problems found`` hold for."""
     if report.unstated:
         return " in what was given"
-    return "" if any(fact.key.startswith("can.") for fact in report.facts) else " (not run yet)"
+    if any(fact.key.startswith("can.") for fact in report.facts):
+        return ""
+    return " (not run yet)" if is_imported(report) else " (nothing imported)"
+
+
+def is_imported(report: Report) -> bool:
+    """Whether torch and the framework were imported for this report."""
+    return report.facts.value_if_known("import.result") is not None
 
 
 def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, str]]:
@@ -117,6 +125,7 @@ def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, s
         "machine": facts_summary.summarize_hardware(facts),
         "environment": facts_summary.summarize_environment(facts),
         "files": facts_summary.summarize_looked(facts),
+        "not read": facts_summary.summarize_unread(facts),
         "settings": facts_summary.summarize_settings(facts),
         "contract": says if verbose else says.partition(";")[0],
     }

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-READS = ("import.damage", "import.hidden", *fix_steps.READS)
-REINSTALLED_KINDS = ("missing", "resized", "short", "changed", "unreadable", "python", "library")
+READS = ("import.damage", "import.hidden", "import.result", *fix_steps.READS)
+REINSTALLED_KINDS = (*(kind for kind in import_rows.FILE_KINDS if kind != "source"), *import_rows.LIBRARY_KINDS)
 NUMPY_ERRORS = (
     "numpy.core.multiarray failed to import",
     "numpy.dtype size changed",
@@ -48,13 +48,19 @@ def list_cause_rows(facts: Facts, failed: dict[str, Any], kinds: Iterable[str]) 
 
 
 def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
-    """Return what is known of the first root whose import fails, a real import before one on paper."""
-    for key in ("import.result", "import.outcome"):
-        known = facts.value(key) if key in facts else {}
-        for root in roots_of_contract(contract):
-            if (known or {}).get(root, {}).get("error"):
-                return {"root": root, **known[root]}
+    """Return what happened to the first root whose import failed; None where none did, or none was tried."""
+    known = facts.value_if_known("import.result") or {}
+    for root in roots_of_contract(contract):
+        if known.get(root, {}).get("error"):
+            return {"root": root, **known[root]}
     return None
+
+
+def find_missing_library(failed: dict[str, Any]) -> str:
+    """``libGL.so.1`` of ``ImportError: libGL.so.1: cannot open shared object file``; empty for any other failure."""
+    words, sign, _ = str(failed["error"]).partition(": cannot open shared object file")
+    name = words.rpartition(" ")[2].rpartition("/")[2]
+    return name if sign and ".so" in name else ""
 
 
 def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -67,8 +73,8 @@ def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | N
 def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> bool:
     """Return whether an import fails because of modules that were compiled for another numpy."""
     paths = [str(row["path"]) for row in rows if row["kind"] in import_rows.NUMPY_KINDS]
-    error = str(failed["error"])
-    return str(failed.get("cause") or "") in paths or (bool(paths) and any(text in error for text in NUMPY_ERRORS))
+    output = f"{failed['error']}\n{failed.get('output') or ''}"
+    return bool(paths) and any(text in output for text in (*paths, *NUMPY_ERRORS))
 
 
 def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:

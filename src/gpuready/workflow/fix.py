@@ -28,6 +28,7 @@ class FixRequest(Record):
     contract: str | None = None
     what_if: Mapping[str, str] = field(default_factory=dict)
     run_python: bool = False
+    imports: str = "never"
 
     def check(self, python: str | None = None, framework: str = "") -> Report:
         """Check the environment, or another one for the same request."""
@@ -43,13 +44,14 @@ class FixRequest(Record):
             contract=self.contract,
             what_if=self.what_if,
             run_python=self.run_python,
+            imports=self.imports,
         )
         return next((report for report in reports if report.contract.framework == framework), reports[0])
 
 
 def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
     """Check the environment and search the smallest change that clears its findings."""
-    from gpuready.plan.fix import plan_fix
+    from gpuready.plan import fix as least_change
     from gpuready.workflow import machine_facts
 
     note("looking at the environment")
@@ -58,7 +60,7 @@ def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Rep
         machine_facts.require_interpreter(report.facts)
     if report.findings:
         note(f"trying changes for {len(report.findings)} findings")
-    return report, plan_fix(report, make_judge(report))
+    return report, least_change.plan_fix(report, make_judge(report))
 
 
 def plan_fix(

@@ -380,7 +380,8 @@ class InstallOrder:
         spec = self.framework or self.plan.framework
         named = [spec] if spec else self._known_frameworks()[:1]
         if named:
-            return workflow.check_machine(named, python=generation, ignore=ignored, run_python=True, **options)[0]
+            options |= {"python": generation, "run_python": True, "imports": "needed"}
+            return workflow.check_machine(named, ignore=ignored, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
         return _empty_report()
 

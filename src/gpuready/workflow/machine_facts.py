@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from gpuready.model import Contract
 
 
+NOT_IMPORTED = (
+    "files differ and nothing was imported: only `gpuready check --import` tells whether the framework still starts"
+)
 _PACKAGE_PREFIXES = ("python.", "package.", "torch.")
 """Prefixes of facts that belong to the environment, not the machine."""
 
@@ -28,14 +31,16 @@ def start_probing(
     variables: Sequence[str] = (),
     run_python: bool = False,
     deep: bool = False,
-    run_import: bool = False,
+    imports: str = "never",
 ) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
     """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
 
     ``run_python``: programs of the environment may be started, where its files do not tell. ``deep``: the contents of every
-    installed file are compared with its RECORD. ``run_import``: torch and the frameworks are really imported.
+    installed file are compared with its RECORD. ``imports``: whether torch and the frameworks are really imported: ``always``;
+    ``asked``, which refuses where there is neither; ``never``; or as ``needed``, where files differ or do not tell, and the
+    environment is the user's by his own word.
     """
-    if on is not None and (deep or run_import):
+    if on is not None and (deep or imports == "asked"):
         raise Refused("--deep and --import look at an environment of this machine, and --on names another machine")
     if on is not None and not is_machine_file(on):
         return (
@@ -57,29 +62,29 @@ def start_probing(
         facts = call_or_refuse(looking.assemble_host_facts, host, started.collect_facts(), python)
         if seconds is not None:
             seconds.update(started.seconds)
-        facts = _trace_imports(facts, host, python, distributions, deep, run_import)
-        return _apply_what_if(facts, what_if)
+        if deep:
+            facts = facts.with_facts(*looking.compare_contents(host, python, distributions))
+        return _apply_what_if(add_import_result(facts, python, imports), what_if)
 
     return collect_probed_facts, started.all_ready, started.stop_probes
 
 
-def _trace_imports(
-    facts: Facts, host: system.LiveHost, python: str | None, distributions: Sequence[str], deep: bool, run_import: bool
-) -> Facts:
-    """Add whether imports meet what differs in the environment's files; free where nothing does."""
-    is_asked = deep or run_import
-    if not is_asked and not any(facts.value_if_known(key) for key in ("import.damage", "import.hidden")):
+def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
+    """Add what importing torch and the frameworks gave, where it is asked for; else why it was not tried, where that matters."""
+    looked = facts.value_if_known("import.looked") or {}
+    modules = looked.get("modules") or {}
+    if imports == "asked" and not modules:
+        raise Refused("--import: the environment has neither torch nor a framework that gpuready knows")
+    differs = any(facts.value_if_known(key) for key in ("import.damage", "import.hidden"))
+    is_asked = imports in ("asked", "always")
+    if not modules or not (is_asked or differs or looked.get("unjudged")):
         return facts
     from gpuready import probe as looking
 
-    facts = facts.with_facts(*looking.trace_imports(host, python, distributions, deep))
-    if not run_import:
-        return facts
-    outcome = facts.value_if_known("import.outcome") or {}
-    if not outcome:
-        raise Refused("--import: the environment has neither torch nor a framework that gpuready knows")
-    modules = {root: str(row["module"]) for root, row in outcome.items() if row["module"]}
-    return facts.with_facts(looking.run_imports(system.LiveHost(), python, modules))
+    host = system.LiveHost()
+    if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
+        return facts.with_facts(looking.run_imports(host, python, modules))
+    return facts.with_facts(Fact("import.result", None, "", gap=NOT_IMPORTED)) if differs else facts
 
 
 def choose_probed_host(run_python: bool = False) -> system.LiveHost:
@@ -138,11 +143,15 @@ def is_machine_file(on: str) -> bool:
 
 def read_recording(path: str) -> Facts:
     """Read the facts of a recording; Refused for another tool's file or a newer schema."""
+    return parse_recording(read_named_file(path), path)
+
+
+def parse_recording(text: str, path: str) -> Facts:
+    """Parse the text of a recording; ``path`` is its name in refusals."""
     import json
 
     from gpuready.catalog import facts as catalogue
 
-    text = read_named_file(path)
     if not text.strip():
         raise Refused(f"{path} is empty; record a machine with `gpuready probe -o FILE`")
     try:

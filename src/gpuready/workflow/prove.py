@@ -6,7 +6,7 @@ import re
 
 from gpuready import __version__, contracts, system, workflow
 from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
-from gpuready.model.proof import PASSED, SKIPPED, ProofRecord
+from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord
 from gpuready.prove import selection
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -135,7 +135,16 @@ def _collect_proof_facts(
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     facts = workflow.collect_facts(
-        None, python, {}, specs, own_contract, wants=wants, model=model, config=config, run_python=True
+        None,
+        python,
+        {},
+        specs,
+        own_contract,
+        wants=wants,
+        model=model,
+        config=config,
+        run_python=True,
+        imports="always",
     )
     if specs or own_contract:  # a capability that is named is proved whatever the environment was made for
         facts = machine_facts.add_environment_purpose(facts)
@@ -237,7 +246,7 @@ def _proof_facts(proofs: Sequence[ProofResult], needed: Sequence[Contract]) -> l
     known = {fact.key for fact in facts}
     missing = dict.fromkeys(name for one in needed for name in selection.unproved_capabilities(one))
     facts += [
-        Fact(f"can.{name}", None, "the catalogue of proofs", "run", gap="gpuready has no proof of it")
+        Fact(f"can.{name}", None, "the catalogue of proofs", "run", gap=NO_PROOF)
         for name in missing
         if f"can.{name}" not in known
     ]

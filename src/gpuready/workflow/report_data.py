@@ -34,6 +34,7 @@ def gather_report(
     plan: bool = False,
     fleet: str | None = None,
     run_python: bool = False,
+    imports: str = "never",
 ) -> ReportDocument:
     """Check this machine, and read saved results. With only a fleet file nothing is checked here: this may be no node of it."""
     fleet_report = None if fleet is None else read_fleet_report(fleet)
@@ -44,7 +45,7 @@ def gather_report(
     )
     looks_here = not (fleet_report and not (frameworks or on or python or what_if))
     here: dict[str, Any] = {"on": on, "python": python, "what_if": what_if, "run_python": run_python}
-    reports = workflow.check_machine(frameworks, **here) if looks_here else []
+    reports = workflow.check_machine(frameworks, **here, imports=imports) if looks_here else []
     report = ReportDocument(tuple(reports), bench=benched, fleet=fleet_report, made=workflow.utc_timestamp())
     if proofs is not None:
         report = _add_proofs(report, proofs)

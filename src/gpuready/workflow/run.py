@@ -58,7 +58,8 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         from gpuready import workflow
 
-        report = workflow.check_machine([framework], python=python, wants=flags.get("wants"), run_python=True)[0]
+        wants = flags.get("wants")
+        report = workflow.check_machine([framework], python=python, wants=wants, run_python=True, imports="needed")[0]
     facts = report.facts if report else _probe_python(python)
     job, port_requested = launch_job.make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = launch_job.add_contract_variables(job, framework, python, environ, facts)

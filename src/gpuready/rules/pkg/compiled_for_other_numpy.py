@@ -4,7 +4,7 @@
 Whether an extension module of a package that torch or the framework requires, or imports where it is installed, was
 compiled with the headers of numpy 1, read from its file, while numpy 2 is installed; or takes no numpy as old as the
 installed one: by the version in its file (``compiled against NumPy C-API version ... (NumPy 2.0)``), or because its code
-refuses numpy 1, as that of pyarrow 26 does. It is an error if importing torch or the framework meets it, else a
+refuses numpy 1, as that of pyarrow 26 does. It is an error if importing torch or the framework failed by it, else a
 warning. torch itself is checked by PKG021.
 
 ## Why it matters
@@ -27,30 +27,25 @@ from gpuready.rules import fix_steps, import_damage, visible_gpus
 
 CODE = "PKG046"
 SEVERITY = "error"
-READS = (*import_damage.READS, "import.outcome", "import.result")
+READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "pyarrow",
     "kind": "numpy",
     "path": "/venv/lib/python3.12/site-packages/pyarrow/lib.cpython-312-x86_64-linux-gnu.so",
-    "detail": "compiled for numpy 1, and numpy 2.2.6 is installed",
+    "detail": "it takes numpy <2, and 2.2.6 is installed",
+    "want": "<2",
     "roots": ("demo",),
 }
 BROKEN = {
     "import.damage": (ROW,),
     "import.hidden": (),
-    "import.outcome": {
-        "demo": {
-            "module": "demo",
-            "error": f"ImportError: {ROW['path']}: {ROW['detail']}",
-            "cause": ROW["path"],
-            "chain": ("demo", "pyarrow"),
-        }
-    },
+    "import.result": {"demo": {"module": "demo", "error": "ImportError: numpy.core.multiarray failed to import"}},
     "package.pyarrow": "14.0.2",
     "python.path": "/venv/bin/python",
 }
-HEALTHY = BROKEN | {"import.damage": (), "import.outcome": {}}
+HEALTHY = BROKEN | {"import.damage": (), "import.result": {}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -74,7 +69,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         else f"importing {names[0].replace('-', '_')} fails",
         fix=(
             *(step for step in removal if step.run),
-            *_fix_steps(facts, names, str(rows[0]["detail"]).partition("no numpy before ")[2].partition(",")[0]),
+            *_fix_steps(facts, names, str(rows[0].get("want") or "<2")),
             *(step for step in removal if not step.run),
         ),
     )
@@ -84,10 +79,10 @@ def _first_path(rows: list[dict[str, object]], name: str) -> str:
     return next(str(row["path"]) for row in rows if row["distribution"] == name)
 
 
-def _fix_steps(facts: Facts, names: list[str], oldest: str) -> tuple[FixStep, ...]:
+def _fix_steps(facts: Facts, names: list[str], want: str) -> tuple[FixStep, ...]:
     packages = visible_gpus.join_names(names)
-    if oldest:
-        newer = fix_steps.install_step(facts, f"install numpy {oldest} or newer", f"numpy>={oldest}")
+    if want.startswith(">="):
+        newer = fix_steps.install_step(facts, f"install numpy {want.removeprefix('>=')} or newer", f"numpy{want}")
         return newer, FixStep(f"install an older {packages}, if another package needs numpy 1")
     upgraded = [word for name in names for word in ("--upgrade-package", name)]
     newer = fix_steps.install_step(facts, f"install a newer {packages}", *upgraded, *names)

@@ -1,9 +1,10 @@
-"""Installed files differ from what was installed.
+"""Installed files are damaged: they are not what was installed.
 
 ## What it checks
 The Python files and libraries of torch, of the framework and of all that these require against their RECORD: whether
-they are there and have the recorded size; with ``--deep`` also their contents. It is a warning: where an import
-would fail, PKG042 says so.
+they are there and have the recorded size; with ``--deep`` also their contents. A file that has not been written since
+its RECORD was is as its package ships it. It is a warning: where an import fails, PKG042 says so. A library that is
+missing is PKG047, versions in conflict are PKG044.
 
 ## Why it matters
 A file that no import needs today may be needed later, by a model or a feature that loads it on demand. A file that was
@@ -23,7 +24,8 @@ from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG043"
 SEVERITY = "warning"
-READS = (*import_damage.READS, "import.outcome", "import.result")
+READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "numpy",
@@ -35,7 +37,7 @@ ROW = {
 BROKEN = {
     "import.damage": (ROW,),
     "import.hidden": (),
-    "import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}},
+    "import.result": {"demo": {"module": "demo", "error": ""}},
     "package.numpy": "2.2.6",
     "python.path": "/venv/bin/python",
 }
@@ -44,16 +46,19 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = import_damage.damage_rows(facts, contract, import_rows.FILE_KINDS)
-    if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
+    if not rows or import_damage.find_failed_root(facts, contract):
         return None
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
     files = f"{len(rows)} file{'s differ' if len(rows) > 1 else ' differs'}"
+    is_imported = facts.value_if_known("import.result") is not None
     return Finding(
         CODE,
         SEVERITY,
         f"{files} from what was installed: {visible_gpus.join_names(names)}",
         found=(facts.fact("import.damage"),),
         needs=tuple(Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}") for row in rows[:5]),
-        so="what loads them on demand may fail; importing the framework does not",
+        so="what loads them on demand may fail; importing the framework does not"
+        if is_imported
+        else "imports may fail",
         fix=import_damage.reinstall_steps(facts, contract, rows),
     )

@@ -20,12 +20,12 @@ the GPUs, and the fix names one that does.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.model.import_rows import METADATA_GONE
+from gpuready.model.import_rows import NO_METADATA
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 CODE = "PKG002"
 SEVERITY = "error"
-READS = (*fix_steps.READS, "python.duplicates", "import.damage", "import.outcome")
+READS = (*fix_steps.READS, "python.duplicates", "import.damage", "import.result")
 CONTRACT = {"distribution": "demo", "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},)}
 BROKEN = {"package.demo": None, "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path": "/venv/bin/python"}
@@ -71,11 +71,11 @@ def _is_package_absent(facts: Facts, key: str) -> bool:
 
 def _is_only_metadata_gone(facts: Facts, contract: Contract, key: str) -> bool:
     """Return whether a package has its modules, and the framework imports without the metadata of it; PKG044 warns of it."""
-    known = (facts.value_if_known("import.outcome") or {}).get(contract.distribution) or {}
-    if known.get("error", "none") or known.get("gap"):
+    known = (facts.value_if_known("import.result") or {}).get(contract.distribution) or {}
+    if known.get("error", "none"):
         return False
     rows = facts.value_if_known("import.damage") or ()
-    return any(row["distribution"] == key[8:] and row["detail"] == METADATA_GONE for row in rows)
+    return any(row["distribution"] == key[8:] and row["kind"] == NO_METADATA for row in rows)
 
 
 def _implied_needs(contract: Contract) -> list[Requirement]:

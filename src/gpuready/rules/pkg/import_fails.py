@@ -1,18 +1,17 @@
 """Importing torch or the framework fails.
 
 ## What it checks
-Without running anything: the files of torch, of the framework and of all that these require are compared with
-their RECORD, the libraries of their extension modules are searched as the dynamic loader does, their
-requirements are looked up, files that hide a module are found, and so is what the framework's commands import
-at their start without requiring it. The same is done for installed packages that only an extra names: transformers
-imports jax or scikit-learn as soon as they are there. Where something differs, import statements are followed on
-paper to see whether an import meets it; where only running would tell, the rule is undecided. With ``--import`` the
-modules are really imported, in a process of their own.
+The files of torch, of the framework and of all that these require are compared with their RECORD, the libraries of
+their extension modules are searched as the dynamic loader does, their requirements are looked up, and files that hide
+a module are found. Where something differs, or the files do not tell, and the environment is active or named with
+``--python``, its own Python imports torch, the framework and what its commands start from: in a process of its own,
+with the user's variables, without a terminal, hubs offline, GPUs hidden. ``--import`` asks for that in any case. An
+environment that was only found is never started: then the rule is undecided where something differs.
 
 ## Why it matters
 Nothing runs. An interrupted install, a full disk, a copy from another machine, a removed package, a package that
-takes another version of what is installed, or a file of the wrong name in the current folder are the usual reasons,
-and installers call such an environment satisfied.
+takes another version of what is installed, an edited file, or a file of the wrong name in the current folder are the
+usual reasons, and installers call such an environment satisfied.
 
 ## How to fix
 Reinstall the package at fault, install what is missing, remove what nothing requires, or rename the file that hides
@@ -26,7 +25,7 @@ a module. If several packages are damaged, a new environment is faster and safer
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, import_rows
-from gpuready.rules import import_damage
+from gpuready.rules import fix_steps, import_damage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +33,10 @@ if TYPE_CHECKING:
 
 CODE = "PKG042"
 SEVERITY = "error"
-READS = (*import_damage.READS, "import.outcome", "import.result")
-KINDS = (*import_rows.FILE_KINDS, *import_rows.NEED_KINDS, "start")
+READS = (*import_damage.READS, "package.*")
+KINDS = (*import_rows.FILE_KINDS, *import_rows.LIBRARY_KINDS, *import_rows.NEED_KINDS)
+NOT_TRIED = "files differ and nothing was imported: `gpuready check --import` would tell"
+REQUIRED_FACTS = ("import.damage", "import.hidden", "import.result")
 ROW = {
     "distribution": "tokenizers",
     "kind": "missing",
@@ -44,69 +45,73 @@ ROW = {
     "roots": ("demo",),
 }
 CONTRACT = {"distribution": "demo"}
+IMPORTED = {"module": "demo", "error": "", "seconds": 1.2}
+FAILED = {
+    "module": "demo",
+    "error": "ModuleNotFoundError: No module named 'tokenizers.tokenizers'",
+    "name": "tokenizers.tokenizers",
+    "file": "/venv/lib/python3.12/site-packages/tokenizers/__init__.py",
+    "line": 79,
+    "chain": (
+        "/venv/lib/python3.12/site-packages/demo/__init__.py:1",
+        "/venv/lib/python3.12/site-packages/tokenizers/__init__.py:79",
+    ),
+}
 BROKEN = {
     "import.damage": (ROW,),
     "import.hidden": (),
-    "import.outcome": {
-        "demo": {
-            "module": "demo",
-            "error": "ModuleNotFoundError: No module named 'tokenizers.tokenizers'",
-            "cause": ROW["path"],
-            "chain": ("demo", "tokenizers"),
-        }
-    },
+    "import.result": {"demo": FAILED},
     "package.tokenizers": "0.22.1",
     "python.path": "/venv/bin/python",
 }
-HEALTHY = BROKEN | {"import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}}}
+HEALTHY = BROKEN | {"import.result": {"demo": IMPORTED}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, KINDS)
-    found = facts.value("import.damage") if "import.damage" in facts else ()
+    rows = import_damage.damage_rows(facts, contract, (*KINDS, *import_rows.NUMPY_KINDS))
     hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
-    result = facts.value("import.result") if "import.result" in facts else None
-    if not (found or hidden or result):
-        return None
+    if "import.result" not in facts and (rows or hidden):
+        raise UnknownFactError(facts.fact("import.result").replace(value=None, gap=NOT_TRIED))
+    if rows or hidden or "import.result" in facts:
+        facts.value("import.result")
     failed = import_damage.find_failed_root(facts, contract)
-    if failed is None:
-        _require_outcome(facts, contract, bool(rows or hidden))
+    if failed is None or _is_of_another_rule(facts, contract, failed):
         return None
-    if import_damage.is_numpy_failure(import_damage.list_numpy_rows(facts, contract, failed), failed):
-        return None  # PKG046 reports it
-    at_fault = import_damage.list_cause_rows(facts, failed, KINDS) or rows
+    at_fault = import_damage.list_cause_rows(facts, failed, KINDS)
     return Finding(
         CODE,
         SEVERITY,
-        f"import {failed['module']} fails: {_short_error(str(failed['error']))}",
-        found=tuple(facts.fact(key) for key in ("import.result", "import.outcome", "import.damage") if key in facts),
-        needs=tuple(_row_requirement(row) for row in at_fault[:5]),
+        f"import {failed['module']} fails: {_short_error(failed)}{_format_place(failed)}",
+        found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
+        needs=(_chain_requirement(failed), *(_row_requirement(row) for row in at_fault[:5])),
         so=f"nothing of {contract.framework} runs in this environment",
         fix=_fix_steps(facts, contract, at_fault, hidden, failed),
     )
 
 
-def _require_outcome(facts: Facts, contract: Contract, differs: bool) -> None:
-    """Leave the rule undecided where something differs and nobody could follow the imports."""
-    known = (facts.value("import.outcome") if differs and "import.result" not in facts else {}) or {}
-    gap = next(
-        (known[root]["gap"] for root in import_damage.roots_of_contract(contract) if known.get(root, {}).get("gap")), ""
-    )
-    if gap:
-        raise UnknownFactError(facts.fact("import.outcome").replace(value=None, gap=str(gap)))
+def _is_of_another_rule(facts: Facts, contract: Contract, failed: dict[str, Any]) -> bool:
+    """Whether PKG046 or PKG047 reports the failure."""
+    numpy_rows = import_damage.list_numpy_rows(facts, contract, failed)
+    return import_damage.is_numpy_failure(numpy_rows, failed) or bool(import_damage.find_missing_library(failed))
 
 
-def _provide_module(row: dict[str, Any]) -> str:
-    module = import_rows.absent_module(row)
-    if str(row["detail"]).endswith("not in its source"):
-        return f"restore {module}, which {row['path']} imports, or install {row['distribution']} again"
-    return f"install the package that has the module {module}"
-
-
-def _short_error(error: str) -> str:
-    """``No module named 'yaml'`` of ``ModuleNotFoundError: No module named 'yaml'``."""
+def _short_error(failed: dict[str, Any]) -> str:
+    """``No module named 'yaml'`` of ``ModuleNotFoundError: No module named 'yaml'``; of other errors all, in one line."""
+    error = " ".join(str(failed["error"]).split()).removesuffix(f" ({failed.get('file')})")
     kind, _, text = error.partition(": ")
-    return (text or kind)[:160]
+    is_import = kind in ("ModuleNotFoundError", "ImportError")
+    return (text if is_import and text else f"{kind}: {text}" if text else kind)[:200]
+
+
+def _format_place(failed: dict[str, Any]) -> str:
+    return f" ({failed['file']}, line {failed.get('line') or 0})" if failed.get("file") else ""
+
+
+def _chain_requirement(failed: dict[str, Any]) -> Requirement:
+    """The imports that led to the failure, the first one first."""
+    steps = [str(step) for step in failed.get("chain") or ()]
+    shown = steps if len(steps) <= 6 else [*steps[:2], "...", *steps[-3:]]
+    return Requirement("import.result", "no error", cite=" > ".join(shown) or f"import {failed['module']}")
 
 
 def _row_requirement(row: dict[str, Any]) -> Requirement:
@@ -119,11 +124,11 @@ def _row_requirement(row: dict[str, Any]) -> Requirement:
 def _fix_steps(
     facts: Facts, contract: Contract, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]
 ) -> tuple[FixStep, ...]:
-    cause = str(failed.get("cause") or "")
+    places = (str(failed.get("file") or ""), *(step.rpartition(":")[0] for step in failed.get("chain") or ()))
     shadows = [
         import_damage.uncover_module_step(str(row["path"]), str(row["module"]))
         for row in hidden
-        if row["path"] == cause
+        if row["path"] in places or str(row["path"]) in str(failed["error"])
     ]
     removal = import_damage.remove_unneeded_step(facts, rows)
     steps = (
@@ -136,7 +141,18 @@ def _fix_steps(
             for row in rows
             if row["kind"] == "source"
         ),
-        *(FixStep(_provide_module(row)) for row in rows if row["kind"] == "start"),
         *(step for step in removal if not step.run),
     )
-    return steps or (FixStep("if several packages are affected, create a new environment"),)
+    return steps or _steps_by_place(facts, failed)
+
+
+def _steps_by_place(facts: Facts, failed: dict[str, Any]) -> tuple[FixStep, ...]:
+    """What to do where no difference of the files explains a failure: by the module that is missing, or the file that raised it."""
+    name, file = str(failed.get("name") or ""), str(failed.get("file") or "")
+    if str(failed["error"]).startswith("ModuleNotFoundError") and f"/{name.partition('.')[0]}/" not in file:
+        return (FixStep(f"install the package that has the module {name.partition('.')[0]}"),)
+    package = file.partition("-packages/")[2].partition("/")[0].removesuffix(".py").replace("_", "-").lower()
+    if package and facts.value_if_known(f"package.{package}"):
+        return (fix_steps.reinstall_step(facts, f"reinstall {package}, whose code raises it", package),)
+    place = f"see {file}, line {failed.get('line') or 0}" if file else "see what the import printed, with --json"
+    return (FixStep(f"{place}; if several packages are affected, create a new environment"),)

@@ -3,7 +3,7 @@
 ## What it checks
 What torch, the framework and all that these require state in their metadata (``Requires-Dist``, with its markers and
 extras) against what is installed. What the framework's contract requires is PKG002 and PKG003. It is a warning:
-where an import would fail, PKG042 says so.
+where an import fails, PKG042 says so.
 
 ## Why it matters
 The package that states the requirement was not tested without it. Parts that are loaded on demand fail later.
@@ -22,7 +22,8 @@ from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG044"
 SEVERITY = "warning"
-READS = (*import_damage.READS, "import.outcome", "import.result")
+READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "jinja2",
@@ -36,7 +37,7 @@ ROW = {
 BROKEN = {
     "import.damage": (ROW,),
     "import.hidden": (),
-    "import.outcome": {"demo": {"module": "demo", "error": "", "cause": "", "chain": ()}},
+    "import.result": {"demo": {"module": "demo", "error": ""}},
     "python.path": "/venv/bin/python",
 }
 HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
@@ -46,8 +47,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     needs = [need for need in contract.requirements_for("package.*") if need.level == "required"]
     stated = {need.key.removeprefix("package.") for need in needs}
     rows = import_damage.damage_rows(facts, contract, import_rows.NEED_KINDS)
-    rows = [row for row in rows if row["distribution"] not in stated or row["detail"] == import_rows.METADATA_GONE]
-    if not rows or import_damage.find_failed_root(facts.without_tracking(), contract):
+    rows = [row for row in rows if row["distribution"] not in stated or row["kind"] == import_rows.NO_METADATA]
+    if not rows or import_damage.find_failed_root(facts, contract):
         return None
     names = list(dict.fromkeys(f"{row['distribution']} ({row['detail']})" for row in rows))
     return Finding(

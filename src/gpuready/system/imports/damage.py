@@ -1,17 +1,16 @@
 """What is wrong with the files of an environment: of torch, of its frameworks, and of all that these require.
 
-One request, one answer, both plain JSON: the answer has what differs, not what was read. Nothing is judged here; whether
-an import would notice is asked of ``simulation`` where anything differs.
+One request, one answer, both plain JSON: the answer has what differs, not what was read. Nothing is judged here: whether
+an import notices is found out by importing (``real_import``).
 """
 
 from __future__ import annotations
 
-import os
-
+from gpuready.model.import_rows import LIBRARY_KINDS
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
 from gpuready.system.imports.hidden_modules import HiddenModules
-from gpuready.system.imports.libraries import OTHER_TORCH, Loader
+from gpuready.system.imports.libraries import Loader
 from gpuready.system.imports.requirements import (
     is_for_other_extra,
     is_satisfied,
@@ -20,23 +19,19 @@ from gpuready.system.imports.requirements import (
     parse_requirement,
 )
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
-from gpuready.system.imports.undeclared_needs import (
-    describe_absence,
-    list_imported_names,
-    list_optional_names,
-    list_users,
-)
-from gpuready.system.imports.watched_files import get_size, is_folder, open_regular, path_exists
+from gpuready.system.imports.undeclared_needs import describe_absence, list_optional_names, list_users
+from gpuready.system.imports.unjudged import list_reasons
+from gpuready.system.imports.watched_files import get_size, is_folder, path_exists
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from gpuready.system.imports.distributions import Distribution
-    from gpuready.system.imports.installed_modules import StartImports
+    from gpuready.system.imports.libraries import LibraryFault
 
-MAX_FILES = 20000
+MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
 MAX_ROWS = 200
 TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
@@ -46,8 +41,9 @@ TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib
 class Survey:
     """The look at one environment.
 
-    The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path, roots
-    (distributions to import), beside (others to look at), starts (modules that commands start from), deep, simulate.
+    The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path,
+    variables (names of those that change what Python does), roots (distributions to import), starts (modules that their commands
+    start from), beside (others to look at), deep.
     """
 
     def __init__(self, request: dict[str, Any]):
@@ -63,9 +59,9 @@ class Survey:
         for copies in self.copies.values():
             listing.put_present_first(copies)
         self.rows: list[dict[str, Any]] = []
-        self.on_demand: list[dict[str, Any]] = []
         self.hidden: list[dict[str, str]] = []
         self.unchecked: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}  # why the files do not tell whether an import works, by path or name
         self.files = self.skipped = self.extensions = 0
         self.closure: dict[str, list[str]] = {}
         self.looked_at: list[str] = []
@@ -81,7 +77,6 @@ class Survey:
         beside = [name for name in self.request.get("beside") or () if roots and name in self.copies]
         for root in (*roots, *beside):
             self.closure[root] = self._follow_requirements(root)
-        starts = {root: self._add_imported(root) for root in roots if root != "torch"}
         names = list(dict.fromkeys([*self.closure, *(name for found in self.closure.values() for name in found)]))
         optional = list_optional_names(self, names)
         more = [name for one in optional for name in self._follow_requirements(one)]
@@ -92,20 +87,10 @@ class Survey:
         for name in optional:
             self._look_at_optional(self.copies[name][0])
         self.hidden = self.shadows.find_hidden(names)
-        self._look_at_starts(starts)
-        self.on_demand = self._find_on_demand()
-        answer: dict[str, Any] = {}
-        if self.request.get("simulate"):
-            from gpuready.system.imports.root_outcomes import simulate_roots
-
-            answer["outcome"] = simulate_roots(self, roots)
-        causes = {row["cause"] for row in answer.get("outcome", {}).values()}
-        on_demand = [row for row in self.on_demand if row["path"] not in causes]
-        whole = [root for root, row in answer.get("outcome", {}).items() if not row["error"] and not row.get("gap")]
-        unmet = [row for row in self.rows if row["kind"] != "start" or row["distribution"] not in whole]
-        rows = [row | {"roots": self._roots_of(row)} for row in unmet if row not in on_demand][:MAX_ROWS]
-        return answer | {
+        rows = [row | {"roots": self._roots_of(row)} for row in self.rows[:MAX_ROWS]]
+        return {
             "roots": roots,
+            "modules": self._choose_modules(roots),
             "distributions": len(self.looked_at),
             "rows": [row if row["roots"] else row | {"users": self._users_of(row)} for row in rows],
             "hidden": self.hidden,
@@ -113,18 +98,20 @@ class Survey:
             "skipped": self.skipped,
             "extensions": self.extensions,
             "unchecked": self.unchecked,
-            "on_demand": {row["path"]: row["detail"] for row in on_demand},
+            "unjudged": list_reasons(self, names),
         }
 
-    def _find_on_demand(self) -> list[dict[str, Any]]:
-        """The rows of extension modules that cannot be loaded, and that no import needs."""
-        rows = [row for row in self.rows if _is_for_elsewhere(row)]
-        if not rows:
-            return []
-        from gpuready.system.imports.on_demand import is_on_demand
+    def _choose_modules(self, roots: list[str]) -> dict[str, list[str]]:
+        """The modules of each root: one that requires others comes before them, so that its import may show that they import."""
+        ordered = sorted(roots, key=lambda root: -len(self.closure[root]))
+        return {root: [module, *self._list_starts(root)] for root in ordered if (module := self.choose_module(root))}
 
-        copies = {row["path"]: self.copies[row["distribution"]][0] for row in rows}
-        return [row for row in rows if is_on_demand(copies[row["path"]], row["kind"], row["path"], self.tag)]
+    def _list_starts(self, root: str) -> list[str]:
+        """The modules that its commands start from, as far as this release has them."""
+        files = {name for name, _, _ in self.copies[root][0].rows}
+        starts = (self.request.get("starts") or {}).get(root, ())
+        paths = {start: start.replace(".", "/") for start in starts}
+        return [start for start, path in paths.items() if {f"{path}.py", f"{path}/__init__.py"} & files]
 
     def _users_of(self, row: dict[str, Any]) -> list[str]:
         """Who requires what a row is about, which no root needs."""
@@ -164,17 +151,6 @@ class Survey:
                 queue += sorted(new)
         return list(dict.fromkeys([root, *sorted(name for name, _ in seen)]))
 
-    def _add_imported(self, root: str) -> StartImports:
-        """Count what a framework imports at its start as required, whatever its metadata says."""
-        from gpuready.system.imports.installed_modules import StartImports
-
-        starts = [self.choose_module(root), *(self.request.get("starts") or {}).get(root, ())]
-        found = StartImports(self.copies[root][0], self.path, starts)
-        for name in list_imported_names(self, found.others, self.closure[root]):
-            new = self._follow_requirements(name)
-            self.closure[root] = list(dict.fromkeys([*self.closure[root], *new]))
-        return found
-
     def _list_needs(self, name: str, extra: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield what one distribution needs and is installed."""
         asked = frozenset([extra])
@@ -185,14 +161,14 @@ class Survey:
             if not marker_applies(marker, self.environment, asked):
                 continue
             if wanted not in self.copies:
-                self._report_need(name, "absent", wanted, specifier, describe_absence(self, wanted))
+                self._report_need(name, *describe_absence(self, wanted), wanted, specifier)
                 continue
             version = self.copies[wanted][0].get_version()
             if version and is_satisfied(version, specifier) is False:
-                self._report_need(name, "version", wanted, specifier, f"{version} is installed")
+                self._report_need(name, "version", f"{version} is installed", wanted, specifier)
             yield wanted, extras
 
-    def _report_need(self, name: str, kind: str, wanted: str, specifier: str, detail: str) -> None:
+    def _report_need(self, name: str, kind: str, detail: str, wanted: str, specifier: str) -> None:
         row = {"distribution": wanted, "kind": kind, "path": "", "detail": detail, "by": name, "want": specifier}
         if row not in self.rows:
             self.rows.append(row)
@@ -211,7 +187,7 @@ class Survey:
         elif source:
             self.unchecked[name] = f"an editable install of {source}: its files are not recorded"
             self._look_for_root(copy, source)
-        elif not copy.rows:
+        elif not copy.has_files():
             self._look_at_modules(copy)
         self._look_at_extensions(copy)
 
@@ -237,16 +213,26 @@ class Survey:
         looked = len(copy.rows) if deep else len(chosen)
         self.files += looked
         self.skipped += len(copy.rows) - looked
-        rows = list(listing.compare_rows(copy.site, chosen))
+        rows = list(listing.compare_rows(copy.site, chosen, self._latest_write(copy)))
         if deep:
             rows += listing.compare_hashes(copy.site, copy.rows)
-        return [_describe_cut(row) for row in rows if self._counts(row, copy.name)], copy
+        counted = [row for row in rows if self._counts(row, copy)]
+        left = [row for row in counted if row[0] == "touched" or _is_data(row) or listing.is_as_shipped(*row[:2], copy)]
+        self.reasons |= {path: detail for kind, path, detail in left if kind != "missing"}
+        return [row for row in counted if row not in left], copy
 
-    def _counts(self, row: tuple[str, str, str], name: str) -> bool:
+    def _latest_write(self, copy: Distribution) -> float:
+        """Until when its files were installed; conda changes files after their RECORD was written."""
+        is_conda = "conda-meta" in self.path.list_folder(copy.site.partition("/lib/python")[0])
+        recorded = 0.0 if is_conda else copy.get_record_time()
+        return recorded + listing.TOUCHED_SECONDS if recorded else float("inf")
+
+    def _counts(self, row: tuple[str, str, str], copy: Distribution) -> bool:
         """Whether another size matters: a library may have been stripped, and is read for itself; a file may be another's too."""
         if row[0] not in ("resized", "changed"):
             return True
-        return (row[0] != "resized" or row[1].endswith(".py")) and not self._is_of_another(row[1], name)
+        is_stripped = row[0] == "resized" and (row[1].endswith(".so") or ".so." in row[1])
+        return not is_stripped and not self._is_of_another(row[1], copy.name)
 
     def _is_of_another(self, path: str, name: str) -> bool:
         """Whether another distribution has the same file, of the size that it has: the last one installed has written it."""
@@ -275,38 +261,6 @@ class Survey:
         files = [name for name in names if name.startswith(f"{top}.") and name.endswith((".py", ".pyc", ".so"))]
         return top in names or top in self.path.modules or bool(files)
 
-    def _look_at_starts(self, starts: dict[str, StartImports]) -> None:
-        """Report what a framework or its commands import at their start and no folder has, whatever its metadata requires."""
-        for root, found in starts.items():
-            for module, path in found.list_absent(self._is_importable):
-                place = "in its source" if module.partition(".")[0] in found.own else "installed"
-                self._report(root, "start", path, f"it imports {module}: not {place}")
-
-    def _is_importable(self, name: str) -> bool:
-        """Whether a module of another package is there; of a package without ``__init__``, its parts are looked for."""
-        top, _, rest = name.partition(".")
-        if top == "__main__" or top in self.stdlib_names or self.is_editable_name(top) or top in self.path.modules:
-            return True
-        folders = [folder for folder in (self.request.get("cwd") or "", *self.path.folders) if folder]
-        while True:
-            if any(self.shadows.find_module_file(folder, top) for folder in folders):
-                return True
-            portions = [f"{folder}/{top}" for folder in folders if top in self.path.list_folder(folder)]
-            if any(_has_start(self.path.list_folder(portion)) for portion in portions):
-                return True
-            portions = [portion for portion in portions if self.path.is_folder(portion)]
-            if not portions or not rest:
-                return bool(portions) or any(self._is_module(folder, top) for folder in folders)
-            folders, (top, _, rest) = portions, rest.partition(".")
-
-    def is_editable_name(self, top: str) -> bool:
-        """Whether the hook of an editable install, of a kind that is not read here, may provide a module."""
-        copies = self.copies.get(top.lower().replace("_", "-"))
-        files = [os.path.basename(hook) for hook in self.path.hooks]
-        own = [name for name in files if top in name and not name.startswith("__editable__")]
-        source = copies[0].find_editable_source() if copies and own else None
-        return source is not None and is_folder(source)
-
     # -- libraries
 
     def _load_torch(self, names: list[str]) -> None:
@@ -315,11 +269,12 @@ class Survey:
         folder = f"{self.copies['torch'][0].site}/torch"
         for name in TORCH_LIBRARIES:
             if path_exists(f"{folder}/{name}") and (fault := self.loader.find_fault(f"{folder}/{name}")):
-                self._report("torch", "library", f"{folder}/{name}", fault)
+                self._report("torch", fault.kind, f"{folder}/{name}", fault.detail)
 
     def _look_at_extensions(self, copy: Distribution) -> None:
         files = copy.list_libraries()
         others, loadable = [], []
+        faults: dict[str, LibraryFault] = {}
         for path in files:
             kind = extension_kind(path, self.tag)
             if kind == "other":
@@ -328,13 +283,20 @@ class Survey:
                 continue
             self.extensions += 1
             if fault := self.loader.find_fault(path, files):
-                self._report(copy.name, "library", path, fault)
+                faults[path] = fault
             else:
                 loadable.append(path)
+        for path, fault in faults.items():
+            if not self._is_variant(fault, loadable):
+                self._report(copy.name, fault.kind, path, fault.detail)
         self._look_for_other_numpy(copy, loadable, files)
-        for path in others:
+        for path in others if not loadable else ():
             if not self._has_variant(path):
                 self._report(copy.name, "python", path, f"an extension module for another Python than {self.minor}")
+
+    def _is_variant(self, fault: LibraryFault, loadable: list[str]) -> bool:
+        """Whether a whole file is only made for elsewhere, as wheels bring them beside the one that loads, or for another CUDA."""
+        return fault.kind in LIBRARY_KINDS and (bool(loadable) or self.loader.is_of_other_cuda(fault))
 
     def _look_for_other_numpy(self, copy: Distribution, modules: list[str], files: list[str]) -> None:
         """Report modules that the installed numpy refuses. torch goes on without numpy, and has a rule of its own."""
@@ -343,8 +305,9 @@ class Survey:
             return
         from gpuready.system.imports import numpy_abi
 
-        for path, wants in numpy_abi.list_refused_modules(copy, modules, files, self.loader, version):
-            self._report(copy.name, "numpy", path, f"{wants}, and numpy {version} is installed")
+        for path, want in numpy_abi.list_refused_modules(copy, modules, files, self.loader, version):
+            self._report(copy.name, "numpy", path, f"it takes numpy {want}, and {version} is installed")
+            self.rows[-1]["want"] = want
 
     def _has_variant(self, path: str) -> bool:
         """Whether a module has a file for this Python beside one for another."""
@@ -354,33 +317,9 @@ class Survey:
         return any(name == f"{stem}.py" or extension_kind(name, self.tag) == "own" for name in beside)
 
 
-def _has_start(names: Iterable[str]) -> bool:
-    """Whether a folder has an ``__init__``, of source or compiled."""
-    return any(name.startswith("__init__.") for name in names)
-
-
-def _is_for_elsewhere(row: dict[str, Any]) -> bool:
-    """Whether an extension module is whole, and only made for another Python or torch, or a library that is not installed."""
-    is_library = row["kind"] == "library" and str(row["detail"]).endswith(("which is not found", OTHER_TORCH))
-    return is_library or row["kind"] == "python"
-
-
-def _describe_cut(row: tuple[str, str, str]) -> tuple[str, str, str]:
-    """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
-    kind, path, detail = row
-    if kind != "resized":
-        return row
-    found, _, rest = detail.partition(" bytes instead of ")
-    if int(found) >= int(rest):
-        return row
-    is_cut = int(found) * 2 < int(rest)
-    if not is_cut:
-        try:
-            with open(path, "rb", opener=open_regular) as file:
-                is_cut = file.read()[-1:] != b"\n"
-        except OSError:
-            return row
-    return ("short", path, detail) if is_cut else row
+def _is_data(row: tuple[str, str, str]) -> bool:
+    """Whether a file has another size that programs may write, such as settings."""
+    return row[0] == "resized" and row[1].endswith(listing.DATA_SUFFIXES)
 
 
 def survey_below_root(root: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 
 from gpuready.system.imports.requirements import canonical_name
 from gpuready.system.imports.search_path import read_lines
-from gpuready.system.imports.watched_files import is_readable, open_regular, path_exists, read_status
+from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +23,11 @@ EDITABLE_HOOK = "__editable__"
 """How the module begins that setuptools writes for an editable install; importing it says nothing of the package."""
 UNUSED_FOLDERS = ("/tests/", "/test/")
 """Folders whose files no import needs; images are often made without them."""
+METADATA_FILES = (".dist-info/METADATA", ".dist-info/entry_points.txt")
+DATA_SUFFIXES = (".json", ".toml", ".pem", ".ini", ".cfg", ".jinja", ".npz", ".txt", ".yaml")
+"""Files of the upper folders that a package may open when it is imported."""
+TOUCHED_SECONDS = 60.0
+"""How much later than its RECORD a file was written, if somebody edited it: installers write the RECORD last."""
 
 
 class Distribution:
@@ -51,10 +56,22 @@ class Distribution:
 
     @property
     def rows(self) -> list[RecordRow]:
-        """Path below the site folder, hash and size of each recorded Python file and library."""
+        """Path below the site folder, hash and size of each recorded Python file and library, and of its metadata."""
         if self._rows is None:
             self._rows = read_record(f"{self.info}/RECORD") or _egg_files(self.info)
         return self._rows
+
+    def has_files(self) -> bool:
+        """Whether anything but its metadata is recorded."""
+        return any(".dist-info/" not in name for name, _, _ in self.rows)
+
+    def list_hooks(self) -> list[str]:
+        """Its recorded .pth files."""
+        return [line.partition(",")[0] for line in read_lines(f"{self.info}/RECORD") if ".pth," in line]
+
+    def get_record_time(self) -> float:
+        """When its RECORD was written, after all of its files; 0 where there is none."""
+        return get_write_time(f"{self.info}/RECORD")
 
     def list_top_modules(self) -> list[str]:
         """Top-level modules: of its RECORD, else of top_level.txt, else none are known."""
@@ -152,35 +169,39 @@ def read_record(path: str) -> list[RecordRow]:
     except OSError:
         return []
     lines = [
-        line for line in text.splitlines() if ".py," in line or ".so" in line or '.py"' in line or "shm_man" in line
+        line for line in text.splitlines() if ".py," in line or ".so" in line or _is_wanted(line.partition(",")[0])
     ]
-    is_odd = any(sign in text for sign in ('"', "\n./", "/./", "//", "\0")) or text.startswith("./")
+    is_unusual = any(sign in text for sign in ('"', "\n./", "/./", "//", "\0")) or text.startswith("./")
     try:
-        return list(_read_odd_lines(lines) if is_odd else _read_plain_lines(lines))
+        return list(_read_unusual_lines(lines) if is_unusual else _read_plain_lines(lines))
     except ValueError:  # a line with other fields
-        return list(_read_odd_lines(lines))
+        return list(_read_unusual_lines(lines))
 
 
 def _read_plain_lines(lines: Iterable[str]) -> Iterator[RecordRow]:
     """Yield the rows of lines with three fields, as nearly all are."""
     for line in lines:
         name, digest, size = line.split(",")
-        if (name[-3:] in (".py", ".so") or _is_code(name)) and name[0] not in "./" and ".dist-info/" not in name:
+        if (name[-3:] in (".py", ".so") or _is_wanted(name)) and name[0] not in "./":
             yield name, digest, int(size) if size else None
 
 
-def _read_odd_lines(lines: Iterable[str]) -> Iterator[RecordRow]:
+def _read_unusual_lines(lines: Iterable[str]) -> Iterator[RecordRow]:
     for line in lines:
         name, digest, size = line.rsplit(",", 2) if line.count(",") > 1 else (line, "", "")
         name = name.strip('"')
         if "./" in name or "//" in name:
             name = os.path.normpath(name)  # ``./demo/__init__.py``, as some build tools write it
-        if _is_code(name) and not name.startswith(("../", "/")) and ".dist-info/" not in name and "\0" not in name:
+        if _is_wanted(name) and not name.startswith(("../", "/")) and "\0" not in name:
             yield name, digest, int(size) if size.isascii() and size.isdigit() and len(size) < 16 else None
 
 
-def _is_code(name: str) -> bool:
-    return name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
+def _is_wanted(name: str) -> bool:
+    """Whether an import may open a file: code, metadata, and data of the upper folders."""
+    if ".dist-info/" in name:
+        return name.endswith(METADATA_FILES)
+    is_code = name.endswith((".py", ".so", "/torch_shm_manager")) or ".so." in name
+    return is_code or (name.endswith(DATA_SUFFIXES) and name.count("/") <= 2)
 
 
 def _egg_files(info: str) -> list[RecordRow]:
@@ -211,8 +232,8 @@ def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
     return upper + deeper[::step][: limit - len(upper)]
 
 
-def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, path and detail of each file that is missing, has another size or cannot be read."""
+def compare_rows(site: str, rows: Iterable[RecordRow], latest: float = float("inf")) -> Iterator[tuple[str, str, str]]:
+    """Yield kind, path and detail of each file that is missing, has another size, cannot be read or was written after ``latest``."""
     stat = read_status
     for name, _, size in rows:
         path = f"{site}/{name}"
@@ -223,9 +244,33 @@ def compare_rows(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, st
                 yield "missing", path, "recorded when it was installed, and not there"
             continue
         if size is not None and status.st_size != size:
-            yield "resized", path, f"{status.st_size} bytes instead of {size}"
+            yield _size_kind(path, status.st_size, size), path, f"{status.st_size} bytes instead of {size}"
         elif status.st_mode & READABLE != READABLE and not is_readable(path):
             yield "unreadable", path, "this user may not read it"
+        elif status.st_mtime > latest:
+            yield "touched", path, "written after it was installed"
+
+
+def _size_kind(path: str, found: int, recorded: int) -> str:
+    """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
+    if found >= recorded or not path.endswith(".py"):
+        return "resized"
+    if found * 2 < recorded:
+        return "short"
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            return "resized" if file.read()[-1:] == b"\n" else "short"
+    except OSError:
+        return "resized"
+
+
+def is_as_shipped(kind: str, path: str, copy: Distribution) -> bool:
+    """Whether a file differs from its RECORD since before that was written: then the package itself has it wrong."""
+    if kind not in ("resized", "missing"):
+        return False
+    while kind == "missing" and path and not path_exists(path):
+        path = path.rpartition("/")[0]  # of a file that is not there, the folder that it would have been removed from
+    return 0.0 < get_write_time(path) <= copy.get_record_time()
 
 
 def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:

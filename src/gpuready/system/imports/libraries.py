@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from gpuready.model import Record
 from gpuready.system import dynamic_loader, elf
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports.watched_files import note_path, open_regular, path_exists, resolve_path
@@ -23,14 +24,20 @@ DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime64.so", "lib
 """Libraries that come with a driver: whether there is one is another question."""
 TORCH_LIBRARIES = ("libtorch", "libc10")
 TORCH_SYMBOLS = ("_ZN3c10", "_ZNK3c10", "_ZN2at", "_ZNK2at", "_ZN5torch", "_ZNK5torch")
-OTHER_TORCH = "built for another torch"
-"""The end of what is said of an extension that needs a symbol which this torch does not have."""
+CUDA_LIBRARIES = ("libcudart.so", "libcublas.so", "libcublasLt.so", "libnvrtc.so", "libcufft.so", "libnvJitLink.so")
+"""Libraries whose number is that of a CUDA: an extension that wants another one than torch brings is a variant."""
 
-OTHER_MACHINE = "it is for "
+
+class LibraryFault(Record):
+    """Why a file is not loaded: the kind of the row that reports it, what is said of it, and the library that is missing."""
+
+    kind: str  # damaged, machine, library, old-library, other-torch
+    detail: str
+    missing: str = ""
 
 
 class Library:
-    """One file as the loader sees it. ``fault`` says why it is refused."""
+    """One file as the loader sees it."""
 
     def __init__(self, path: str, header: dict[str, Any], parent: Library | None = None):
         here = os.path.dirname(path)
@@ -57,7 +64,7 @@ class Loader:
     def __init__(self, path: SearchPath, machine: str, library_path: str, interpreter: str):
         self.path, self.machine = path, machine
         self.variable = [folder for folder in library_path.replace(";", ":").split(":") if folder.startswith("/")]
-        self.headers: dict[str, dict[str, Any] | str] = {}
+        self.headers: dict[str, dict[str, Any] | LibraryFault] = {}
         self.loaded: dict[str, str] = {}
         self._system: dict[str, str | None] = {}
         self._versions: dict[str, frozenset[str]] = {}
@@ -66,29 +73,34 @@ class Loader:
 
     def _open_interpreter(self, interpreter: str) -> Library | None:
         header = self.read_header(resolve_path(interpreter))
-        library = None if isinstance(header, str) else Library(resolve_path(interpreter), header)
+        library = None if isinstance(header, LibraryFault) else Library(resolve_path(interpreter), header)
         for name in library.needed if library else ():
             self.loaded[name] = ""
         return library
 
-    def read_header(self, path: str) -> dict[str, Any] | str:
+    def read_header(self, path: str) -> dict[str, Any] | LibraryFault:
         """The needs of a file, or why the loader refuses it."""
         found = self.headers.get(path)
         if found is None:
             note_path(path)
-            try:
-                found = elf.read_load_needs(path) or "there is no such file"
-            except AccessError as error:
-                found = str(error)
-            if isinstance(found, dict) and self.machine and found["machine"] != self.machine:
-                found = f"{OTHER_MACHINE}{found['machine']}, and this machine is {self.machine}"
-            self.headers[path] = found
+            found = self.headers[path] = self._read_needs(path)
         return found
 
-    def find_fault(self, path: str, siblings: Iterable[str] = ()) -> str:
-        """Why loading a file fails; empty where it would load. ``siblings`` are files that its package may load first."""
+    def _read_needs(self, path: str) -> dict[str, Any] | LibraryFault:
+        try:
+            found = elf.read_load_needs(path)
+        except AccessError as error:
+            return LibraryFault("damaged", str(error))
+        if not found:
+            return LibraryFault("damaged", "there is no such file")
+        if self.machine and found["machine"] != self.machine:
+            return LibraryFault("machine", f"it is for {found['machine']}, and this machine is {self.machine}")
+        return found
+
+    def find_fault(self, path: str, siblings: Iterable[str] = ()) -> LibraryFault | None:
+        """Why loading a file fails; None where it would load. ``siblings`` are files that its package may load first."""
         header = self.read_header(path)
-        if isinstance(header, str):
+        if isinstance(header, LibraryFault):
             return header
         beside = {os.path.basename(name): name for name in siblings}
         queue = [Library(path, header, self.interpreter)]
@@ -100,18 +112,24 @@ class Loader:
                     continue
                 found = self._find(name, library) or beside.get(name)
                 if found is None:
-                    return f"it needs {name}{_by(library, path)}, which is not found"
+                    return LibraryFault("library", f"it needs {name}{_by(library, path)}, which is not found", name)
                 fault = self.read_header(found)
-                if isinstance(fault, str):
-                    return f"it needs {name}{_by(library, path)}, and {found} cannot be loaded: {fault}"
+                if isinstance(fault, LibraryFault):
+                    why = f"it needs {name}{_by(library, path)}, and {found} cannot be loaded: {fault.detail}"
+                    return LibraryFault(fault.kind, why)
                 loaded[name] = found
                 queue.append(Library(found, fault, library))
             if lacking := self._find_lacking_version(library, self.loaded | loaded):
-                return f"it needs {lacking}{_by(library, path)}"
+                return LibraryFault("old-library", f"it needs {lacking}{_by(library, path)}")
         if undefined := self._find_undefined(path, header, [*loaded.values(), *beside.values()]):
-            return f"it needs {undefined}, which torch does not have: {OTHER_TORCH}"
+            return LibraryFault("other-torch", f"it needs {undefined}, which torch does not have")
         self.loaded |= loaded
-        return ""
+        return None
+
+    def is_of_other_cuda(self, fault: LibraryFault) -> bool:
+        """Whether a file only wants the libraries of another CUDA than the one that is loaded: ``libcudart.so.12`` beside 13."""
+        stem = next((name for name in CUDA_LIBRARIES if fault.missing.startswith(f"{name}.")), "")
+        return bool(stem) and any(name.startswith(f"{stem}.") for name in self.loaded)
 
     def _find_undefined(self, path: str, header: dict[str, Any], others: list[str]) -> str:
         """A symbol of torch that an extension needs, and that neither torch nor its own libraries define."""
@@ -155,7 +173,7 @@ class Loader:
         for folder in (*by.search_before_variable(), *self.variable, *own):
             if name in self.path.list_folder(folder):
                 header = self.read_header(f"{folder}/{name}")
-                if not isinstance(header, str) or not header.startswith(OTHER_MACHINE):
+                if not isinstance(header, LibraryFault) or header.kind != "machine":
                     return f"{folder}/{name}"
                 skipped = (
                     skipped or f"{folder}/{name}"

@@ -37,14 +37,14 @@ TORCH_PREFIXES = ("libtorch", "libc10")
 def list_refused_modules(
     copy: Distribution, modules: Sequence[str], files: Sequence[str], loader: Loader, numpy: str
 ) -> list[tuple[str, str]]:
-    """Return the extension modules of a distribution that fail beside this numpy, each with what it wants instead."""
+    """Return the extension modules of a distribution that fail beside this numpy, each with the numpy that it takes: ``>=2``, ``<2``."""
     if not is_satisfied(numpy, ">=2"):
         oldest = _find_oldest_numpy(copy, modules, files, loader)
         refuses = bool(oldest) and not is_satisfied(numpy, f">={oldest}")
-        return [(path, f"it takes no numpy before {oldest}") for path in modules] if refuses else []
+        return [(path, f">={oldest}") for path in modules] if refuses else []
     if not any(map(leaves_numpy_open, copy.list_requirements())):
         return []
-    return [(path, "compiled for numpy 1") for path in list_modules_for_numpy_one(modules, files, loader)]
+    return [(path, "<2") for path in list_modules_for_numpy_one(modules, files, loader)]
 
 
 def _find_oldest_numpy(copy: Distribution, modules: Sequence[str], files: Sequence[str], loader: Loader) -> str:
@@ -120,4 +120,4 @@ def _read_texts_of_user(path: str) -> bytes:
 
 def _needed(path: str, loader: Loader) -> tuple[str, ...]:
     header = loader.read_header(path)
-    return () if isinstance(header, str) else tuple(header.get("needed") or ())
+    return tuple(header.get("needed") or ()) if isinstance(header, dict) else ()

@@ -91,6 +91,14 @@ def is_folder(path: str) -> bool:
         return False
 
 
+def get_write_time(path: str) -> float:
+    """When a file was last written; 0 where it cannot be seen."""
+    try:
+        return read_status(path).st_mtime
+    except (OSError, ValueError):
+        return 0.0
+
+
 def get_size(path: str) -> int:
     return read_status(path).st_size
 

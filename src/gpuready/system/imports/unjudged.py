@@ -1,0 +1,79 @@
+"""Why the files of an environment do not tell whether it imports: what nobody recorded, and what was touched since."""
+
+from __future__ import annotations
+
+from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.search_path import KNOWN_HOOKS
+from gpuready.system.imports.watched_files import get_write_time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from gpuready.system.imports.damage import Survey
+
+MAX_REASONS = 20
+STARTUP_MODULES = ("sitecustomize", "usercustomize")
+TOUCHED_SECONDS = 3600.0
+"""How much later than most of its neighbours a file of the standard library was written, if somebody edited it."""
+
+
+def list_reasons(survey: Survey, names: Iterable[str]) -> list[str]:
+    """``numpy/version.py: written after it was installed``: what only an import can judge."""
+    unchecked = {name: survey.unchecked[name] for name in names if name in survey.unchecked}
+    found = [*survey.reasons.items(), *unchecked.items(), *_list_startup_code(survey)]
+    found += [*_list_unrecorded(survey, names), *_list_touched_stdlib(survey)]
+    found += [(name, "set in the environment") for name in survey.request.get("variables") or ()]
+    return [f"{what}: {why}" for what, why in dict(found).items()][:MAX_REASONS]
+
+
+def _list_startup_code(survey: Survey) -> Iterator[tuple[str, str]]:
+    """Code that runs whenever this Python starts and that no package brought: ``sitecustomize.py``, lines of .pth files."""
+    hooks = [path for path in dict.fromkeys(survey.path.hooks) if path.rpartition("/")[2] not in KNOWN_HOOKS]
+    recorded = _list_recorded_hooks(survey) if hooks else set()
+    yield from ((path, "it runs code when Python starts") for path in hooks if path not in recorded)
+    for folder in survey.path.folders:
+        for name in STARTUP_MODULES:
+            if path := survey.shadows.find_module_file(folder, name):
+                yield path, "it runs whenever Python starts"
+
+
+def _list_recorded_hooks(survey: Survey) -> set[str]:
+    copies = [copy for copies in survey.copies.values() for copy in copies]
+    return {f"{copy.site}/{name}" for copy in copies for name in copy.list_hooks()}
+
+
+def _list_unrecorded(survey: Survey, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Packages and extension modules that nobody recorded and that Python takes before a recorded module of their name."""
+    for copy in (survey.copies[name][0] for name in names):
+        files = {name for name, _, _ in copy.rows}
+        heads = [f"{top}/" for top in copy.list_top_modules() if f"{top}/__init__.py" in files]
+        for head in ("", *heads) if any(name.endswith(".py") and "/" not in name for name in files) else heads:
+            for name in survey.path.list_folder(f"{copy.site}/{head}".rstrip("/")):
+                if _hides_recorded(survey, copy.site, head, name, files):
+                    yield f"{copy.site}/{head}{name}", f"no package brought it, and it hides a module of {copy.name}"
+
+
+def _hides_recorded(survey: Survey, site: str, head: str, name: str, files: set[str]) -> bool:
+    """``six/`` beside ``six.py``, ``torch/random.abi3.so`` beside ``torch/random.py``."""
+    stem, _, ending = name.partition(".")
+    if f"{head}{stem}.py" not in files or f"{head}{name}" in files:
+        return False
+    if ending:
+        return extension_kind(name, survey.tag) == "own"
+    is_package = "__init__.py" in survey.path.list_folder(f"{site}/{head}{name}")
+    return is_package and f"{head}{name}/__init__.py" not in files
+
+
+def _list_touched_stdlib(survey: Survey) -> Iterator[tuple[str, str]]:
+    """Modules of the standard library that were written long after the others, or of which only the byte-code is left."""
+    stdlib = str(survey.request.get("stdlib") or "")
+    names = [name for name in survey.path.list_folder(stdlib) if name.endswith(".py") and not name.startswith("_sysc")]
+    times = {name: get_write_time(f"{stdlib}/{name}") for name in names} if "os.py" in names else {}
+    compiled = survey.path.list_folder(f"{stdlib}/__pycache__") if times else ()
+    gone = {name.partition(".")[0] for name in compiled} - {name.removesuffix(".py") for name in names}
+    yield from ((f"{stdlib}/{name}.py", "its source is gone") for name in sorted(gone) if not name.startswith("_sysc"))
+    usual = sorted(times.values())[len(times) // 2] if times else 0.0
+    for name, time in times.items():
+        if time > usual + TOUCHED_SECONDS:
+            yield f"{stdlib}/{name}", "written after Python was installed"
