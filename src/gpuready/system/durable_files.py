@@ -5,7 +5,6 @@ Every call that changes an environment is in this file, so that a test can stop 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from stat import S_ISDIR, S_ISLNK
 
@@ -244,6 +243,8 @@ def walk_files(path: str) -> Iterator[str]:
 
 def fingerprint_environment(path: str) -> str:
     """A hash of the names, kinds, sizes and times of all files but byte-code; of an environment of ours, where ``current`` leads."""
+    import hashlib
+
     found = hashlib.sha256()
     for file in [f"{path}/current"] if os.path.islink(f"{path}/current") else sorted(walk_files(path)):
         if "/__pycache__/" not in file:
