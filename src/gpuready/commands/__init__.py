@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
-
-    from gpuready.commands.declaration import Command
+from gpuready.commands.declaration import Command
 
 COMMAND_MODULES = {
     "check": "check",

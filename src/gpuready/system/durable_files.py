@@ -6,11 +6,8 @@ Every call that changes an environment is in this file, so that a test can stop 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from stat import S_ISDIR, S_ISLNK
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -6,11 +6,16 @@ an import notices is found out by importing (``real_import``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.model.import_rows import LIBRARY_KINDS
 from gpuready.system.imports import distributions as listing
+from gpuready.system.imports import numpy_abi
+from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.hidden_modules import SearchedEnvironment
-from gpuready.system.imports.libraries import Loader
+from gpuready.system.imports.libraries import LibraryFault, Loader
 from gpuready.system.imports.requirements import (
     is_for_other_extra,
     is_satisfied,
@@ -21,14 +26,6 @@ from gpuready.system.imports.requirements import (
 from gpuready.system.imports.undeclared_needs import describe_absence, list_optional_names, list_users
 from gpuready.system.imports.unjudged import list_reasons
 from gpuready.system.imports.watched_files import get_size, is_folder, path_exists
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.system.imports.distributions import Distribution
-    from gpuready.system.imports.libraries import LibraryFault
 
 MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
@@ -286,8 +283,6 @@ class Survey(SearchedEnvironment):
         version = self.copies["numpy"][0].get_version() if "numpy" in self.copies else ""
         if not modules or copy.name == "torch" or not version:
             return
-        from gpuready.system.imports import numpy_abi
-
         for path, want in numpy_abi.list_refused_modules(copy, modules, files, self.loader, version):
             self._report(copy.name, "numpy", path, f"it takes numpy {want}, and {version} is installed")
             self.rows[-1]["want"] = want

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
+from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.extension_names import extension_kind
 from gpuready.system.imports.surveyed_environment import SurveyedEnvironment
 from gpuready.system.imports.watched_files import resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.system.imports.distributions import Distribution
 
 
 class HiddenModules:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.extension_names import ExtensionTag
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class SurveyedEnvironment:

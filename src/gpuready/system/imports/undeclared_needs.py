@@ -5,15 +5,12 @@ transformers imports jax, scikit-learn or tensorflow, which its extras name, as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.model.import_rows import NO_METADATA
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
 from gpuready.system.imports.requirements import parse_requirement
 from gpuready.system.imports.usual_modules import list_usual_modules
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.system.imports.hidden_modules import SearchedEnvironment
 
 UNUSED_EXTRAS = ("dev", "test", "doc", "lint", "quality", "build", "bench", "example", "all", "ruff", "typing", "mypy")
 """How extras begin that nobody's code imports: tools of its developers; what ``all`` names, another extra does."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
 from gpuready.system.imports.search_path import KNOWN_HOOKS
 from gpuready.system.imports.watched_files import get_write_time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuready.system.imports.hidden_modules import SearchedEnvironment
 
 MAX_REASONS = 20
 STARTUP_MODULES = ("sitecustomize", "usercustomize")
