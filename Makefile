@@ -8,8 +8,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# The tables of the catalogue, the contracts and the log patterns are compiled from TOML: by the installation, and here after an edit.
-TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml))
+# The tables of the catalogue, the contracts and the log patterns are compiled from TOML, that of the rules from their modules: by the installation, and here after an edit.
+TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py))
 $(VENV)/.compiled: tools/compile_catalog.py $(TABLES)
 	@mkdir -p $(VENV)
 	@[ ! -e $(VENV)/.installed ] || $(BIN)/python tools/compile_catalog.py
@@ -42,6 +42,11 @@ FIRST := tests/faults tests/apply tests/fit tests/rollcall tests/supply test-sta
 PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
+
+# What a change touches, by the imports, in less than a minute; BASE=main compares with another commit than the last one.
+BASE ?= HEAD
+test-changed: $(VENV)/.tested
+	$(BIN)/python tools/changed_tests.py $(BASE)
 
 # Beside the first parts; those that open pages and complete words wait for it.
 $(VENV)/.browser: $(VENV)/.tested
@@ -81,12 +86,11 @@ lint: $(VENV)/.tested
 types: $(VENV)/.tested
 	$(BIN)/mypy
 
-# What is generated: the compiled tables, and the reference pages, which are committed.
+# What is generated and committed: the reference of commands, the table of rules, the environment pages; and the compiled tables.
 catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/environment_pages.py
-	$(BIN)/python tools/benchmark_pages.py
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
 
@@ -101,7 +105,7 @@ golden: $(VENV)/.tested
 	$(BIN)/python -m pytest tests/test_docs.py --update-samples
 	$(BIN)/python -m pytest tests/render/test_golden.py tests/machines/test_goldens.py --update-golden
 
-# The site in build/site; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
+# The site in build/site, with the reference pages that are not committed; a dead link or anchor fails, and nothing is fetched. `make test` builds it too.
 docs: $(VENV)/.tested
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -124,7 +128,7 @@ audit: $(VENV)/.tested
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/core.txt
 	build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/test.txt
 
-# Every table that this machine can make, then the page with its plots; 25 minutes where nothing else runs.
+# Every benchmark that this machine can run, into one record; 25 minutes where nothing else runs.
 # ARGS='--quick' takes a few minutes and keeps nothing, ARGS='--list' says what there is.
 benchmarks: $(VENV)/.tested
 	$(BIN)/python benchmarks/all.py $(ARGS)
@@ -140,4 +144,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
+.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean

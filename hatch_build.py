@@ -1,6 +1,6 @@
-"""What the build makes: the tables of the catalogue and the contracts from TOML, and with BUILD_EXT=1 the kernels.
+"""What the build makes: the tables of the catalogue and the contracts from TOML, and with BUILD_EXT=1 the example kernels.
 
-``BUILD_EXT=1 pip install .`` compiles the kernels while the wheel is made, and they travel inside it.
+``BUILD_EXT=1 pip install .`` compiles them while the wheel is made, and they travel inside it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         source = str(Path(self.root) / "src")
         sys.path.insert(0, source)
         try:
-            from gpuready.extensions import BUNDLED_EXTENSIONS, prebuild
+            from gpuready.extensions import prebuild
+            from gpuready.extensions.example import EXAMPLE_EXTENSIONS
 
             if self.target_name != "wheel" or not prebuild.is_build_requested(os.environ):
                 return
-            made, left = prebuild.build_extensions(BUNDLED_EXTENSIONS, prebuild.PREBUILT_FOLDER)
+            made, left = prebuild.build_extensions(EXAMPLE_EXTENSIONS, prebuild.PREBUILT_FOLDER)
         finally:
             sys.path.remove(source)
         for name, why in left.items():

@@ -1,9 +1,9 @@
-"""Every benchmark that this machine can run, one after the other, then the page: ``make benchmarks``.
+"""Every benchmark that this machine can run, one after the other, into one record: ``make benchmarks``.
 
-    python benchmarks/all.py [--quick|--full] [--only NAME,...] [--list] [--target PATH] [--minutes 40]
+    python benchmarks/all.py [--quick] [--only NAME,...] [--list] [--target PATH] [--minutes 40]
 
-Each is a script of its own with a deadline; what it finds stands in benchmarks/results, and a script that fails leaves the record that was
-there. ``--quick`` is a trial: few rounds, results under build/benchmarks/quick, no page; ``--full`` draws as many as the kept records have. What needs a GPU, or somebody else's
+Each is a script of its own with a deadline; what it finds stands under its name in benchmarks/results/benchmarks.json, and a script that
+fails leaves what was there. ``--quick`` is a trial: few rounds, under build/benchmarks/quick. What needs a GPU, or somebody else's
 package, is not run: its record stays, and the list names it with its date. For the rivals an environment with torch is made
 under build/benchmarks (some minutes, once), unless --target names one.
 """
@@ -36,71 +36,49 @@ LEAST = 60.0
 
 
 class Job(NamedTuple):
-    """One script: its words and its record, how long it takes, and what it takes for a trial. PATIENT, FILE and STEM are paths.
-
-    Where ``full`` has words, the usual ones are a shorter draw of the same, and are kept beside the full record as NAME-short.
-    """
+    """One script: its words, how long it takes, and its words for a trial. PATIENT, FILE and STEM are paths."""
 
     name: str
     words: str
-    record: str
     minutes: float
     quick: str
     needs: str = ""  # torch, disk
-    full: str = ""
-    full_minutes: float = 0
-
-    def asked(self, quick: bool, full: bool) -> tuple[str, str, float]:
-        """The words, the record and the minutes of a run."""
-        if quick:
-            return self.quick, self.record, 5
-        if full and self.full:
-            return self.full, self.record, self.full_minutes
-        return (self.words, self.record.replace(".json", "-short.json") if self.full else self.record, self.minutes)
 
 
 JOBS = (
-    Job("command_speed", "--rounds 9 -o FILE", "command-speed-2core.json", 1.2, "--rounds 1 -o FILE"),
-    Job("check_speed", "--rivals PATIENT --rounds 15 -o FILE", "check-speed-2core.json", 2.3, "--rivals PATIENT --rounds 1 -o FILE", "torch"),
-    Job("import_cost", "--rounds 21 -o FILE", "import-cost-2core.json", 0.3, "--rounds 2 -o FILE"),
-    Job("plan_speed", "--repeat 7 -o FILE", "plan-speed-2core.json", 0.7, "--repeat 1 -o FILE"),
-    Job("plan_agreement", "--sample 800 -o FILE", "plan-agreement.json", 0.6, "--sample 50 -o FILE", "", "--sample 12000 -o FILE", 10),
-    Job("log_speed", "--mib 2048 --runs 2 -o FILE", "log-speed-2core.json", 3, "--mib 16 --runs 1 -o FILE", "disk"),
-    Job("shuffled_ranks", "--runs 400 -o FILE", "shuffled-ranks.json", 0.7, "--runs 20 -o FILE"),
-    Job("fit_speed", "--repeat 5 -o FILE", "fit-speed-2core.json", 0.8, "--repeat 1 -o FILE"),
-    Job("fit_again", "-o FILE", "fit-again.json", 0.2, "-o FILE"),
-    Job("launch_overhead", "--python PATIENT/bin/python --pairs 6 -o FILE", "launch-overhead-2core.json", 2.2,
-        "--python PATIENT/bin/python --pairs 1 --ranks 1 2 --clients 256 -o FILE", "torch", "--python PATIENT/bin/python --pairs 20 -o FILE", 8),
-    Job("run_speed", "--python PATIENT --pairs 6 --out FILE", "run-speed-2core.json", 2.2, "--python PATIENT --pairs 1 --ranks 1,2 --out FILE", "torch"),
-    Job("watch_overhead", "--ranks 1,2,8 --seconds 10 -o FILE", "watch-overhead-2core.json", 0.8, "--ranks 1 --seconds 2 -o FILE"),
-    Job("kill_install", "--kills 30 -o FILE", "kill-install-2core.json", 2.2, "--kills 2 -o FILE", "", "--kills 200 -o FILE", 12),
-    Job("fleet_scale", "--to STEM", "fleet-scale-2core.json", 1.2, "--sizes 100,300 --to STEM"),
-    Job("fleet_search", "--to FILE", "fleet-search.json", 2.2, "--share 0.01 --to FILE"),
-    Job("fleet_outliers", "--to FILE", "fleet-outliers.json", 1.5, "--share 0.01 --to FILE"),
-    Job("serve_load", "-o FILE", "serve-load.json", 1.3, "--seconds 2 --requests 1000 --questions 6 --new 2 -o FILE"),
-    Job("verdict_stability", "--repeats 100 --loaded 30 -o FILE", "verdict-stability-2core.json", 0.8, "--repeats 3 --loaded 1 -o FILE", "", "-o FILE", 7),
-    Job("score_secrets", "-o FILE", "secrets.json", 0.3, "-o FILE"),
+    Job("command_speed", "--rounds 9 -o FILE", 1.2, "--rounds 1 -o FILE"),
+    Job("check_speed", "--rivals PATIENT --rounds 15 -o FILE", 2.3, "--rivals PATIENT --rounds 1 -o FILE", "torch"),
+    Job("plan_speed", "--repeat 7 -o FILE", 0.7, "--repeat 1 -o FILE"),
+    Job("log_speed", "--mib 1000 --runs 2 -o FILE", 3, "--mib 16 --runs 1 -o FILE", "disk"),
+    Job("shuffled_ranks", "--runs 400 -o FILE", 0.7, "--runs 20 -o FILE"),
+    Job("fit_speed", "--repeat 5 -o FILE", 0.8, "--repeat 1 -o FILE"),
+    Job("launch_overhead", "--python PATIENT/bin/python --pairs 6 -o FILE", 2.2,
+        "--python PATIENT/bin/python --pairs 1 --ranks 1 2 --clients 256 -o FILE", "torch"),
+    Job("run_speed", "--python PATIENT --pairs 6 --out FILE", 2.2, "--python PATIENT --pairs 1 --ranks 1,2 --out FILE", "torch"),
+    Job("watch_overhead", "--ranks 1,2,8 --seconds 10 -o FILE", 0.8, "--ranks 1 --seconds 2 -o FILE"),
+    Job("kill_install", "--kills 30 -o FILE", 2.2, "--kills 2 -o FILE"),
+    Job("fleet_scale", "--to STEM", 1.2, "--sizes 100,300 --to STEM"),
+    Job("fleet_search", "--to FILE", 2.2, "--share 0.01 --to FILE"),
+    Job("fleet_outliers", "--to FILE", 1.5, "--share 0.01 --to FILE"),
+    Job("serve_load", "-o FILE", 1.3, "--seconds 2 --requests 1000 --questions 6 --new 2 -o FILE"),
+    Job("verdict_stability", "--repeats 100 --loaded 30 -o FILE", 0.8, "--repeats 3 --loaded 1 -o FILE"),
+    Job("score_secrets", "-o FILE", 0.3, "-o FILE"),
 )  # fmt: skip
 ELSEWHERE = {
     "check-speed-h200.json": "a GPU: check_speed.py",
     "bench-h200.json": "a GPU: bench_h200.py",
-    "extension-h200.json": "a GPU and nvcc: extension_h200.py",
     "launch-cuda-h200.json": "a GPU: launch_cuda.py",
     "fork-cuda-h200.json": "a GPU: fork_cuda.py",
-    "prove-h200.json": "a GPU: gpuready prove",
+    "prove-h200.jsonl": "a GPU: gpuready prove",
     "launch-torches-2core.json": "six releases of torch, gigabytes: launch_torches.py",
     "eager-pace-h200.json": "a GPU and transformers: eager_pace.py",
-    "step-time-2-h200.json": "a GPU and transformers: step_time_measure.py",
+    "step-time-6-h200.json": "a GPU and transformers: step_time_measure.py",
     "host-placement-h200.json": "a GPU and transformers: host_placement.py, host_cores.py",
-    "decode-lengths-h200.json": "a GPU and transformers: decode_lengths.py",
     "real-install-faults.json": "gigabytes of packages, and root: real_install_faults.py",
-    "real-install-faults-colossalai.json": "gigabytes of packages, and root: real_install_faults.py",
     "framework-table-cpu.json": "an hour and gigabytes of packages: framework_table.py",
     "fit-rivals.json": "measured runs and DeepSpeed: fit_rivals.py",
     "fit-sharded.json": "torch, transformers and DeepSpeed: fit_sharded.py",
-    "fleet-engines.json": "Slurm, Ray, OpenSSH: tests/fleet",
     "recorder-traces-nvrx.json": "recorded traces of others: recorder_traces.py",
-    "shuffled-ranks-induced.json": "minutes: shuffled_ranks.py tests/induce/corpus --times 12",
     "soak.json": "half an hour and torch: soak.py",
     "beside-frameworks.json": "a package index and ten minutes: beside_frameworks.py",
 }
@@ -143,8 +121,8 @@ def skipped(job: Job, where: str) -> str:
 
 def run(job: Job, folder: Path, where: str, args: argparse.Namespace) -> dict[str, Any]:
     """Run one within its deadline; what became of it."""
-    plain, name, minutes = job.asked(args.quick, args.full)
-    record = folder / name
+    plain, minutes = (job.quick, 5.0) if args.quick else (job.words, job.minutes)
+    record = folder / f"{job.name}.json"
     words = plain.replace("PATIENT", where).replace("FILE", str(record)).replace("STEM", str(record)[:-5])
     begun, before = time.monotonic(), os.getloadavg()[0]
     code = waited([sys.executable, str(HERE / f"{job.name}.py"), *words.split()], job.name, minutes * 150)
@@ -153,7 +131,7 @@ def run(job: Job, folder: Path, where: str, args: argparse.Namespace) -> dict[st
         why = "it ran past its deadline" if code == 124 else f"exit {code}"
         return found | {"ended": "failed", "why": f"{why}; build/benchmarks/{job.name}.log has its words"}
     stamp(record, f"python benchmarks/{job.name}.py {plain}", where)
-    return found | {"ended": "ran", "record": name}
+    return found | {"ended": "ran"}
 
 
 def waited(argv: list[str], name: str, seconds: float) -> int:
@@ -193,15 +171,21 @@ def hardware() -> str:
     return f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
-def about(record: str) -> str:
-    """The date of a kept record and the hardware that it names."""
-    path = RESULTS / record
-    if not path.exists():
+def kept(folder: Path) -> dict[str, Any]:
+    """The record of all that were run before, by name."""
+    path = folder / "benchmarks.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def made(document: dict[str, Any]) -> str:
+    """The day on which a record was made."""
+    return str(document.get("about", document).get("date") or document.get("made") or "no date")[:10]
+
+
+def made_elsewhere(name: str) -> str:
+    if not (RESULTS / name).exists():
         return "no record"
-    document = json.loads(path.read_text(encoding="utf-8"))
-    said = document.get("about", document)
-    when = said.get("date") or document.get("made") or "no date"
-    return str(when)[:10]
+    return made(json.JSONDecoder().raw_decode((RESULTS / name).read_text(encoding="utf-8"))[0])  # the first of lines
 
 
 def chosen(only: str) -> list[Job]:
@@ -213,22 +197,16 @@ def chosen(only: str) -> list[Job]:
 
 
 def listed() -> str:
-    rows = [f"{'':16}{'minutes':>8} {'--full':>7}  record"]
-    rows += [
-        f"{job.name:16}{job.minutes:8.1f} {job.full_minutes or job.minutes:7.1f}  {job.record:28} {about(job.record)}"
-        for job in JOBS
-    ]
-    rows.append(
-        f"{'all of them':16}{sum(j.minutes for j in JOBS):8.1f} {sum(j.full_minutes or j.minutes for j in JOBS):7.1f}"
-    )
+    before = kept(RESULTS)
+    rows = [f"{'':20}minutes"]
+    rows += [f"{job.name:20}{job.minutes:7.1f}  {made(before.get(job.name, {}))}" for job in JOBS]
+    rows.append(f"{'all of them':20}{sum(job.minutes for job in JOBS):7.1f}")
     rows.append("not run by this; their records stay:")
-    rows += [f"  {record:28} {about(record)}  needs {why}" for record, why in ELSEWHERE.items()]
+    rows += [f"  {record:28} {made_elsewhere(record)}  needs {why}" for record, why in ELSEWHERE.items()]
     return "\n".join(rows)
 
 
-def measure(jobs: list[Job], args: argparse.Namespace) -> list[dict[str, Any]]:
-    folder = BUILD / "quick" if args.quick else RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
+def measure(jobs: list[Job], folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     where = target_environment(args.target) if any(job.needs == "torch" for job in jobs) else ""
     ends, rows = time.monotonic() + args.minutes * 60, []
     for job in jobs:
@@ -236,19 +214,24 @@ def measure(jobs: list[Job], args: argparse.Namespace) -> list[dict[str, Any]]:
         if not why and time.monotonic() > ends:
             why = f"the {args.minutes} minutes were over"
         if why:
-            rows.append(
-                {"benchmark": job.name, "ended": "skipped", "why": f"{why}; the record of {about(job.record)} stays"}
-            )
+            rows.append({"benchmark": job.name, "ended": "skipped", "why": f"{why}; its last record stays"})
         else:
-            rows.append(run(job, folder, where, args))
+            rows.append(run(job, BUILD, where, args))
+            keep(rows[-1], BUILD / f"{job.name}.json", folder)
         print("  ".join(str(value) for value in rows[-1].values()), flush=True)
     return rows
+
+
+def keep(row: dict[str, Any], record: Path, folder: Path) -> None:
+    """Put what a script found under its name; one that failed leaves what was there."""
+    if row["ended"] == "ran":
+        whole = kept(folder) | {row["benchmark"]: json.loads(record.read_text(encoding="utf-8"))}
+        (folder / "benchmarks.json").write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--full", action="store_true")
     parser.add_argument("--only", default="", help="these, by name, with commas")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--target", default=os.environ.get("GPUREADY_BENCHMARK_TARGET", ""))
@@ -260,14 +243,9 @@ def main() -> int:
         return 0
     BUILD.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the one that runs is ended as well
-    rows = measure(jobs, args)
-    whole = {"date": date.today().isoformat(), "hardware": hardware(), "command": "make benchmarks", "rows": rows}
-    if args.only or args.quick:
-        (BUILD / "last.json").write_text(json.dumps(whole, indent=1) + "\n")
-    else:
-        (RESULTS / "benchmarks.json").write_text(json.dumps(whole, indent=1) + "\n")
-    if not args.quick:
-        subprocess.run([sys.executable, str(ROOT / "tools" / "benchmark_pages.py")], check=True)
+    folder = BUILD / "quick" if args.quick else RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = measure(jobs, folder, args)
     return int(any(row["ended"] == "failed" for row in rows))
 
 

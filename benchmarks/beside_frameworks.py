@@ -35,7 +35,7 @@ AT_ONCE = 4
 
 
 LOCKED = {"roll, torch 2.8, vllm": "roll-torch280-vllm", "roll, torch 2.8, sglang": "roll-torch280-sglang"}
-"""Stacks that stand in benchmarks/results/locks already."""
+"""Stacks that stand in benchmarks/results already."""
 PLATFORM = "x86_64-manylinux_2_34"
 """The wheels of sglang ask for this glibc."""
 EXTRAS = ("web", "mcp", "ray", "docs")
@@ -99,12 +99,12 @@ def together(asked: str, extra: str, alone: dict[str, str], python: str) -> Any:
 
 def locked(name: str) -> dict[str, Any]:
     """The same for a stack that was resolved before: nothing of it may change, so it stands beside."""
-    kept = json.loads((ROOT / "benchmarks" / "results" / "locks" / f"{LOCKED[name]}.lock").read_text())
+    kept = json.loads((ROOT / "benchmarks" / "results" / f"{LOCKED[name]}.lock").read_text())
     stack = {row["name"]: row["version"] for row in kept["lock"]}
     begun = time.monotonic()
     both, clash = resolved(own(), kept["python"], beside=tuple(f"{k}=={v}" for k, v in stack.items()))
     return {
-        "framework": name, "asked": f"benchmarks/results/locks/{LOCKED[name]}.lock", "python": kept["python"],
+        "framework": name, "asked": f"benchmarks/results/{LOCKED[name]}.lock", "python": kept["python"],
         "version": kept["version"], "packages": len(stack), "conflict": clash, "changed": {},
         "added": sorted(set(both) - set(stack)), "extras_that_conflict": clashes(stack, kept["python"]),
         "seconds": round(time.monotonic() - begun, 1),

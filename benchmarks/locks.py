@@ -1,4 +1,4 @@
-"""Make the real locks: uv resolves each framework for a linux x86_64 GPU machine, and the answer is kept as a lock.
+"""Make the real locks of ROLL: uv resolves its variants for a linux x86_64 GPU machine, and the answer is kept as a lock.
 
     python benchmarks/locks.py [NAME ...]
 
@@ -25,9 +25,6 @@ from gpuready.system import LiveHost  # noqa: E402
 
 # name: framework, version, variant, Python, torch. All take the build that the default index serves.
 LOCKS = {
-    "colossalai-0.5.0": ("colossalai", "0.5.0", "", "3.11", "2.5.1"),
-    "axolotl-0.21": ("axolotl", "0.21", "", "3.12", "2.14.1"),
-    "transformers-5.22": ("transformers", "5.22", "", "3.13", "2.15.0"),
     "roll-torch280-vllm": ("roll", "0.3.0", "torch280-vllm", "3.10", "2.8.0"),
     "roll-torch280-sglang": ("roll", "0.3.0", "torch280-sglang", "3.10", "2.8.0"),
 }
@@ -55,8 +52,7 @@ def locked(name: str) -> Plan:
 
 
 def main(names: list[str]) -> int:
-    out = ROOT / "results" / "locks"
-    out.mkdir(parents=True, exist_ok=True)
+    out = ROOT / "results"
     failed = 0
     for name in names or list(LOCKS):
         begun = time.monotonic()

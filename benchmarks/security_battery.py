@@ -28,6 +28,7 @@ TESTS = {
     "readers": ("tests/fuzz", "tests/containers/test_expansion_bounds.py", "tests/faults/test_hostile_places.py"),
     "environments, recordings and projects of a stranger": ("tests/faults/test_hostile_environments.py",),
     "install, killed": ("tests/apply/test_kill.py",),
+    "state of a fix, planted": ("tests/workflow/test_planted_state.py",),
     "projects and indexes": ("tests/apply/test_project_config.py", "tests/apply/test_two_users.py"),
     "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py"),
     "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_parts.py"),

@@ -1,7 +1,7 @@
 """A real browser for tests: Debian's Chromium, best its headless shell, driven by Playwright; every request that leaves the page is a failure.
 
-``make test`` installs Chromium where it is missing and the user is root (``python -m tests.browser``), and with it the shells that
-other tests drive. Where there is no browser all the same, the tests are skipped with a loud reason; with GPUREADY_BROWSER=required, as
+``make test`` installs Chromium where it is missing and the user is root (``python -m tests.browser``), and with it the programs
+that other tests drive. Where there is no browser all the same, the tests are skipped with a loud reason; with GPUREADY_BROWSER=required, as
 in CI, they fail.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-SHELLS = ("fish", "zsh", "shellcheck")
+PROGRAMS = ("fish", "zsh", "shellcheck", "podman", "runc")
 PACKAGES = ("chromium-headless-shell", "chromium")
 """Debian's; the first draws the same pages in half the time, and older releases do not have it."""
 NAMES = ("/usr/lib/chromium/chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -35,13 +35,13 @@ def found() -> str | None:
 
 
 def install() -> str | None:
-    """Install Debian's browser and shells where that can be done; the path of the browser that is there afterwards."""
-    shells = [name for name in SHELLS if not shutil.which(name)]
-    if (found() and not shells) or os.geteuid() != 0 or not shutil.which("apt-get"):
+    """Install Debian's browser and programs where that can be done; the path of the browser that is there afterwards."""
+    programs = [name for name in PROGRAMS if not shutil.which(name)]
+    if (found() and not programs) or os.geteuid() != 0 or not shutil.which("apt-get"):
         return found()
     run_apt("update")
     for package in PACKAGES:
-        wanted = [*([] if found() else [package, "fonts-dejavu-core"]), *(n for n in shells if not shutil.which(n))]
+        wanted = [*([] if found() else [package, "fonts-dejavu-core"]), *(n for n in programs if not shutil.which(n))]
         if wanted:
             run_apt("install", "-y", "--no-install-recommends", *wanted)
     return found()

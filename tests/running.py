@@ -21,11 +21,14 @@ class Run(NamedTuple):
     err: str
 
 
-def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, **environment: str) -> Run:
+COMMAND = "from gpuready.cli import main; main()"
+
+
+def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, code: str = COMMAND, **environment: str) -> Run:
     env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
     env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
     done = subprocess.run(
-        [sys.executable, "-c", "from gpuready.cli import main; main()", *argv],
+        [sys.executable, "-c", code, *argv],
         capture_output=True,
         cwd=cwd,
         env=env,

@@ -67,7 +67,7 @@ def tool(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["reference", "environment_pages", "benchmark_pages", "terminal_svg", "install_lines"])
+@pytest.mark.parametrize("name", ["reference", "environment_pages", "terminal_svg", "install_lines"])
 def test_what_is_generated_is_fresh(name):
     assert not tool(name).stale(), "run `make catalog`"
 
@@ -100,15 +100,13 @@ def test_no_line_installs_from_an_index_before_there_is_a_release():
 def test_every_record_is_told_of():
     """A measurement that no page names is one that nobody can judge."""
     results = ROOT / "benchmarks" / "results"
-    pages = (ROOT / "docs" / "reference" / "benchmarks.md").read_text() + (results / "README.md").read_text()
-    names = [path.name for path in results.iterdir() if path.suffix in (".json", ".md", ".svg")]
-    assert [name for name in names if name != "README.md" and name not in pages] == []
+    page = (results / "README.md").read_text()
+    assert [path.name for path in results.iterdir() if path.name != "README.md" and path.name not in page] == []
 
 
-def test_no_generated_page_is_left_over():
-    made = set(tool("reference").pages())
-    for folder in ("rules", "frameworks", "commands", "json"):
-        assert {p for p in made if p.parent.name == folder} == set((ROOT / "docs/reference" / folder).glob("*.md"))
+def test_no_page_of_a_command_is_left_over():
+    made = {path for path in tool("reference").pages() if path.parent.name == "commands"}
+    assert made == set((ROOT / "docs/reference/commands").glob("*.md"))
 
 
 FILE = re.compile(r"<!-- file: (?P<path>[^\n]+) -->\n```\w+\n(?P<text>.*?)```", re.S)
@@ -158,8 +156,6 @@ def test_links_inside_the_docs_lead_somewhere():
 
 
 TEXTS = [*PAGES, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"))]
-RELEASED = re.compile(r"^## 0\.1\.0 .*", re.S | re.M)
-"""What the changelog says of a release stays as it was written."""
 
 
 def resolve_name(dotted: str) -> object:
@@ -204,19 +200,14 @@ def test_names_in_the_docs_exist(page):
                 pytest.fail(f"{page.relative_to(ROOT)} mentions {name}: {error}")
 
 
-OWN_FILES = [
-    page
-    for page in TEXTS
-    if page.parent.name not in ("frameworks", "rules") and page.stem not in ("benchmarks", "environment-pages")
-]
+OWN_FILES = [page for page in TEXTS if page.stem != "environment-pages"]
 """Pages that name files of this repository only; the others quote files of frameworks."""
 
 
 @pytest.mark.parametrize("page", OWN_FILES, ids=lambda page: page.name)
 def test_files_in_the_docs_exist(page):
     """Files of the repository by their path, and of the package by their path inside it (``catalog/gpus.toml``)."""
-    text = RELEASED.sub("", page.read_text()) if page.name == "CHANGELOG.md" else page.read_text()
-    outside = re.sub(r"^```(?!python).*?^```", "", text, flags=re.S | re.M)
+    outside = re.sub(r"^```(?!python).*?^```", "", page.read_text(), flags=re.S | re.M)
     paths = set(re.findall(r"(?<![\w/.-])((?:src|tests|tools|benchmarks|docs|scripts)/[\w./-]*\w)", outside))
     package = "|".join(path.name for path in (ROOT / "src/gpuready").iterdir() if path.is_dir())
     inside = set(re.findall(rf"`((?:{package})/[\w./-]+\.(?:py|toml))", outside))
@@ -242,24 +233,6 @@ def test_the_format_of_a_contract_names_every_gate():
     ]
 
 
-def test_the_glossary_is_short_and_linked():
-    rows = re.findall(r"^\| (?!term|-)([^|]+) \|", (ROOT / "docs/reference/glossary.md").read_text(), flags=re.M)
-    assert 0 < len(rows) <= 15 and len(set(rows)) == len(rows)
-    for page in (
-        "CONTRIBUTING.md",
-        "README.md",
-        "docs/index.md",
-        "docs/explanation/design.md",
-        "docs/explanation/verdicts.md",
-    ):
-        assert "glossary.md" in (ROOT / page).read_text(), page
-
-
-def test_every_page_has_its_place_in_the_site():
-    listed = set(re.findall(r"([\w/-]+\.md)", (ROOT / "mkdocs.yml").read_text()))
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name != "README.md"}
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The site as ``make docs`` builds it, where a warning is an error; without FUZZ=1 with the first rows of each table."""
@@ -278,7 +251,9 @@ def site(tmp_path_factory):
 
 def test_the_site_is_built_and_asks_no_other_host(site):
     pages = list(site.rglob("*.html"))
-    assert len(pages) > 50 and (site / "index.html").exists()
+    built = ("rules/gpu", "facts", "frameworks/transformers", "json/index", "commands/check")
+    assert (site / "index.html").exists() and all((site / f"reference/{name}.html").exists() for name in built)
+    assert "$defs" in json.loads((site / "reference" / "documents.schema.json").read_text())
     for page in pages:
         text = page.read_text()
         for tag in re.findall(r"<(?:script|img|iframe|link)\b[^>]*>", text):

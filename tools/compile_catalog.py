@@ -1,13 +1,14 @@
-"""Write the compact form of the catalogue and of the contracts.
+"""Write the compact form of the catalogue and of the contracts, and the table of the rules.
 
 People write TOML, whose reader takes longer to import than ``gpuready check`` may take, and so does JSON's. gpuready
 loads the modules that this makes of it: plain literals, which Python keeps as byte-code. Run it after every
-change of a TOML file. ``--check`` writes nothing and exits with 1 where something is stale.
+change of a TOML file or of a rule's code. ``--check`` writes nothing and exits with 1 where something is stale.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import functools
 import sys
 from pathlib import Path
@@ -56,6 +57,8 @@ def catalog_tables(root: Path) -> dict[Path, str]:
     if (root / "catalog" / "causes").is_dir():
         files[root / "catalog" / "data" / "causes.py"] = literal(compact(compile_causes(root), EVERYWHERE))
         files[root / "catalog" / "data" / "aftermath.py"] = literal(compact(compile_consequences(root), EVERYWHERE))
+    if (root / "rules").is_dir():
+        files[root / "rules" / "data" / "codes.py"] = literal(compile_rule_codes(root))
     return files
 
 
@@ -193,7 +196,25 @@ def read_cause_files(root: Path = ROOT) -> list[dict[str, Any]]:
         phrases = shared | data.get("phrases", {})
         rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
         found.append({**data, "slug": path.stem, "patterns": rows})
+    _refuse_shared_patterns(found)
     return found
+
+
+CONDITIONS = ("in", "with", "without", "also", "unless", "when")
+
+
+def _refuse_shared_patterns(causes: list[dict[str, Any]]) -> None:
+    """Stop where two causes claim the same text under the same conditions."""
+    claims: dict[str, str] = {}
+    for data in causes:
+        for pattern in data["patterns"]:
+            row = {"says": pattern} if isinstance(pattern, str) else pattern
+            text = " ".join((row.get("says") or row.get("regex", "")).lower().split())
+            claim = repr((text, [row.get(key) for key in CONDITIONS]))
+            if (other := claims.setdefault(claim, data["slug"])) != data["slug"]:
+                raise SystemExit(
+                    f"{other} and {data['slug']} both claim the pattern {text!r}: give one of them a condition"
+                )
 
 
 def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> Any:
@@ -226,10 +247,10 @@ def compile_pattern_table() -> dict[str, Any]:
     """The log patterns of all causes, and by which literals they are found: no rule is imported to read a log."""
     sys.path[:0] = [str(ROOT.parent)]
     from gpuready.logs.pattern_index import build_pattern_table
-    from gpuready.rules import FAMILIES
 
+    families = read_families()
     rows = [_pattern_row(data, pattern) for data in read_cause_files() for pattern in data["patterns"]]
-    rows.sort(key=lambda row: (FAMILIES.index(row[0][:3]), row[0]))
+    rows.sort(key=lambda row: (families.index(row[0][:3]), row[0]))
     rows += [("", _consequence_row(row)) for row in compile_consequences()["aftermath"]]
     causes = read_cause_files()
     topics = [(data["codes"][0], data["slug"], text) for data in causes for text in data.get("topics", ())]
@@ -255,6 +276,47 @@ def _pattern_row(data: dict[str, Any], pattern: Any) -> tuple[str, dict[str, Any
 
 def _consequence_row(row: dict[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in ("says", "regex") if key in row}
+
+
+def compile_rule_codes(root: Path = ROOT) -> dict[str, Any]:
+    """The module of each code and the facts that it requires, as the modules of the rules state them: none is imported."""
+    families = read_families(root)
+    modules: dict[str, str] = {}
+    required: dict[str, tuple[str, ...]] = {}
+    for path in sorted((root / "rules").glob("*/[a-z]*.py")):
+        if path.parent.name == "data":
+            continue
+        stated, name = read_constants(path, ("CODE", "REQUIRED_FACTS")), f"{path.parent.name}.{path.stem}"
+        if "CODE" not in stated:
+            raise SystemExit(f"{path} has no CODE")
+        if stated["CODE"][:3] not in families:
+            raise SystemExit(f"{path}: {stated['CODE']} begins with no family: {', '.join(families)}")
+        if other := modules.get(stated["CODE"]):
+            raise SystemExit(f"{path} has the code {stated['CODE']}, which is that of {other}")
+        modules[stated["CODE"]] = name
+        required[stated["CODE"]] = stated.get("REQUIRED_FACTS", ())
+    codes = sorted(modules, key=lambda code: (families.index(code[:3]), code))
+    return {
+        "modules": {code: modules[code] for code in codes},
+        "required_facts": {code: required[code] for code in codes if required[code]},
+    }
+
+
+def read_families(root: Path = ROOT) -> tuple[str, ...]:
+    families: tuple[str, ...] = read_constants(root / "rules" / "__init__.py", ("FAMILIES",))["FAMILIES"]
+    return families
+
+
+def read_constants(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    """The literals that a module assigns to these names, ``CODE = "GPU001"``."""
+    found = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names:
+            try:
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                raise SystemExit(f"{path}: {node.targets[0].id} must be a literal") from None
+    return found
 
 
 def compile_log_rules() -> dict[str, Any]:
@@ -348,7 +410,7 @@ def _outdated(tables: dict[Path, str]) -> list[Path]:
 
 
 def _left_over(root: Path, wanted: dict[Path, str]) -> list[Path]:
-    found = {path for package in ("catalog", "contracts") for path in (root / package / "data").glob("*.py")}
+    found = {path for package in ("catalog", "contracts", "rules") for path in (root / package / "data").glob("*.py")}
     return [path for path in found - set(wanted) if path.name != "__init__.py"]
 
 

@@ -6,10 +6,9 @@
 set -u
 pip="$1 -m pip --disable-pip-version-check install --quiet"
 
-# The checkout itself, by the command that is given. Without hyperscan: with it the build tool compiles a database for every file.
+# The checkout itself, by the command that is given.
 checkout() {
-  echo 'raise ModuleNotFoundError' >"$kept/hyperscan.py"
-  PYTHONPATH="$kept" "$@" --no-deps --no-build-isolation -e .
+  "$@" --no-deps --no-build-isolation -e .
 }
 
 # pip brings the locked uv; the index is pip's, which uv does not ask by itself.

@@ -81,7 +81,7 @@ def table(statements: list[dict[str, Any]]) -> list[str]:
 
 def link(who: str) -> str:
     if is_code(who):
-        return f"[{who}](rules/{who[:3].lower()}.md#{who.lower()}) {rules.rule_name(who)}"
+        return f"{who} {rules.rule_name(who)}"
     return who if who in ("step", "by hand") else f"`{who}`"
 
 

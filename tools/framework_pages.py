@@ -136,10 +136,10 @@ def _errors(contract: Contract) -> list[str]:
     ]
 
 
-def rule_link(code: str, above: str = "../") -> str:
+def rule_link(code: str) -> str:
     if code not in rules.list_codes():
         return code
-    return f"[{code}]({above}rules/{code[:3].lower()}.md#{code.lower()})"
+    return f"[{code}](../rules/{code[:3].lower()}.md#{code.lower()})"
 
 
 def _notes(contract: Contract) -> list[str]:

@@ -1,6 +1,6 @@
-"""The JSON Schema of the documents, written from the records: docs/reference/documents.schema.json.
+"""Print the JSON Schema of the documents, made from the records; in the site it is reference/documents.schema.json.
 
-    python tools/json_schema.py [--check]
+    python tools/json_schema.py
 
 A document has every field of its record, so all are required; fields may be added at any time, so more are allowed. What stands
 under ``$defs`` by the name of a record is that record; the names in small letters are the documents, one for each function of
@@ -12,8 +12,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
-from pathlib import Path
 from typing import Any
 
 from json_page import FIELD, MODULES, records
@@ -23,7 +21,6 @@ from gpuready.check import changes
 from gpuready.model import run as job
 from gpuready.model.record import Record
 
-PATH = Path(__file__).parent.parent / "docs" / "reference" / "documents.schema.json"
 WORDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -99,14 +96,13 @@ def documents() -> dict[str, Any]:
         "contract": headed(also=ref("Contract")),
         "contracts": headed({"contracts": many(rows("framework", "version", "variant", "distribution"))}),
         "contract_diff": headed(compared | {"changes": many({})}),
-        "contract_import": headed({"contract": ref("Contract"), "unplaced": many({"type": "array"})}),
+        "contract_check": headed({"exit": NUMBER}, also=ref("ContractCheck")),
         "explain": headed(code | {"text": TEXT}),
         "codes": headed({"rules": many(thing(code))}),
         "start": headed({"job": ref("LaunchJob"), "command": many(TEXT), "variables": many(ref("RankVariable")),
                          "sights": many(ref("PreflightItem"))}),
         "refused": headed(SAID | {"sights": many(ref("PreflightItem"))}),
         "run": headed(SAID, also=ref("RunOutcome")),
-        "search": headed({"query": TEXT, "hits": many({"type": "object"})}),
         "names": headed({"kind": TEXT, "names": many(TEXT)}),
         "error": headed({"error": thing({"kind": TEXT, "message": TEXT, "exit": NUMBER})}),
     }  # fmt: skip
@@ -180,13 +176,5 @@ def text() -> str:
     return json.dumps(schema(), indent=1) + "\n"
 
 
-def main() -> None:
-    if "--check" in sys.argv[1:]:
-        fresh = PATH.exists() and PATH.read_text() == text()
-        print("" if fresh else f"stale: {PATH.name}", end="" if fresh else "\n")
-        sys.exit(0 if fresh else 1)
-    PATH.write_text(text())
-
-
 if __name__ == "__main__":
-    main()
+    print(text(), end="")

@@ -1,7 +1,9 @@
-"""Write the generated reference pages: one text feeds the command line, the JSON and these pages.
+"""Make the reference pages: one text feeds the command line, the JSON and these pages.
 
-python tools/reference.py            write docs/reference/*.md
-python tools/reference.py --check    exit 1 when a page is stale
+python tools/reference.py            write those that are committed: docs/reference/rules.md and commands/
+python tools/reference.py --check    exit 1 when one of them is stale
+
+The others are made while the site is built (tools/site_links.py).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # the pages of framewo
 import framework_pages
 import generated
 import json_page
+import json_schema
 
 from gpuready import contracts, rules, workflow
 from gpuready.catalog import facts
@@ -34,17 +37,15 @@ FAMILIES = {
 
 
 def rules_page() -> str:
-    """All codes in one table; each family has a page of its own."""
-    families = list(dict.fromkeys(code[:3] for code in rules.list_codes()))
-    listed = ", ".join(f"[{FAMILIES[family]}](rules/{family.lower()}.md)" for family in families)
+    """All codes in one table; in the site each family has a page of its own."""
+    families = ", ".join(f"{family} ({title})" for family, title in FAMILIES.items())
     lines = [
         "# Rules\n",
-        f"{len(rules.list_codes())} rules. A code is for ever. `gpuready explain CODE` prints the same text. By family: {listed}.\n",
+        f"{len(rules.list_codes())} rules. A code is for ever. `gpuready explain CODE` prints all of one; `make docs` builds a page of each family: {families}.\n",
         "| code | name | severity | the wrong thing |\n|---|---|---|---|",
     ]
     for s in (workflow.explain_rule(code) for code in rules.list_codes()):
-        link = framework_pages.rule_link(s["code"], "")
-        lines.append(f"| {link} | {s['name']} | {s['severity']} | {text(s['title'])} |")
+        lines.append(f"| {s['code']} | {s['name']} | {s['severity']} | {text(s['title'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -132,22 +133,19 @@ def frameworks_page() -> str:
 
 
 def pages() -> dict[Path, str]:
-    made = {
-        HERE / "rules.md": rules_page(),
-        HERE / "facts.md": facts_page(),
-        HERE / "commands" / "index.md": commands_index(),
-        HERE / "json" / "index.md": json_page.index_page(),
-        HERE / "frameworks" / "index.md": frameworks_page(),
-    }
-    for name in load_all_commands():
-        made[HERE / "commands" / command_file(name)] = command_page(name)
-    for name, written in json_page.record_pages().items():
-        made[HERE / "json" / name] = written
-    for family in dict.fromkeys(code[:3] for code in rules.list_codes()):
-        made[HERE / "rules" / f"{family.lower()}.md"] = family_page(family)
-    for framework in contracts.list_frameworks():
-        made[HERE / "frameworks" / f"{framework}.md"] = framework_pages.page(framework)
+    """Those that are committed."""
+    made = {HERE / "rules.md": rules_page(), HERE / "commands" / "index.md": commands_index()}
+    made |= {HERE / "commands" / command_file(name): command_page(name) for name in load_all_commands()}
     return {path: NOTE + text for path, text in made.items()}
+
+
+def built_pages() -> dict[str, str]:
+    """Those of the site alone, by their place under docs/."""
+    made = {"facts.md": facts_page(), "json/index.md": json_page.index_page(), "frameworks/index.md": frameworks_page()}
+    made |= {f"json/{name}": written for name, written in json_page.record_pages().items()}
+    made |= {f"rules/{family.lower()}.md": family_page(family) for family in FAMILIES}
+    made |= {f"frameworks/{name}.md": framework_pages.page(name) for name in contracts.list_frameworks()}
+    return {f"reference/{name}": text for name, text in (made | {"documents.schema.json": json_schema.text()}).items()}
 
 
 def stale() -> list[Path]:

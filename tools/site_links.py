@@ -1,12 +1,25 @@
-"""A hook of mkdocs: what a page links to outside docs/ is no page of the site, and is shown as a path of the repository."""
+"""Hooks of mkdocs: the reference pages that are not committed join the site, and what lies outside docs/ is shown as a path of the repository."""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
+from mkdocs.structure.files import File
+
 LINK_UP = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+[^)#\s]*)[^)\s]*\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    from reference import built_pages
+
+    for place, text in built_pages().items():
+        files.append(File.generated(config, place, content=text))
+    return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from types import ModuleType
-    from typing import Any
-
     from gpuready.commands import CallablePackage
     from gpuready.commands.bench import bench as bench
     from gpuready.commands.check import check as _check
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from gpuready.commands.prove import prove as _prove
     from gpuready.commands.report import report as report
     from gpuready.commands.result import Result as Result
-    from gpuready.commands.search import search as search
     from gpuready.workflow.refusal import Refused as Refused
 
     check = CallablePackage(_check)
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     plan = CallablePackage(_plan)
     probe = CallablePackage(_probe)
     prove = CallablePackage(_prove)
-else:
-    ModuleType = type(sys)
 
 __version__ = "0.1.0"
 _PUBLIC = {
@@ -42,13 +38,11 @@ _PUBLIC = {
     "launch_from_torch": "gpuready.runtime.launch",
     "launch_from_slurm": "gpuready.runtime.launch",
     "launch_from_openmpi": "gpuready.runtime.launch",
-    "FusedAdamW": "gpuready.runtime.optimizers",
-    "CPUAdam": "gpuready.runtime.optimizers",
     "load_extension": "gpuready.extensions",
     "Result": "gpuready.commands.result",
     "Refused": "gpuready.workflow.refusal",
 }
-_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "fix", "report", "search")
+_COMMAND_FUNCTIONS = ("bench", "contract", "env", "explain", "fix", "report")
 _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 """Commands that are also packages: the module itself is made callable, so both uses of the name work."""
 
@@ -56,12 +50,12 @@ _COMMAND_MODULES = ("check", "diagnose", "fit", "plan", "probe", "prove")
 def __getattr__(name: str) -> Any:
     """Import a public name on first access."""
     if name in _COMMAND_MODULES:
-        return __import__(f"gpuready.{name}", fromlist=["__name__"])
+        return import_module(f"gpuready.{name}")
     if name in _COMMAND_FUNCTIONS:
         return _load_function(name)
     if name not in _PUBLIC:
         raise AttributeError(f"module 'gpuready' has no attribute {name!r}")
-    return getattr(__import__(_PUBLIC[name], fromlist=[name]), name)
+    return getattr(import_module(_PUBLIC[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -238,15 +238,9 @@ def test_a_file_that_is_no_lock_is_refused(text):
 def test_the_real_locks_are_sound():
     from pathlib import Path
 
-    folder = Path(__file__).parents[2] / "benchmarks/results/locks"
+    folder = Path(__file__).parents[2] / "benchmarks/results"
     found = {path.stem: read_lock(path.read_text(), path.name) for path in folder.glob("*.lock")}
-    assert {
-        "colossalai-0.5.0",
-        "axolotl-0.21",
-        "transformers-5.22",
-        "roll-torch280-vllm",
-        "roll-torch280-sglang",
-    } <= set(found)
+    assert {"roll-torch280-vllm", "roll-torch280-sglang"} <= set(found)
     for name, plan_ in found.items():
         assert "://" not in (folder / f"{name}.lock").read_text(), name
         assert len(plan_.lock) > 50 and all(row.hashes for row in plan_.lock), name

@@ -52,7 +52,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     """A tree in which nothing was compiled says what to do; compiled, the same tree answers, with the same bytes for every order of sets."""
     source, tools = tmp_path / "src" / "gpuready", tmp_path / "tools"
     data = shutil.ignore_patterns("__pycache__", *(path.name for path in DATA.parent.parent.glob("*/data/[!_]*.py")))
-    for package in ("catalog", "contracts"):
+    for package in ("catalog", "contracts", "rules"):
         shutil.copytree(SRC / "gpuready" / package / "data", source / package / "data", ignore=data)
     whole = shutil.ignore_patterns("__pycache__", "data")
     shutil.copytree(SRC / "gpuready", source, ignore=whole, dirs_exist_ok=True)
@@ -65,7 +65,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     subprocess.run([sys.executable, str(tools / TOOL.name)], env=env, check=True, capture_output=True)
     after = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert after.returncode == 0 and "vllm" in after.stdout
-    for package in ("catalog", "contracts"):
+    for package in ("catalog", "contracts", "rules"):
         for path in (SRC / "gpuready" / package / "data").glob("*.py"):
             assert (source / package / "data" / path.name).read_bytes() == path.read_bytes()
 
@@ -157,6 +157,39 @@ def test_a_contract_that_is_none_is_refused(tool, room):
         tool.write(room)
 
 
+@pytest.fixture
+def rule_folder(room):
+    folder = room / "rules" / "gpu"
+    folder.mkdir(parents=True)
+    (room / "rules" / "__init__.py").write_text('FAMILIES = ("SYS", "GPU")\n')
+    (folder / "gpu_lost.py").write_text('CODE = "GPU001"\nREQUIRED_FACTS = ("gpu.count",)\n')
+    return folder
+
+
+def test_the_table_of_rules_is_what_their_modules_state(tool, room, rule_folder):
+    (room / "rules" / "sys").mkdir()
+    (room / "rules" / "sys" / "clock_wrong.py").write_text('import nowhere\nCODE = "SYS001"\n')
+    tool.write(room)
+    table = data(room / "rules" / "data" / "codes.py")
+    assert list(table["modules"].items()) == [("SYS001", "sys.clock_wrong"), ("GPU001", "gpu.gpu_lost")]
+    assert table["required_facts"] == {"GPU001": ("gpu.count",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('CODE = "GPU001"\n', "has the code GPU001, which is that of gpu.gpu_lost"),
+        ("READS = ()\n", "has no CODE"),
+        ('CODE = "G" + N\n', "CODE must be a literal"),
+        ('CODE = "XYZ001"\n', "XYZ001 begins with no family"),
+    ],
+)
+def test_a_rule_that_cannot_be_in_the_table_is_refused(tool, room, rule_folder, text, why):
+    (rule_folder / "gpu_worn.py").write_text(text)
+    with pytest.raises(SystemExit, match=f"gpu_worn.py.*{why}"):
+        tool.write(room)
+
+
 def test_no_contracts_no_index(tool, room):
     tool.write(room)
     assert not (room / "contracts" / "data").exists()
@@ -176,26 +209,28 @@ def test_a_module_is_one_literal_and_small(name):
     assert len(text) < 80 * 1024
 
 
-def test_loading_is_cheaper_than_reading_the_toml():
-    """The reason for the compact form, as a ratio on one machine in one run."""
-    code = "import time; a = time.perf_counter()\n{}\nprint(time.perf_counter() - a)"
-    quick = "from gpuready.catalog import load_catalog; load_catalog('cuda'); load_catalog('torch')"
-    toml = Path(gpuready.catalog.__file__).parent
-    slow = f"import tomllib\nfor n in 'cuda', 'torch': tomllib.load(open('{toml}/' + n + '.toml', 'rb'))"
-    if sys.version_info < (3, 11):
-        slow = slow.replace("tomllib", "tomli")
-
-    def best(body: str) -> float:
-        runs = [
-            subprocess.run([sys.executable, "-c", code.format(body)], capture_output=True, text=True, check=True)
-            for _ in range(5)
-        ]
-        return min(float(run.stdout) for run in runs)
-
-    assert best(quick) * 3 < best(slow)
-
-
 def data(path: Path):
     """The literal of a generated module, read without running it."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return ast.literal_eval(tree.body[-1].value)
+
+
+def _write_cause(room, name, patterns):
+    folder = room / "catalog" / "causes"
+    (folder / "phrases").mkdir(parents=True, exist_ok=True)
+    (folder / "phrases" / "shared.toml").write_text("")
+    head = 'codes = ["SYS001"]\nsays = "a"\nso = "b"\nfix = []\nsource = "c"\n'
+    (folder / f"{name}.toml").write_text(f"{head}patterns = [{patterns}]\n")
+
+
+def test_a_pattern_that_another_cause_claims_is_refused_with_both_names(tool, room):
+    _write_cause(room, "first", '"the disk is full"')
+    _write_cause(room, "second", '{ says = "The disk  is full", as = "clue" }')
+    with pytest.raises(SystemExit, match="first and second both claim the pattern 'the disk is full'"):
+        tool.read_cause_files(room)
+
+
+def test_a_condition_tells_two_causes_with_the_same_text_apart(tool, room):
+    _write_cause(room, "first", '{ says = "the disk is full", without = ["/dev/shm"] }')
+    _write_cause(room, "second", '{ says = "the disk is full", with = ["/dev/shm"] }')
+    assert [data["slug"] for data in tool.read_cause_files(room)] == ["first", "second"]

@@ -50,13 +50,13 @@ def test_a_value_that_no_rule_foresaw_stops_that_rule_alone():
             raise ValueError(f"{mine!r} is not a version")
         return facts.value("gpu.memory")["none"] if other else None
 
-    odd = rule(("driver.version", "gpu.count"), "DRV003", judge=compare)
-    report = judge([odd, rule()], facts(driver_version="weird", gpu_count=0), CONTRACT)
+    comparing = rule(("driver.version", "gpu.count"), "DRV003", judge=compare)
+    report = judge([comparing, rule()], facts(driver_version="weird", gpu_count=0), CONTRACT)
     assert [f.code for f in report.findings] == ["GPU001"] and report.undecided[0].code == "DRV003"
     (missing,) = report.undecided[0].missing
     assert missing.key == "driver.version" and missing.value is None
     assert missing.gap == "its value cannot be judged: 'weird' is not a version"
-    report = judge([odd, rule()], facts(driver_version="5", gpu_count=1, gpu_memory=()), CONTRACT)
+    report = judge([comparing, rule()], facts(driver_version="5", gpu_count=1, gpu_memory=()), CONTRACT)
     assert report.undecided[0].missing[0].key == "gpu.memory" and report.judged[0].code == "GPU001"
     assert report.verdict == "undecided"
     with pytest.raises(ValueError, match="of its own"):  # nothing was read: that is a fault of the rule

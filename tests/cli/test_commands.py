@@ -58,7 +58,6 @@ def workflow(monkeypatch):
     fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
     fake.answer("contract_show", Contract("demo", "1.0"))
     fake.answer("contract_diff", [{"table": "needs", "change": "added", "name": "x"}])
-    fake.answer("contract_import", (Contract("demo", "1.0"), [(3, "buy more")]))
     monkeypatch.setitem(sys.modules, "gpuready.workflow", fake)
     monkeypatch.setattr(gpuready, "workflow", fake, raising=False)
     return fake
@@ -98,6 +97,7 @@ def test_check_passes_on_what_was_said(reported, workflow):
         "config": "c.yml",
         "contract": "c.toml",
         "dockerfile": None,
+        "image": None,
         "ignore": {"GPU001": "a login node"},
         "strict": True,
         "what_if": {"driver": "580", "python-version": "3.12"},
@@ -233,8 +233,6 @@ def test_contract(reported, workflow):
     assert json.loads(reported("contract", "diff", "a", "b", "--json")[1])["changes"] == [
         {"table": "needs", "change": "added", "name": "x"}
     ]
-    assert "buy more" in reported("contract", "import", "page.md")[1]
-    assert json.loads(reported("contract", "import", "page.md", "--json")[1])["unplaced"] == [[3, "buy more"]]
     shown = [args for name, args, _ in workflow.calls if name == "contract_show"]
     assert shown == [("demo==1.0", None), ("demo", None), ("", "c.toml")]
 

@@ -55,7 +55,7 @@ FROZEN = {
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
-        | {"--deep": "", "--import": ""}
+        | {"--deep": "", "--import": "", "--image": "NAME"}
         | KNOWING,
     ),
     "serve": (
@@ -213,7 +213,8 @@ FROZEN = {
     "contract list": ((0, 0), ALWAYS),
     "contract show": ((0, 1), {"--contract": "FILE"} | ALWAYS),
     "contract diff": ((2, 2), ALWAYS),
-    "contract import": ((1, 1), {"-o": "FILE"} | ALWAYS),
+    "contract new": ((1, 2), {"-o": "FILE"} | ALWAYS),
+    "contract check": ((1, 1), ALWAYS),
 }
 
 
@@ -292,13 +293,13 @@ def test_what_is_understood(argv, reported):
         (["fit"], "gpuready fit takes MODEL|FILE ..., and was given nothing"),
         (["explain", "a", "b"], "gpuready explain takes [CODE], and was given 2"),
         (["probe", "x"], "gpuready probe takes no arguments, and was given 'x'"),
-        (["contract"], "gpuready contract takes one of list, show, diff, import"),
+        (["contract"], "gpuready contract takes one of list, show, diff, new, check"),
         (
             ["contract", "shw"],
-            "gpuready contract takes one of list, show, diff, import, not 'shw'; the nearest is show",
+            "gpuready contract takes one of list, show, diff, new, check, not 'shw'; the nearest is show",
         ),
         (["contract", "diff", "a"], "gpuready contract diff takes A B, and was given 1"),
-        (["contract", "import"], "gpuready contract import takes PAGE, and was given nothing"),
+        (["contract", "new"], "gpuready contract new takes NAME [SOURCE], and was given nothing"),
     ],
 )
 def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):

@@ -45,17 +45,17 @@ def test_a_launcher_that_was_started_by_another(outer):
 
 
 def test_launchers_that_contradict_each_other():
-    odd = (
+    differing = (
         SLURM | {"SLURM_PROCID": "2", "SLURM_LOCALID": "0", "SLURM_NODEID": "1"} | OMPI | {"OMPI_COMM_WORLD_SIZE": "3"}
     )
-    said = problems(TORCH | odd)
+    said = problems(TORCH | differing)
     first, *table = said.split("\n")
     assert "torchrun and openmpi and slurm say different things" in first and "NET006" in first
     assert [row.split()[0] for row in table[1:4]] == ["torchrun", "openmpi", "slurm"]
     assert "would win" in said and "GPUREADY_LAUNCHER" in said
-    assert discover_rendezvous(TORCH | odd, "torchrun").rank == 3
-    assert discover_rendezvous(TORCH | odd, "slurm").rank == 2
-    assert discover_rendezvous(TORCH | odd | {"GPUREADY_LAUNCHER": "openmpi"}).rank == 1
+    assert discover_rendezvous(TORCH | differing, "torchrun").rank == 3
+    assert discover_rendezvous(TORCH | differing, "slurm").rank == 2
+    assert discover_rendezvous(TORCH | differing | {"GPUREADY_LAUNCHER": "openmpi"}).rank == 1
 
 
 def test_ranks_that_look_like_nodes():

@@ -301,27 +301,11 @@ def test_a_file_that_is_no_contract_is_refused_before_anything_is_looked_at(tmp_
     assert ran.code == 2 and ran.out == "" and says in ran.err
 
 
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
-        (bytes(range(256)) * 8, "is not text"),
-        (bytes(range(128, 256)) * 8, "is not text"),
-        (b"", "is empty"),
-        (b'framework = "kite\nneeds = [', "no section"),
-        (b'{"framework": ', "no section"),
-    ],
-)
-def test_what_is_no_page_is_not_imported(tmp_path, raw, says):
-    path = tmp_path / "page.txt"
-    path.write_bytes(raw)
-    ran = gpuready("contract", "import", str(path))
-    assert ran.code == 2 and ran.out == "" and says in ran.err and ran.err.count("\n") == 1
-    assert "page.txt" in ran.err and "System Requirements" in ran.err
-
-
 def test_every_command_of_the_guide_is_one_that_runs(kite, venv):
     lines = re.findall(r"^    gpuready (.+)$", GUIDE.read_text(), re.M)
     assert len(lines) >= 5
     for line in lines:
+        if line.startswith("contract new"):
+            continue  # tests/workflow/test_contract_draft.py has a wheel
         words = line.replace("kite.toml", kite).replace("my-trainer", "peft").replace(" venv", f" {venv}").split()
         assert gpuready(*words).code in (0, 1, 3), line

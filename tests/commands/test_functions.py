@@ -45,7 +45,6 @@ def test_the_other_verbs():
     assert "set -gx" in str(gpuready.env("vllm", on="h100", shell="fish"))
     assert gpuready.explain("drv001").data["code"] == "DRV001" and len(gpuready.explain().data["rules"]) > 100
     assert gpuready.contract("vllm").data["framework"] == "vllm" and gpuready.contract().data["contracts"]
-    assert gpuready.search("shared memory docker").data["hits"][0]["name"].startswith("SYS001")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +64,6 @@ def test_the_other_verbs():
         lambda: gpuready.diagnose("/no/such.log"),
         lambda: gpuready.explain("XYZ999"),
         lambda: gpuready.env("vllm", shell="tcsh"),
-        lambda: gpuready.search(""),
-        lambda: gpuready.search("x", kinds="songs"),
     ],
 )
 def test_bad_input_is_one_sentence(call):

@@ -6,6 +6,7 @@ import pytest
 
 from gpuready import workflow
 from gpuready.containers import base_image, dockerfile_facts
+from tests.running import gpuready
 
 OPEN = "nothing"
 
@@ -71,29 +72,17 @@ INTERPRETERS = {
     "the system's pip": ("FROM ubuntu:22.04\n" + APT + "RUN pip3 install numpy==1.26.4\n", "/usr/bin/python3", "3.10"),
     "a venv by its path": ("FROM debian:12\n" + APT + "RUN python3 -m venv /v && /v/bin/pip install numpy==1.26.4\n", "/v/bin/python", "3.11"),
     "a venv by PATH": ("FROM python:3.12\nRUN python -m venv /v\nENV PATH=/v/bin:$PATH\nRUN pip install numpy==1.26.4\n", "/v/bin/python", "3.12"),
-    "a venv activated in one script": ("FROM python:3.11\nWORKDIR /srv\nRUN python -m venv env && . env/bin/activate && pip install numpy==1.26.4\n", "/srv/env/bin/python", "3.11"),
     "uv into the system": ("FROM python:3.13-slim\nRUN pip install uv && uv pip install --system numpy==1.26.4\n", "/usr/local/bin/python", "3.13"),
     "uv by its variable": ("FROM python:3.13-slim\nENV UV_SYSTEM_PYTHON=1\nRUN uv pip install numpy==1.26.4\n", "/usr/local/bin/python", "3.13"),
     "uv's own venv": ("FROM ubuntu:22.04\nWORKDIR /app\nRUN uv venv -p 3.12 && uv pip install numpy==1.26.4\n", "/app/.venv/bin/python", "3.12"),
     "uv's venv by VIRTUAL_ENV": ("FROM ubuntu:22.04\nRUN uv venv --python=3.11 /opt/e\nENV VIRTUAL_ENV=/opt/e\nRUN uv pip install numpy==1.26.4\n", "/opt/e/bin/python", "3.11"),
     "uv --python": ("FROM ubuntu:22.04\nRUN uv venv -p 3.12 /opt/e && uv pip install --python /opt/e/bin/python numpy==1.26.4\n", "/opt/e/bin/python", "3.12"),
     "an apt Python that is not the system's": ("FROM ubuntu:22.04\nRUN apt-get install -y python3.12 python3.12-venv\nRUN python3.12 -m pip install numpy==1.26.4\n", "/usr/bin/python3.12", "3.12"),
-    "get-pip through a pipe": ("FROM ubuntu:22.04\nRUN apt-get install -y python3.11 && curl -sS https://b.example/get-pip.py | python3.11 && pip install numpy==1.26.4\n", "/usr/bin/python3.11", "3.11"),
-    "alternatives": ("FROM ubuntu:20.04\nRUN apt-get install -y python3.10 && update-alternatives --install /usr/bin/python3 python3 /usr/bin/python3.10 1\nRUN python3 -m pip install numpy==1.26.4\n", "/usr/bin/python3.10", "3.10"),
     "Red Hat's second Python": ("FROM rockylinux:9\nRUN dnf install -y python3.12 python3.12-pip\nRUN pip3.12 install numpy==1.26.4\n", "/usr/bin/python3.12", "3.12"),
     "conda in an image": ("FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime\nRUN pip install numpy==1.26.4\n", "/opt/conda/bin/python", "3.11"),
-    "conda by its installer": ("FROM ubuntu:22.04\nRUN bash Miniforge3-Linux-x86_64.sh -b -p /opt/forge && /opt/forge/bin/conda install -y python=3.11 && /opt/forge/bin/pip install numpy==1.26.4\n", "/opt/forge/bin/python", "3.11"),
-    "a conda environment": ("FROM condaforge/miniforge3\nRUN conda create -n t python=3.10 -y && conda install -n t -y numpy==1.26.4\n", "/opt/conda/envs/t/bin/python", "3.10"),
-    "conda run": ("FROM condaforge/miniforge3\nRUN conda create -n t python=3.10 -y\nRUN conda run --no-capture-output -n t pip install numpy==1.26.4\n", "/opt/conda/envs/t/bin/python", "3.10"),
-    "conda run in a copy": ("FROM continuumio/miniconda3 AS b\nRUN conda create -n t python=3.11\nFROM nvidia/cuda:12.6.3-devel-ubuntu22.04\nCOPY --from=b /opt/conda /opt/conda\nRUN conda run -n t pip install numpy==1.26.4\n", "/opt/conda/envs/t/bin/python", "3.11"),
     "uv by UV_PYTHON": ("FROM python:3.13-slim\nENV UV_PYTHON=/usr/local/bin/python\nRUN uv pip install numpy==1.26.4\n", "/usr/local/bin/python", "3.13"),
     "apt's python3 behind python's": ("FROM python:3.12-slim\n" + APT + "RUN pip install numpy==1.26.4\n", "/usr/local/bin/python", "3.12"),
     "two stages, the venv copied": ("FROM python:3.12 AS b\nRUN python -m venv /v && /v/bin/pip install numpy==1.26.4\nFROM python:3.12-slim\nCOPY --from=b /v /opt/v\nENV PATH=/opt/v/bin:$PATH\n", "/opt/v/bin/python", "3.12"),
-    "two stages, only the packages": ("FROM python:3.12 AS b\nRUN pip install numpy==1.26.4\nFROM python:3.12-slim\nCOPY --from=b /usr/local/lib/python3.12/site-packages /usr/local/lib/python3.12/site-packages\n", "/usr/local/bin/python", "3.12"),
-    "a folder of manylinux": ("FROM quay.io/pypa/manylinux_2_28_x86_64\nRUN /opt/python/cp311-cp311/bin/pip install numpy==1.26.4\n", "/opt/python/cp311-cp311/bin/python", "3.11"),
-    "a Python built beside the system's": ("FROM ubuntu:22.04\n" + APT + "RUN tar xzf Python-3.12.5.tgz && cd Python-3.12.5 && ./configure && make altinstall\nRUN pip3 install numpy==1.26.4\n", "/usr/bin/python3", "3.10"),
-    "a Python built beside the system's, and asked for": ("FROM ubuntu:22.04\n" + APT + "RUN cd /src/Python-3.12.5 && make altinstall\nRUN update-alternatives --install /usr/bin/python3 python3 /usr/local/bin/python3.12 1\nRUN python3 -m pip install numpy==1.26.4\n", "/usr/local/bin/python3.12", "3.12.5"),
-    "uv run in a project": ("FROM ubuntu:22.04\nWORKDIR /stage\nRUN uv python install 3.12\nRUN uv run --frozen --group dev python -m nltk.downloader punkt\nRUN uv add numpy==1.26.4\n", "/stage/.venv/bin/python", "3.12"),
     "an image that nobody knows": ("FROM team/train:1\nRUN pip install numpy==1.26.4\n", OPEN, OPEN),
 }  # fmt: skip
 
@@ -117,12 +106,6 @@ def test_a_venv_does_not_have_the_packages_of_the_image():
     assert facts_of(text.format("--system-site-packages "))["package.torch"] == "2.6.0+cu124"
 
 
-def test_a_toolkit_is_copied_with_its_folder():
-    text = "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04 AS b\nFROM python:3.12-slim\nCOPY --from=b {0} {0}\n"
-    assert facts_of(text.format("/usr/local/cuda"))["toolkit.version"] == "12.4"
-    assert facts_of(text.format("/usr/local/bin"))["toolkit.version"] is None
-
-
 REFUSED = {
     "ubuntu 24.04": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 install numpy\n", True),
     "debian 12": ("FROM debian:bookworm\n" + APT + "RUN python3 -m pip install -U pip\n", True),
@@ -137,12 +120,10 @@ REFUSED = {
     "the marker removed": ("FROM ubuntu:24.04\n" + APT + "RUN rm /usr/lib/python3.12/EXTERNALLY-MANAGED && pip3 install numpy\n", False),
     "the marker found and deleted": ("FROM ubuntu:24.04\n" + APT + "RUN find / -name EXTERNALLY-MANAGED -delete; pip3 install numpy\n", False),
     "the variable exported": ("FROM ubuntu:24.04\n" + APT + "RUN export PIP_BREAK_SYSTEM_PACKAGES=1 && pip3 install numpy\n", False),
-    "a variable of the script alone": ("FROM ubuntu:24.04\n" + APT + "RUN PIP_BREAK_SYSTEM_PACKAGES=1; pip3 install numpy\n", True),
     "pip config": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 config set global.break-system-packages true\nRUN pip3 install numpy\n", False),
     "pip.conf written": ("FROM ubuntu:24.04\n" + APT + "RUN printf '[global]\\nbreak-system-packages = true\\n' > /etc/pip.conf && pip3 install numpy\n", False),
     "pip.conf copied": ("FROM ubuntu:24.04\nCOPY pip.conf /etc/pip.conf\n" + APT + "RUN pip3 install numpy\n", False),
     "a failure that is caught": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 install numpy && echo done || true\n", False),
-    "a failure after one that is caught": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 install a || true; pip3 install numpy\n", True),
     "help": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 install --help\n", False),
     "a venv": ("FROM ubuntu:24.04\n" + APT + "RUN python3 -m venv /v && /v/bin/pip install numpy\n", False),
     "ubuntu 22.04": ("FROM ubuntu:22.04\n" + APT + "RUN pip3 install numpy\n", False),
@@ -173,6 +154,90 @@ def checked(file):
     return workflow.check_machine(["transformers"], on="h100", what_if={"driver": "580.95.05"}, dockerfile=str(file))[0]
 
 
+LITERAL = "FROM python:3.12-slim-bookworm\n{}RUN pip install torch==2.8.0 transformers==5.5.0 accelerate==1.10.0\n"
+UNREAD = {
+    "a script": "RUN ./setup.sh",
+    "a pipe": "RUN curl -fsSL https://x.example/install.sh | sh",
+    "a condition": 'RUN if [ -n "$X" ]; then pip install torch==2.6.0; fi',
+    "an alternative": "RUN pip install torch==2.6.0 || true",
+    "a loop": "RUN for p in torch vllm; do pip install $p; done",
+    "a here-document": "RUN <<EOF\npip install torch==2.6.0\nEOF",
+    "the output of a command": "RUN pip install torch==$(cat version)",
+    "a variable that nobody states": "RUN pip install $PACKAGE",
+    "a variable of the script": "RUN V=2.6.0; pip install torch==$V",
+    "an environment activated": "RUN . /opt/venv/bin/activate && pip install torch==2.6.0",
+    "a folder": "RUN git clone https://x.example/x && cd x && pip install .",
+    "a repository": "RUN pip install git+https://x.example/x.git",
+    "requirements that are not there": "RUN pip install -r requirements.txt",
+    "a named environment of conda": "RUN conda install -n train pytorch==2.6.0",
+    "a project": "RUN uv sync --frozen",
+    "a shell in the JSON form": 'RUN ["bash", "-c", "pip install torch==2.6.0"]',
+    "another shell": 'SHELL ["conda", "run", "-n", "train"]\nRUN pip install torch==2.6.0',
+    "packages of another stage": "COPY --from=x /usr/local/lib/python3.12/site-packages /usr/local/lib/python3.12/site-packages",
+    "a link": "RUN ln -sf /usr/bin/python3.11 /usr/local/bin/python",
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_is_not_literal_is_listed_and_leaves_the_verdict_open(case, tmp_path):
+    """It may have changed what was stated before it; what is stated after it stands."""
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM python:3.12 AS x\n" + LITERAL.format("") + UNREAD[case] + "\n")
+    report = checked(file)
+    (row, *more) = report.facts.value("container.unread")
+    assert (row["line"], more) == (4 + UNREAD[case].startswith("SHELL"), [])
+    assert report.verdict == "undecided" and "was not looked at" in report.facts.fact("package.torch").gap
+    file.write_text("FROM python:3.12 AS x\n" + LITERAL.format(UNREAD[case] + '\nSHELL ["/bin/sh"]\n'))
+    stated = checked(file).facts
+    assert stated.value("package.torch") == "2.8.0+cu128" and stated.fact("python.version").gap
+
+
+REQUIREMENTS = {
+    "copied by name": ("COPY requirements.txt /tmp/\nRUN pip install -r /tmp/requirements.txt", True),
+    "copied with its folder": ("COPY . .\nRUN pip install -r requirements.txt", True),
+    "mounted": (
+        "RUN --mount=type=bind,source=requirements.txt,target=requirements.txt pip install -r requirements.txt",
+        True,
+    ),
+    "of a repository": (
+        "COPY . .\nRUN git clone https://x.example/x && cd x && pip install -r requirements.txt",
+        False,
+    ),
+    "never copied": ("RUN pip install -r /src/requirements.txt", False),
+}
+
+
+@pytest.mark.parametrize("case", REQUIREMENTS)
+def test_requirements_are_those_that_the_build_sees(case):
+    lines, is_read = REQUIREMENTS[case]
+    found = facts_of(f"FROM python:3.12\nWORKDIR /app\n{lines}\n", {"requirements.txt": "numpy==1.26.4\n"})
+    assert ("package.numpy" in found) is is_read is ("container.unread" not in found)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RUN apt-get update && apt-get install -y git && rm -rf /var/lib/apt/lists/*",
+        "RUN set -eux; mkdir -p /data; chmod 700 /data",
+        "RUN git clone https://x.example/x /srv/x && cd /srv && pip cache purge",
+        "COPY --from=x /app /app",
+        "RUN pip install --no-deps -e .",
+    ],
+)
+def test_what_touches_no_package_leaves_the_verdict(line, tmp_path):
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM python:3.12 AS x\n" + LITERAL.format("") + line + "\n")
+    report = checked(file)
+    assert "container.unread" not in report.facts and report.verdict == "clear"
+
+
+def test_what_was_not_looked_at_shows_without_its_secrets(tmp_path):
+    token = "hf_abcdefghijklmnopqrstuvwxyz012345"
+    (tmp_path / "Dockerfile").write_text(LITERAL.format("") + f"RUN ./login.sh {token}\n")
+    ran = gpuready("check", "transformers", "--dockerfile", "Dockerfile", "--on", "h100", cwd=tmp_path)
+    assert "not read     line 3: ./login.sh" in ran.out and "--image NAME" in ran.out and token not in ran.out
+
+
 def test_an_unknown_base_is_never_clear(tmp_path):
     file = tmp_path / "Dockerfile"
     verdicts = {}
@@ -187,18 +252,6 @@ def test_what_is_no_instruction_is_refused():
         facts_of("FROM python:3.12\np\n")
 
 
-@pytest.mark.parametrize(
-    "options", ["-b -p /opt/conda", "-bfp /opt/conda", "-f -b -u -p /opt/conda", "-b -p /opt/conda -s"]
-)
-def test_the_installer_of_conda_is_known_by_its_options(options):
-    """Under whatever name it was saved."""
-    text = f"FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y wget python3-pip && wget -q https://x/Mini.sh -O /tmp/m.sh && bash /tmp/m.sh {options}\n"
-    text += "ENV PATH=/opt/conda/bin:$PATH\nRUN conda create -y -n train python=3.8\nRUN conda run -n train pip install torch==2.4.1\n"
-    facts = facts_of(text)
-    assert (facts["python.path"], facts["python.version"]) == ("/opt/conda/envs/train/bin/python", "3.8")
-    assert facts["torch.version"] == "2.4.1+cu121"
-
-
 @pytest.mark.parametrize(("on", "verdict"), [("v100", "not-ready"), ("a100", "clear")])
 def test_the_torch_of_an_ngc_image_is_built_with_its_cuda(tmp_path, on, verdict):
     """CUDA 13 compiles for nothing before 7.5, whatever the list of the build is."""
@@ -207,18 +260,3 @@ def test_the_torch_of_an_ngc_image_is_built_with_its_cuda(tmp_path, on, verdict)
     report = workflow.check_machine(["transformers"], on=on, dockerfile=str(file), what_if={"driver": "580.95.05"})[0]
     errors = [finding.code for finding in report.findings if finding.severity == "error"]
     assert (report.verdict, errors) == (verdict, ["GPU004"] if verdict == "not-ready" else [])
-
-
-@pytest.mark.parametrize(
-    ("base", "asked", "found"),
-    [
-        ("python:3.9-slim", "transformers", "4.57.6"),
-        ("python:3.12-slim", "transformers", None),  # the newest of the day of the build
-        ("python:3.9-slim", "'transformers>=5'", None),
-        ("python:3.9-slim", "transformers==4.51.3", "4.51.3"),
-        ("python:slim", "transformers", None),
-    ],
-)
-def test_an_unpinned_install_takes_the_newest_release_for_its_python(base, asked, found):
-    facts = facts_of(f"FROM {base}\nRUN pip install torch {asked}\n")
-    assert facts.get("package.transformers") == found

@@ -47,7 +47,7 @@ def test_the_frameworks_and_the_names_they_are_installed_under():
         "verl",
         "vllm",
     ]
-    assert contracts.list_frameworks() == names
+    assert set(contracts.list_frameworks()) >= set(names)
     others = {n: contracts.distribution_name(n) for n in names if contracts.distribution_name(n) != n}
     assert others["llama-factory"] == "llamafactory"
     assert all(contracts.has_contract(name) for name in names) and not contracts.has_contract("llamafactory")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.contracts import with_metadata_pins
-from gpuready.contracts.pins import replace_patch_pins
+from gpuready.contracts.pins import merge_metadata_pins, replace_patch_pins
 from gpuready.model import Contract, Requirement
 
 LINUX = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
@@ -36,7 +35,7 @@ def wants(contract, key):
 
 
 def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["torch<2.15,>=2.13", "reel (>=2)", "New_Thing"], ">=3.12")
+    pinned = merge_metadata_pins(contract, "1.9", ["torch<2.15,>=2.13", "reel (>=2)", "New_Thing"], ">=3.12")
     assert wants(pinned, "package.torch") == [(">=2.13,<2.15", "")]
     assert wants(pinned, "package.reel") == [(">=2", ""), (">=1.1", "wants=long")]
     assert wants(pinned, "package.new-thing") == [("*", "")]
@@ -47,7 +46,7 @@ def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
 
 
 def test_it_says_where_the_pins_come_from(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
+    pinned = merge_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     assert pinned.version == "1.9"
     assert "no contract of its own" in pinned.says and "own metadata" in pinned.says
     assert {n.cite for n in pinned.requirements_for("package.torch")} == {"METADATA of kite-ml 1.9"}
@@ -55,38 +54,38 @@ def test_it_says_where_the_pins_come_from(contract):
 
 def test_markers_are_read_for_the_patient_and_not_for_gpuready(contract):
     lines = ["winch>=1; sys_platform == 'win32'", "sail>=2; platform_machine != 'aarch64'", "old; python_version<'3'"]
-    assert wants(with_metadata_pins(contract, "1.9", lines, None, LINUX), "package.sail") == [(">=2", "")]
-    arm = with_metadata_pins(contract, "1.9", lines, None, LINUX | {"platform_machine": "aarch64"})
-    windows = with_metadata_pins(contract, "1.9", lines, None, LINUX | {"sys_platform": "win32"})
+    assert wants(merge_metadata_pins(contract, "1.9", lines, None, LINUX), "package.sail") == [(">=2", "")]
+    arm = merge_metadata_pins(contract, "1.9", lines, None, LINUX | {"platform_machine": "aarch64"})
+    windows = merge_metadata_pins(contract, "1.9", lines, None, LINUX | {"sys_platform": "win32"})
     assert wants(arm, "package.sail") == [] and wants(arm, "package.old") == []
     assert wants(windows, "package.winch") == [(">=1", "")]
 
 
 def test_an_extra_holds_where_it_is_asked_for_and_where_the_contract_always_needs_its_package(contract):
     lines = ["torch>=2.4; extra == 'torch'", "reel==3; extra == 'reel'", "tqdm", "oar>1; extra == 'row'"]
-    pinned = with_metadata_pins(contract, "1.9", lines, None)
+    pinned = merge_metadata_pins(contract, "1.9", lines, None)
     assert wants(pinned, "package.torch") == [(">=2.4", "wants=torch"), (">=2.4", "")]
     assert wants(pinned, "package.reel") == [("==3", "wants=reel"), ("==3", ""), (">=1.1", "wants=long")]
     assert wants(pinned, "package.tqdm") == [("*", "")] and wants(pinned, "package.oar") == [(">1", "wants=row")]
 
 
 def test_an_extra_of_this_version_replaces_that_of_the_borrowed_contract(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["torch", "reel>=4; extra == 'long'"], None)
+    pinned = merge_metadata_pins(contract, "1.9", ["torch", "reel>=4; extra == 'long'"], None)
     assert wants(pinned, "package.reel") == [(">=4", "wants=long"), (">=4", "")]
 
 
 def test_of_several_extras_that_pin_torch_the_one_of_its_name_counts(contract):
     lines = ["torch>=1.13.1; extra == 'torch'", "torch==2.1.0; extra == 'torch-npu'"]
-    assert (">=1.13.1", "") in wants(with_metadata_pins(contract, "1.9", lines, None), "package.torch")
+    assert (">=1.13.1", "") in wants(merge_metadata_pins(contract, "1.9", lines, None), "package.torch")
     others = ["torch==2.0; extra == 'rocm'", "torch==2.1.0; extra == 'torch-npu'"]
-    pinned = with_metadata_pins(contract, "1.9", others, None)
+    pinned = merge_metadata_pins(contract, "1.9", others, None)
     assert {n.level for n in pinned.needs if n.key == "package.torch" and not n.when} == {"recommended"}
 
 
 def test_advice_of_another_version_does_not_narrow_what_the_metadata_takes(contract):
     narrow = contract.replace(needs=(*contract.needs, Requirement("package.oar", "<=1.11", "", "recommended", "code")))
-    assert wants(with_metadata_pins(narrow, "1.9", ["torch", "oar>=0.30"], None), "package.oar") == [(">=0.30", "")]
-    assert ("<=1.11", "") in wants(with_metadata_pins(narrow, "1.9", [], None), "package.oar")
+    assert wants(merge_metadata_pins(narrow, "1.9", ["torch", "oar>=0.30"], None), "package.oar") == [(">=0.30", "")]
+    assert ("<=1.11", "") in wants(merge_metadata_pins(narrow, "1.9", [], None), "package.oar")
 
 
 def test_a_patch_of_a_line_is_judged_by_its_own_metadata(contract):
@@ -104,14 +103,14 @@ def test_a_patch_of_a_line_is_judged_by_its_own_metadata(contract):
 
 
 def test_what_is_borrowed_only_advises_and_says_so(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
+    pinned = merge_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     borrowed = [n for n in pinned.needs if n.key == "gpu.capability"]
     assert [n.level for n in borrowed] == ["recommended"] and "of another version" in borrowed[0].cite
     assert {n.level for n in pinned.needs if n.key == "package.torch"} == {"required"}
 
 
 def test_a_distribution_without_dependencies_changes_no_package(contract):
-    pinned = with_metadata_pins(contract, "1.9", [], ">=3.10")
+    pinned = merge_metadata_pins(contract, "1.9", [], ">=3.10")
     assert [n.want for n in pinned.requirements_for("package.*")] == [
         n.want for n in contract.requirements_for("package.*")
     ]
@@ -120,13 +119,13 @@ def test_a_distribution_without_dependencies_changes_no_package(contract):
 
 
 def test_extras_of_a_requirement_and_urls_are_no_obstacle(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["ray[train]>=2.52.1", "wheel @ https://example.org/w.whl"], None)
+    pinned = merge_metadata_pins(contract, "1.9", ["ray[train]>=2.52.1", "wheel @ https://example.org/w.whl"], None)
     assert wants(pinned, "package.ray") == [(">=2.52.1", "")]
     assert wants(pinned, "package.wheel") == [("*", "")]
 
 
 def test_lines_that_are_no_requirements_are_passed_over(contract):
-    pinned = with_metadata_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
+    pinned = merge_metadata_pins(contract, "1.9", ["; rm -rf /", "torch>=2.13", "a b c", "$(id)"], None)
     assert wants(pinned, "package.torch") == [(">=2.13", "")]
     assert not any("rm" in n.key or "$" in n.key for n in pinned.needs)
 

@@ -236,7 +236,7 @@ def kept(name: str, **figures: object) -> None:
     document["about"] = {
         "date": str(date.today()),
         "hardware": f"{os.cpu_count()} cores, {here.machine}, Linux {'.'.join(here.release.split('.')[:2])}, without GPU",
-        "command": "FLEET_RESULTS=benchmarks/results/fleet-engines.json python -m pytest -m faults tests/faults/test_fleet_ssh.py "
+        "command": "FLEET_RESULTS=FILE python -m pytest -m faults tests/faults/test_fleet_ssh.py "
         "tests/faults/test_fleet_engines.py",
         "load": "the machine was shared: other work ran at the same time",
     }

@@ -171,8 +171,8 @@ def test_d37_variables_that_change_what_a_program_is(machine, built, tmp_path):
 
 def test_d38_a_vast_environment_with_invalid_bytes(machine):
     many = {f"{'NOISE' if i % 10 else 'CUDA'}_{i}": "x" * 60 for i in range(10_000)}
-    odd = {"NCCL_\udcff": "\udcfe", "HF_ODD": "caf\udce9"}
-    found = machine.check(env={**many, **odd})
+    undecodable = {"NCCL_\udcff": "\udcfe", "HF_ODD": "caf\udce9"}
+    found = machine.check(env={**many, **undecodable})
     assert found.code == 0 and found.value("gpu.count") == 1 and found.value("compiler.gcc") == "12.3.0"
     assert found.value("env.HF_ODD") == "caf\\xe9" and "NCCL_\\xff" in found.value("env.names")
 

@@ -27,6 +27,8 @@ def main():
     spec = importlib.util.spec_from_file_location("trace_job", f"{sys.argv[1]}/trace.py")  # not the standard library's
     trace_job = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(trace_job)
+    from torch.fx.experimental import symbolic_shapes  # noqa: F401  # with sympy: four seconds in every child otherwise
+
     with contextlib.suppress(ImportError):  # small_transformers.py has none of it
         import peft  # noqa: F401
         from transformers import AutoModel, generation, masking_utils, modeling_utils  # noqa: F401

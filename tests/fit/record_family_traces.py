@@ -28,23 +28,6 @@ LATENT = {
     "topk_group": 2, "kv_lora_rank": 48, "q_lora_rank": 56, "qk_rope_head_dim": 16, "qk_nope_head_dim": 24,
     "v_head_dim": 56, "first_k_dense_replace": 1, "num_key_value_heads": 4,
 }  # fmt: skip
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-SPEECH = {
-    "d_model": 128, "encoder_layers": 3, "decoder_layers": 3, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 320, "decoder_ffn_dim": 320, "vocab_size": 1000, "dropout": 0.0, "pad_token_id": 0,
-    "decoder_start_token_id": 1, "eos_token_id": 2, "bos_token_id": 1,
-}  # fmt: skip
-TRANSLATOR = {
-    **SPEECH,
-    "max_position_embeddings": 128,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-    "attention_dropout": 0.0,
-}
-T5 = {
-    "d_model": 128, "d_kv": 32, "d_ff": 320, "num_layers": 3, "num_heads": 4, "vocab_size": 1000, "pad_token_id": 0,
-    "decoder_start_token_id": 1, "dropout_rate": 0.0,
-}  # fmt: skip
 DELTA = {
     "head_dim": 32, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 32,
     "num_hidden_layers": 4,
@@ -55,10 +38,6 @@ SPARSE = {
     "moe_intermediate_size": 64,
     "shared_expert_intermediate_size": 64,
 }
-DISTILLED = {
-    "dim": 128, "n_heads": 4, "n_layers": 3, "hidden_dim": 320, "vocab_size": 1000, "dropout": 0.0, "attention_dropout": 0.0,
-    "pad_token_id": 0,
-}  # fmt: skip
 WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -69,7 +48,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere": ("causal", {**BASE, "use_qk_norm": True}),
     "cohere2": ("causal", {**BASE, **WINDOWS, "head_dim": 32}),
     "starcoder2": ("causal", {**BASE, "sliding_window": None}),
-    "falcon": ("causal", {k: v for k, v in BASE.items() if k not in ("num_key_value_heads", "intermediate_size")}),
     "smollm3": ("causal", {**BASE, "no_rope_layers": [1, 0, 1]}),
     "glm": ("causal", {**BASE, "head_dim": 32}),
     "glm4": ("causal", {**BASE, "head_dim": 32}),
@@ -84,66 +62,21 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "causal",
         {**BASE, "head_dim": 32, "intermediate_size_mlp": 192, "num_local_experts": 4, "num_hidden_layers": 4},
     ),
-    "bert": ("masked", {**BASE, **NO_DROPOUT}),
-    "roberta": ("masked", {**BASE, **NO_DROPOUT}),
-    "modernbert": ("masked", {**BASE, "local_attention": 16}),
-    "vit": ("image", {**BASE, "image_size": 32, "patch_size": 8}),
-    "whisper": ("audio", {**SPEECH, "max_source_positions": 100, "max_target_positions": 64}),
-    "bart": ("seq2seq", {**SPEECH, "max_position_embeddings": 128}),
     "arcee": ("causal", BASE),
     "exaone4": ("causal", {**BASE, "sliding_window": 16}),
     "olmoe": ("causal", {**BASE, "num_experts": 8, "num_experts_per_tok": 2}),
     "seed_oss": ("causal", {**BASE, "head_dim": 32, "residual_dropout": 0.0, "attention_dropout": 0.0}),
     "stablelm": ("causal", BASE),
-    "gpt_neo": (
-        "causal",
-        {
-            "hidden_size": 128,
-            "num_heads": 4,
-            "num_layers": 2,
-            "attention_types": [[["global", "local"], 1]],
-            "vocab_size": 1000,
-        },
-    ),
     "qwen3_next": ("causal", {**BASE, **DELTA, **SPARSE}),
     "qwen3_5_text": ("causal", {**BASE, **DELTA}),
     "qwen3_5_moe_text": ("causal", {**BASE, **DELTA, **SPARSE}),
-    "mamba2": (
-        "causal",
-        {
-            "hidden_size": 128,
-            "num_hidden_layers": 3,
-            "vocab_size": 1000,
-            "state_size": 16,
-            "num_heads": 4,
-            "head_dim": 64,
-            "n_groups": 2,
-            "chunk_size": 32,
-        },
-    ),
-    "t5": ("seq2seq", T5),
-    "mt5": ("seq2seq", {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
-    "umt5": ("seq2seq", {**T5, "feed_forward_proj": "gated-gelu"}),
-    "mbart": ("seq2seq", TRANSLATOR),
-    "pegasus": ("seq2seq", TRANSLATOR),
-    "marian": ("seq2seq", {**TRANSLATOR, "decoder_vocab_size": 1000}),
-    "m2m_100": ("seq2seq", TRANSLATOR),
-    "distilbert": ("masked", DISTILLED),
-    "xlm-roberta": ("masked", {**BASE, **NO_DROPOUT}),
-    "camembert": ("masked", {**BASE, **NO_DROPOUT}),
 }
-UNCHECKPOINTED = ("bart", "mbart", "pegasus", "marian", "m2m_100")  # the engine refuses it
 LEFT_OUT = (("qwen3_5_text", False, False),)  # the engine refuses it
 AUTO = {
     "causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "seq2seq": "AutoModelForSeq2SeqLM",
     "image": "AutoModelForImageClassification", "audio": "AutoModelForSpeechSeq2Seq",
     "rows": "AutoModelForSequenceClassification", "tokens": "AutoModelForTokenClassification",
 }  # fmt: skip
-CLASSIFIERS = {  # written to classifier_traces.json
-    "bert": ("BertFor", {**BASE, **NO_DROPOUT}),
-    "roberta": ("RobertaFor", {**BASE, **NO_DROPOUT}),
-    "distilbert": ("DistilBertFor", {**DISTILLED, "seq_classif_dropout": 0.0}),
-}
 BATCH, SEQ = 2, 48
 
 
@@ -230,7 +163,7 @@ def record_family(family: str) -> list[dict[str, Any]]:
     kind, fields = CASES[family]
     rows = []
     for half, checkpointing in ((False, False), (True, False), (True, True)):
-        if (family, half, checkpointing) in LEFT_OUT or (family in UNCHECKPOINTED and checkpointing):
+        if (family, half, checkpointing) in LEFT_OUT:
             continue
         try:
             with torch.device("meta"):
@@ -244,17 +177,6 @@ def record_family(family: str) -> list[dict[str, Any]]:
     return rows
 
 
-def record_classifiers() -> list[dict[str, Any]]:
-    rows = []
-    for family, (name, fields) in CLASSIFIERS.items():
-        for kind, task in (("rows", "SequenceClassification"), ("tokens", "TokenClassification")):
-            with torch.device("meta"):
-                found = measure(kind, family, {**fields, "num_labels": 5}, half=True, checkpointing=False)
-            config = {"model_type": family, "architectures": [name + task], **fields, "num_labels": 5}
-            rows.append({"config": config, "half": True, "checkpointing": False, **found})
-    return rows
-
-
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
 
@@ -265,7 +187,6 @@ def main() -> None:
     kept = [row for row in json.loads(path.read_text(encoding="utf-8")) if row["config"]["model_type"] not in asked]
     rows = kept + [row for family in asked for row in record_family(family)]
     write_rows(path, rows)
-    write_rows(path.with_name("classifier_traces.json"), record_classifiers())
 
 
 if __name__ == "__main__":

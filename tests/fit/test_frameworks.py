@@ -11,6 +11,7 @@ from gpuready.catalog import machine_names
 from gpuready.fit import FitJob, predict_memory
 from gpuready.fit.job import known_models
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import H200
 from gpuready.jobs import job_files, model_config, model_size
 from gpuready.workflow import Refused, fit
@@ -256,7 +257,7 @@ def test_the_outer_config_says_whether_embeddings_are_tied(kind, outer, inner, t
     counted = 1_235_814_400 + (0 if tied else 128256 * 2048)
     assert model_config.read_model_settings(whole, "c").model["tie_word_embeddings"] is tied
     assert model_size.count_model_parameters(whole) == counted
-    assert parse_model_config(whole).count_parameters() == counted
+    assert count_parameters(parse_model_config(whole)) == counted
 
 
 @pytest.mark.parametrize(

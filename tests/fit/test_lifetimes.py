@@ -39,10 +39,6 @@ LLAMA_JOBS = {
     "zero3": {"zero": 3, "world": 2},
     "fsdp": {"fsdp": True, "world": 2},
 }
-NO_CHECKPOINTS = ("bart", "mbart", "pegasus", "marian", "m2m_100")
-REFUSED = {
-    *((family, "checkpointed") for family in NO_CHECKPOINTS), ("t5", "qlora"), ("mt5", "qlora"), ("umt5", "qlora"), ("mamba2", "qlora"),
-}  # fmt: skip
 REASON = (
     "the order of allocations and frees of {0} is no longer the kept one. A variable that holds a tensor longer, or drops "
     "it earlier, moves memory: compare with the variables of the real module. If the change is meant, and the tests against "
@@ -55,7 +51,6 @@ def list_jobs() -> dict[str, FitJob]:
         f"{family} {name}": FitJob(model=config, micro_batch=2, seq=48, **fields)
         for family, config in CONFIGS.items()
         for name, fields in JOBS.items()
-        if (family, name) not in REFUSED
     }
     llama = {
         f"llama {name}": FitJob(model=CONFIGS["llama"], micro_batch=2, seq=48, **fields)

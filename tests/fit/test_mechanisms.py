@@ -14,7 +14,7 @@ from gpuready.fit.tape.autograd import Tape
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
 
-EXAMS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam"
+EXAM = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "fit-exam-h200.jsonl"
 SHOWN = {
     "M07": "torch's Adafactor goes parameter by parameter",
     "M37": "a sum down the columns has a buffer of its own",
@@ -37,11 +37,7 @@ LLAMA = {
 
 @pytest.fixture(scope="module")
 def measured():
-    lines = [
-        line
-        for name in ("third", "fifth")
-        for line in (EXAMS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
+    lines = EXAM.read_text(encoding="utf-8").splitlines()
     return {row["id"]: row for row in map(json.loads, lines) if not row.get("cap")}
 
 

@@ -48,7 +48,7 @@ def test_the_tape_is_the_same_as_when_every_step_is_played(setup, monkeypatch):
 
 
 def test_most_steps_are_learned(monkeypatch):
-    sung = []
-    monkeypatch.setattr(RepeatedStretch, "append_to_tape", lambda self, tag: sung.append(tag))
+    appended = []
+    monkeypatch.setattr(RepeatedStretch, "append_to_tape", lambda self, tag: appended.append(tag))
     record_job_tape(FitJob(MODEL, seq=256, accumulation=2, steps=3).validate_fields(), H200)
-    assert sung == ["1.0", "1.1", "2.0", "2.1"]
+    assert appended == ["1.0", "1.1", "2.0", "2.1"]

@@ -74,21 +74,6 @@ def count_kernels(model, **fields):
     return found
 
 
-def test_attention_that_is_written_out_adds_its_mask_and_looks_for_empty_rows():
-    """A single key head that is broadcast has no fused kernel: five more kernels touch all scores (profile of falcon_7b on the H200)."""
-    kind, config = MODELS["falcon_1b"]
-    found = count_kernels({"model_type": kind, **config}, micro_batch=2, seq=256)
-    scores = 2 * 32 * 256 * 256
-    for kernel in (
-        ("mixed", scores, 8 * scores),  # the mask in bf16, added to scores in fp32
-        ("move", 5 * scores),  # which scores are excluded
-        ("rows", scores),
-        ("spread", scores, 8 * scores),  # rows without any key become zeros
-        ("move", 6 * scores),  # the weights in bf16, which nobody reads
-    ):
-        assert found[kernel] >= config["num_hidden_layers"], kernel
-
-
 @pytest.mark.parametrize(("back", "measured"), [("attention", 872.7e-6), ("attention backward", 2671e-6)])
 def test_a_mask_costs_cudnn_more_than_the_other_half_of_the_scores(back, measured):
     """36 heads of 128 over 4096 tokens of starcoder2_7b, by the profile on the H200."""
@@ -117,8 +102,8 @@ def test_rows_of_experts_are_masked_in_a_copy():
 
 
 def test_an_odd_vocabulary_costs_the_aligned_kernels():
-    odd = predict_time(FitJob(model={**LLAMA, "vocab_size": LLAMA["vocab_size"] + 1}, micro_batch=4), H200, SPEED)
-    assert odd.step_seconds > 1.2 * step(micro_batch=4).step_seconds
+    unaligned = predict_time(FitJob(model={**LLAMA, "vocab_size": LLAMA["vocab_size"] + 1}, micro_batch=4), H200, SPEED)
+    assert unaligned.step_seconds > 1.2 * step(micro_batch=4).step_seconds
 
 
 def test_ranks_that_wait_for_a_slow_link():
@@ -242,13 +227,8 @@ def test_the_shares_of_experts_adapters_and_checkpoints_are_those_that_were_meas
 MANY_CORES = MEASURED.with_name("step-time-dev-h200.json")
 
 
-@pytest.mark.parametrize(
-    ("name", "median", "worst", "decoding"),
-    [("step-time-2", 0.04, 0.27, 0.21), ("step-time-3", 0.10, 0.24, 0.15), ("step-time-dev", 0.07, 0.18, 0.0)],
-)
-def test_cases_that_wait_for_the_host_by_a_record_of_many_cores(name, median, worst, decoding):
-    """Sets 2 and 3 ran in one process each, and their records are of one core: the worst of them are further off."""
-    cases, measures = read_measured(str(MEASURED.with_name(f"{name}-h200.json")), None)
+def test_cases_that_wait_for_the_host_by_a_record_of_many_cores():
+    cases, measures = read_measured(str(MANY_CORES), None)
     speed = calibrate_speed(SHEET, {**measures, **read_pace(str(MANY_CORES))})
     found, outside = {"train": [], "generate": [0.0]}, 0
     for case in cases:
@@ -256,23 +236,8 @@ def test_cases_that_wait_for_the_host_by_a_record_of_many_cores(name, median, wo
         time = predict_time(make_job(case), H200, speed)
         found[case["kind"]].append(abs(seconds_of(time) / measured - 1))
         outside += not time.range[0] <= measured <= time.range[1]
-    assert statistics.median(found["train"]) <= median and max(found["train"]) <= worst
-    assert max(found["generate"]) <= decoding and outside <= 0.11 * len(cases)
-
-
-@pytest.mark.parametrize(("name", "median", "worst"), [("step-time-4", 0.17, 0.45), ("step-time-4-again", 0.10, 0.26)])
-def test_a_set_of_a_host_that_changes_is_inside_of_its_range(name, median, worst):
-    """Set 4: while its bench ran the host was 1.2 to 1.7 times slower than while its cases ran."""
-    cases, measures = read_measured(str(MEASURED.with_name(f"{name}-h200.json")), None)
-    speed = calibrate_speed(SHEET, measures)
-    errors = {"launches": [], "other": [0.0]}
-    for case in cases:
-        measured = case.get("step_s") or case["decode_s"]
-        time = predict_time(make_job(case), H200, speed)
-        assert time.range[0] <= measured <= time.range[1], case["id"]
-        errors["launches" if time.bound_by == "launches" else "other"].append(abs(seconds_of(time) / measured - 1))
-    assert statistics.median(errors["other"]) <= 0.03 and max(errors["other"]) <= 0.14
-    assert statistics.median(errors["launches"]) <= median and max(errors["launches"]) <= worst
+    assert statistics.median(found["train"]) <= 0.07 and max(found["train"]) <= 0.18
+    assert max(found["generate"]) <= 0.0 and outside <= 0.11 * len(cases)
 
 
 def test_the_layers_of_configs_inside_of_a_config_count():

@@ -10,9 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import math
-import os
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -23,10 +21,12 @@ import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.search import traced_prediction
 from gpuready.fit.tape.attention import AttentionQuery, pick_attention_kernel
 from gpuready.workflow.fit_trace import Tracer
 from tests import target_environment
+from tests.fit.kites import KITE, KITE_COUNT, REFUSED_KITES, play
 from tests.running import gpuready
 
 HOME = target_environment.ROOT / ".venv" / "traced"
@@ -71,7 +71,7 @@ def test_a_trace_with_other_parameters_than_the_config_counts_is_no_answer():
 
 
 def predict_count(job: FitJob) -> int:
-    return parse_model_config(job.model).count_parameters()
+    return count_parameters(parse_model_config(job.model))
 
 
 @pytest.mark.parametrize(
@@ -99,42 +99,6 @@ def test_the_attention_kernel_is_the_one_that_torch_picks(fields, kernel):
 
 
 # -- the scripts, in a torch without transformers -------------------------------------------------------
-
-KITE = {"model_type": "kite", "hidden_size": 64, "vocab_size": 512}
-KITE_COUNT = 2 * 512 * 64 + 3 * 64 * 64
-REFUSED_KITES = {
-    "remote": ({"auto_map": {"AutoConfig": "configuration_own.Own"}}, "brings code of its own"),
-    "inside": ({"text_config": {"auto_map": {"AutoConfig": "own.Own"}}}, "brings code of its own"),
-    "unknown": ({"model_type": "nobody-has-this"}, "has no model type 'nobody-has-this'"),
-    "layers": ({"num_hidden_layers": 10**9}, "1000000000 layers"),
-    "words": ({"hidden_size": "many"}, "is not one of kite: TypeError"),
-    "class": ({"architectures": ["KiteForNobody"]}, "has no class 'KiteForNobody'"),
-    "no class": ({"model_type": "stone"}, "no class of the type stone that can be trained"),
-    "negative": ({"hidden_size": -4}, "cannot build KiteForCausalLM from this config: ValueError"),
-    "mixed types": ({"wide_head": True}, "mixes bfloat16 and float32 in mm, which a GPU refuses"),
-    "kept in fp32": ({"kept": ["he*d"]}, "mixes bfloat16 and float32 in mm, which a GPU refuses"),
-}
-
-
-def play(python: str, folder: Path, asked: dict[str, FitJob], more: dict[str, dict] | None = None) -> dict[str, dict]:
-    """The replies of the trace script to these jobs, played in one process after one import of torch."""
-    requests = {name: traced_prediction.build_trace_request(job.validate_fields(), H200) for name, job in asked.items()}
-    requests |= more or {}
-    (folder / "asked").write_text(json.dumps(requests))
-    words = [python, "-s", str(Path(__file__).with_name("play_traces.py")), str(SCRIPTS), str(folder / "asked")]
-    ran = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-1000:]
-    return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}
-
-
-@pytest.fixture(scope="module")
-def kites(tmp_path_factory) -> dict[str, dict]:
-    folder = tmp_path_factory.mktemp("kites")
-    shutil.copy(Path(__file__).with_name("small_transformers.py"), folder / "transformers.py")
-    asked = {"kite": FitJob(KITE, seq=64), "autocast": FitJob(KITE, seq=64, precision="amp-bf16", accumulation=2)}
-    asked["dropped"] = FitJob(KITE | {"layerdrop": 1.0}, seq=64)
-    asked |= {name: FitJob(KITE | fields, seq=64) for name, (fields, _) in REFUSED_KITES.items()}
-    return play(target_environment.python(), folder, asked)
 
 
 def test_the_trace_has_every_parameter_and_gradient(kites):

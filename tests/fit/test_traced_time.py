@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from gpuready.catalog.gpus import find_gpu
@@ -14,20 +11,16 @@ from gpuready.fit.search.traced_kernels import read_traced_kernels
 from gpuready.fit.time.device_speed import speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.fit.time.step_time import split_phases
-from tests import target_environment
-from tests.fit.test_trace import KITE, play
+from tests.fit.kites import KITE
 
 SPEED = speed_from_row(find_gpu("h200"))
 TOKENS, HIDDEN, VOCABULARY = 64, KITE["hidden_size"], KITE["vocab_size"]
 
 
 @pytest.fixture(scope="module")
-def kite(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("kites")
-    shutil.copy(Path(__file__).with_name("small_transformers.py"), folder / "transformers.py")
+def kite(kites):
     job = FitJob(KITE, seq=TOKENS).validate_fields()
-    trace = play(target_environment.python(), folder, {"kite": job})["kite"]
-    return job, traced_prediction.tape_from_trace(job, H200, traced_prediction.validate_trace(trace))
+    return job, traced_prediction.tape_from_trace(job, H200, traced_prediction.validate_trace(kites["kite"]))
 
 
 def test_the_products_of_a_traced_step_have_their_sizes(kite):

@@ -63,10 +63,10 @@ def service(tmp_path):
 
 def test_drift_names_the_odd_node_and_the_silent_ones(service, tmp_path):
     """One node has another variable: it is told apart, with the value that the others have."""
-    odd = SSH.replace(
+    wrong = SSH.replace(
         'os.execvp("sh"', 'os.environ["NCCL_DEBUG"] = "INFO" if host == "good3" else "WARN"\nos.execvp("sh"'
     )
-    service.bin.put("ssh", odd)
+    service.bin.put("ssh", wrong)
     page = tmp_path / "fleet.html"
     words = (
         "drift",

@@ -13,9 +13,9 @@ from gpuready.render.layout import Screen
 
 def test_every_line_fits_and_every_difference_is_there():
     every = names(600)
-    odd = {name: {"driver.version": "550.54.15"} for name in every[3::40]} | {every[8]: {"gpu.count": 7}}
+    deviating = {name: {"driver.version": "550.54.15"} for name in every[3::40]} | {every[8]: {"gpu.count": 7}}
     text = render.render_fleet_screen(
-        judge_all(SimulatedTransport(every, machine(), odd, dead=every[::30])), Screen(80)
+        judge_all(SimulatedTransport(every, machine(), deviating, dead=every[::30])), Screen(80)
     )
     assert all(len(line) <= 80 for line in text.splitlines())
     assert (

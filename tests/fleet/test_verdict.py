@@ -16,7 +16,7 @@ from gpuready.model.node_names import expand_node_set
 from gpuready.render import fleet as render
 from gpuready.render.layout import Screen
 
-ODD = {
+DEVIATIONS = {
     "driver": {"driver.version": "550.54.15"},
     "torch": {"torch.version": "2.7.1+cu126"},
     "cuda": {"nccl.version": "2.21.5"},
@@ -54,13 +54,13 @@ def test_g01_dead_and_hung_nodes_are_named_apart_and_the_rest_is_complete():
     assert set(expand_node_set(report.exclude)) == {*every[:10], *every[500:510]}
 
 
-@pytest.mark.parametrize("facet", sorted(ODD))
+@pytest.mark.parametrize("facet", sorted(DEVIATIONS))
 def test_g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet):
     every = names(80)
-    odd = random.Random(facet).sample(every, 3)
-    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(odd, ODD[facet])))
+    deviating = random.Random(facet).sample(every, 3)
+    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(deviating, DEVIATIONS[facet])))
     found = {name for drift in report.drift for group in drift.groups for name in expand_node_set(group.nodes)}
-    assert found == set(odd)
+    assert found == set(deviating)
     assert {drift.facet for drift in report.drift} == {facet} and not any(d.split for d in report.drift)
     assert report.findings
 
@@ -76,9 +76,11 @@ def test_a_fact_that_differs_on_nearly_every_node_blames_no_node():
 
 def test_the_sentence_of_the_drift():
     every = names(1024)
-    odd = [every[16], every[411], every[997]]
+    deviating = [every[16], every[411], every[997]]
     report = judge_all(
-        SimulatedTransport(every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(odd, ODD["driver"]))
+        SimulatedTransport(
+            every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(deviating, DEVIATIONS["driver"])
+        )
     )
     said = "3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[00017,00412,00998]"
     assert said in report.findings[0].says
@@ -88,15 +90,17 @@ def test_the_sentence_of_the_drift():
 @pytest.mark.parametrize("share", [0.5, 0.45, 0.3])
 def test_g05_an_upgrade_half_way_is_a_split_and_nobody_is_broken(share):
     every = names(120)
-    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(every[: int(120 * share)], ODD["driver"])))
+    report = judge_all(
+        SimulatedTransport(every, machine(), dict.fromkeys(every[: int(120 * share)], DEVIATIONS["driver"]))
+    )
     assert codes(report) == ["FLT006"] and report.verdict == "clear" and report.exclude == ""
     assert [drift.split for drift in report.drift] == [True]
 
 
-def test_odd_ones_beside_a_split_are_still_odd():
+def test_deviating_nodes_beside_a_split_are_still_found():
     every = names(400)
-    odd = dict.fromkeys(every[:200], ODD["driver"]) | {every[7]: {"driver.version": "1.0"}}
-    report = judge_all(SimulatedTransport(every, machine(), odd))
+    deviating = dict.fromkeys(every[:200], DEVIATIONS["driver"]) | {every[7]: {"driver.version": "1.0"}}
+    report = judge_all(SimulatedTransport(every, machine(), deviating))
     assert {"FLT002", "FLT006"} <= set(codes(report)) and report.exclude == every[7]
 
 
@@ -107,8 +111,8 @@ def test_g06_kinds_of_nodes_are_compared_among_themselves():
     dice = random.Random(3)
     slow = {name: 300.0 if at < 100 else 700.0 for at, name in enumerate(every)}
     figures = lambda name, attempt: {"gemm_bf16": slow[name] * dice.gauss(1, 0.01)}  # noqa: E731
-    odd = dict.fromkeys(every[:100], a100) | dict.fromkeys(every[280:], head)
-    report = judge_all(SimulatedTransport(every, machine(), odd, figures=figures), "bench")
+    deviating = dict.fromkeys(every[:100], a100) | dict.fromkeys(every[280:], head)
+    report = judge_all(SimulatedTransport(every, machine(), deviating, figures=figures), "bench")
     assert report.verdict == "clear" and not report.outliers and not report.drift
     assert len(report.strata) == 3
 
@@ -136,7 +140,9 @@ def test_a_check_that_fails_where_the_driver_differs_is_believed():
     every = names(160)
     old = every[:60]
     report = judge_all(
-        SimulatedTransport(every, machine(), dict.fromkeys(old, ODD["driver"]), codes=dict.fromkeys(old, ("DRV001",)))
+        SimulatedTransport(
+            every, machine(), dict.fromkeys(old, DEVIATIONS["driver"]), codes=dict.fromkeys(old, ("DRV001",))
+        )
     )
     assert "FLT013" not in codes(report) and "FLT015" in codes(report)
 
@@ -209,8 +215,8 @@ def test_g16_a_node_that_changes_its_mind_is_listed_and_the_worse_counts():
 def test_a_reference_decides_instead_of_the_majority():
     every = names(20)
     reference = machine(**{"driver.version": "580.95.05"})
-    odd = dict.fromkeys(every[1:], ODD["driver"]) | {every[0]: {"driver.version": "580.95.05"}}
-    report = judge_all(SimulatedTransport(every, machine(), odd), reference=reference)
+    deviating = dict.fromkeys(every[1:], DEVIATIONS["driver"]) | {every[0]: {"driver.version": "580.95.05"}}
+    report = judge_all(SimulatedTransport(every, machine(), deviating), reference=reference)
     (drift,) = report.drift
     assert (drift.want, drift.against, drift.groups[0].count, drift.split) == ("580.95.05", "reference", 19, False)
     assert report.exclude == "", "a list with nearly all of the fleet helps nobody"
@@ -233,7 +239,7 @@ def test_the_report_travels_as_json():
     import json
 
     every = names(50)
-    report = judge_all(SimulatedTransport(every, machine(), {every[3]: ODD["driver"]}, dead=every[:2]))
+    report = judge_all(SimulatedTransport(every, machine(), {every[3]: DEVIATIONS["driver"]}, dead=every[:2]))
     document = json.loads(json.dumps(report.fields()))
     assert FleetReport.from_json(document).to_json() == report.to_json()
     assert document["verdict"] == "not-ready" and document["states"]["dead"] == "n[00001-00002]"

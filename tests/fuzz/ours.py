@@ -49,10 +49,10 @@ def kept(data: bytes) -> None:
 
 def run_folder(data: bytes) -> None:
     """The folder of a run of the fleet that is to be resumed."""
-    from gpuready.workflow import fleet
+    from gpuready.workflow import fleet_run
 
     path = file(data, "-run", "run.json").rpartition("/")[0]
-    fleet._read_run_file(fleet.FleetTask(do="check", frameworks=("transformers",), resume=path))
+    fleet_run._read_run_file(fleet_run.FleetTask(do="check", frameworks=("transformers",), resume=path))
 
 
 def _reported(rows: object) -> None:

@@ -60,8 +60,8 @@ class Doctored(HostAccess):
         if at not in tape:
             raise AccessError("not recorded")
         answer = tape[at]
-        if isinstance(answer, dict) and len(answer) == 1 and "blind" in answer:
-            raise AccessError(str(answer["blind"]))
+        if isinstance(answer, dict) and len(answer) == 1 and "access_error" in answer:
+            raise AccessError(str(answer["access_error"]))
         return answer
 
     def _said(self, verb: str, args: tuple[Any, ...]) -> Any:

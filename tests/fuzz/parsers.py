@@ -1,4 +1,4 @@
-"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, Blind), or a bug.
+"""Every reader of hostile text, by name: bytes in; out comes nothing, a refusal (ValueError, AccessError), or a bug.
 
 The property tests and the coverage-guided harness (``tests/fuzz/run.py``) call the same functions.
 """
@@ -71,6 +71,7 @@ def metadata(data: bytes) -> None:
     """METADATA of a distribution, its requirements and its RECORD."""
     from gpuready import contracts
     from gpuready.apply import audit
+    from gpuready.contracts.pins import merge_metadata_pins
     from gpuready.probe import packages
 
     text = _text(data)
@@ -78,15 +79,18 @@ def metadata(data: bytes) -> None:
     read = packages._read_metadata(Paper(text), "/site/x-1.dist-info") or {}
     contract = contracts.load_contract("transformers")
     pins, python = read.get("requires_dist", ()), read.get("requires_python")
-    contracts.with_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
+    merge_metadata_pins(contract, "5.22.0", pins, python, {"python_version": "3.12"})
     list(audit.parse_record_rows(text, "lib/python3.12/site-packages", "x"))
 
 
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
+    from gpuready.workflow import contract_check
 
-    contracts.read_contract_file(_file(data, ".toml"))
+    path = _file(data, ".toml")
+    contracts.read_contract_file(path)
+    contract_check.check_contract_file(path)
 
 
 def recording(data: bytes) -> None:
@@ -101,12 +105,12 @@ def recording(data: bytes) -> None:
         check_report.render_check_screen(report, Screen(80, False))
 
 
-def page(data: bytes) -> None:
-    """An environment page."""
-    from gpuready.contracts.page import import_page
+def checkout(data: bytes) -> None:
+    """The pyproject.toml of a checkout, and bytes that are no wheel, of which a contract is drafted."""
+    from gpuready.workflow.contract_draft import draft_contract
 
-    found, _ = import_page(_text(data), "page.md")
-    found.to_json()
+    draft_contract("kite", _file(data, "-checkout", "pyproject.toml").rpartition("/")[0])
+    draft_contract("kite==1.0", _file(data, ".whl"))
 
 
 def log(data: bytes) -> None:
@@ -268,7 +272,7 @@ def redaction(data: bytes) -> None:
 PARSERS: dict[str, Callable[[bytes], None]] = {
     one.__name__: one
     for one in (
-        smi, nvml, nvcc, metadata, contract, recording, page, log, nodes, model, training, proof, fleet, dockerfile,
+        smi, nvml, nvcc, metadata, contract, recording, checkout, log, nodes, model, training, proof, fleet, dockerfile,
         recorder, elf, reported, settings, redaction, *machines.EVERY, *ours.EVERY,
     )
 }  # fmt: skip

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import re
 import time
-from pathlib import Path
 
 import pytest
 
 from tests.fuzz import expressions
-from tests.fuzz.parsers import feed
 
-CORPUS = Path(__file__).parent / "corpus"
-PAGES = Path(__file__).parents[1] / "pages"
 QUICK = 0.001
 """Seconds for 2,048 letters that no quadratic expression can keep: that is two million steps."""
 ENDS = ("", "\x01\n")
 
 BUILT = {
-    "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "contracts/page.py", "contracts/page_commands.py", "contracts/page_rows.py", "contracts/phrases.py", "fleet/facets.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py", "logs/stated_packages.py", "logs/topics.py",
+    "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/facets.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py", "logs/stated_packages.py", "logs/topics.py",
     "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/variable_uses.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
     "workflow/knowledge_commands.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""
-
-
-READ = [path.read_bytes() for path in (*sorted((CORPUS / "page").glob("*")), *sorted(PAGES.rglob("*.md"))[:12])]
 
 
 def _work() -> None:
@@ -37,8 +30,6 @@ def _work() -> None:
     from gpuready.logs import stated_packages
     from gpuready.system.imports import search_path
 
-    for page in READ:
-        feed("page", page)
     for name in ("h100x8", "8xh100", "rtx4090", "a100-40gb"):
         machine_names.parse_machine_name(name)
     for _, form in (*stated_packages._RELEASES, *stated_packages._MISSING):

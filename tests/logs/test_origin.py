@@ -7,7 +7,7 @@ import pytest
 from gpuready.catalog import causes
 from gpuready.diagnose import CLASS_NOTE, class_guess
 from gpuready.diagnose.origin import find_origin, package_of_frame
-from gpuready.logs.tracebacks import LoggedException, StackFrame
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.workflow.diagnose import diagnose_logs
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.diagnose.refused_options import names_refused_option, refuses_values
-from gpuready.logs.tracebacks import LoggedException
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.workflow.diagnose import diagnose_logs
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"

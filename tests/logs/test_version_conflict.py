@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.diagnose.complaint import read_complaint
 from gpuready.diagnose.version_conflict import check_direction, find_conflict
-from gpuready.logs.tracebacks import LoggedException, StackFrame
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.workflow.diagnose import diagnose_logs
 
 SITE = "/home/me/venv/lib/python3.12/site-packages"

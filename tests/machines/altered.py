@@ -76,7 +76,7 @@ class Changes:
         return self
 
     def unreadable(self, why: str, verb: str, *args: Any) -> Changes:
-        return self.say({"blind": why}, verb, *args)
+        return self.say({"access_error": why}, verb, *args)
 
 
 class Altered(ReplayHost):
@@ -150,8 +150,8 @@ class Altered(ReplayHost):
 
 
 def _said(answer: Any) -> Any:
-    if isinstance(answer, dict) and len(answer) == 1 and "blind" in answer:
-        raise AccessError(str(answer["blind"]))
+    if isinstance(answer, dict) and len(answer) == 1 and "access_error" in answer:
+        raise AccessError(str(answer["access_error"]))
     return answer
 
 

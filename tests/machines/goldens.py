@@ -13,7 +13,6 @@ from typing import Any
 from gpuready import contracts
 from gpuready.catalog import packages
 from gpuready.model import Report, versions
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report
 from gpuready.render.layout import Screen
 from gpuready.workflow import check_machine
@@ -164,35 +163,3 @@ def by_framework(reported: str, frameworks: Sequence[str], every: Sequence[str] 
 
 def paths(name: str) -> tuple[Path, Path]:
     return GOLDEN / f"{name}.json", GOLDEN / f"{name}.txt"
-
-
-# -- the page ----------------------------------------------------------------------------------------------
-
-GUIDE = HERE.parents[1] / "docs" / "how-to" / "recordings.md"
-BEGINS, ENDS = ("<!-- the machines: pytest tests/machines --update-golden -->\n", "<!-- so far the machines -->\n")
-
-
-def table() -> str:
-    """Every golden machine in a row: what it is, the verdict for transformers, and what decides or stands out."""
-    rows = ["| machine | what it is | driver | transformers | because of |", "|---|---|---|---|---|"]
-    for name in NAMES:
-        golden = json.loads(paths(name)[0].read_text())
-        mine = [row for row in golden["says"] if row["for"] == "all" or "transformers" in row["for"].split()]
-        codes = [row[kind].partition(":")[0] for kind in ("error", "warning") for row in mine if kind in row]
-        open_ = [row["undecided"].partition(" ")[0] for row in mine if "(error)" in row.get("undecided", "")]
-        said = " ".join(codes) or (f"can't tell: {' '.join(open_)}" if open_ else "")
-        cells = (
-            f"`{name}`",
-            golden["machine"].rstrip("."),
-            golden["driver"] or "",
-            verdict_words(golden["verdicts"]["transformers"]),
-            said,
-        )
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join(rows) + "\n"
-
-
-def guide() -> str:
-    """The guide with the table in its place."""
-    before, _, rest = GUIDE.read_text().partition(BEGINS)
-    return before + BEGINS + "\n" + table() + "\n" + ENDS + rest.partition(ENDS)[2]

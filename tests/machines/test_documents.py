@@ -1,7 +1,7 @@
 """Every answer in JSON keeps what its schema promised.
 
 ``documents-N.schema.json`` is the JSON Schema of the documents of schema N, frozen. A change that breaks it needs a new number, and
-a new file beside the old one. Additions break nothing; `python tools/json_schema.py` publishes them.
+a new file beside the old one. Additions break nothing; `make docs` publishes them.
 """
 
 from __future__ import annotations
@@ -32,21 +32,17 @@ from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd,
 from gpuready.render import fleet as fleet_screen
 from gpuready.render import json_document as render
 from gpuready.render import json_results
-from gpuready.workflow import bench, completion_names, prove, search
+from gpuready.workflow import bench, completion_names, prove
+from gpuready.workflow.contract_check import check_contract_file
 from tests.fleet import worlds
 from tests.machines import goldens
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-PUBLISHED = json.loads((ROOT / "docs" / "reference" / "documents.schema.json").read_text())
+SCHEMA_TOOL = [sys.executable, str(ROOT / "tools" / "json_schema.py")]
+PUBLISHED = json.loads(subprocess.run(SCHEMA_TOOL, env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True).stdout)
 FROZEN = json.loads((HERE / f"documents-{SCHEMA}.schema.json").read_text())
 H200, OLDER = str(HERE / "h200.json"), str(HERE / "old-driver.json")
-PAGE = "= Environment:Some =\n\n== System Requirements ==\n* GPU: NVIDIA with 24 GB of VRAM\n\n== Dependencies ==\n* `torch` >= 2.4\n"
-
-
-def test_the_published_schema_is_made_from_the_records():
-    argv = [sys.executable, str(ROOT / "tools" / "json_schema.py"), "--check"]
-    ran = subprocess.run(argv, env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True)
-    assert ran.returncode == 0, f"{ran.stdout}{ran.stderr}: python tools/json_schema.py writes it"
+KITE = 'framework = "kite"\nversion = "1.2"\norigin = "its README"\n'
 
 
 def broken(old: dict, new: dict, at: str = "") -> list[str]:
@@ -120,7 +116,8 @@ def a_report():
 
 
 def evidence() -> ProofRecord:
-    return ProofRecord.from_json(json.loads((ROOT / "benchmarks" / "results" / "prove-h200.json").read_text()))
+    first = (ROOT / "benchmarks" / "results" / "prove-h200.jsonl").read_text().partition("\n")[0]
+    return ProofRecord.from_json(json.loads(first))
 
 
 def measured() -> BenchResult:
@@ -130,8 +127,8 @@ def measured() -> BenchResult:
 
 def fleet():
     nodes = worlds.names(6)
-    odd = {nodes[2]: {"driver.version": "550.54.15"}}
-    return worlds.judge_all(SimulatedTransport(nodes, worlds.machine(), odd, dead=nodes[4:5]))
+    deviating = {nodes[2]: {"driver.version": "550.54.15"}}
+    return worlds.judge_all(SimulatedTransport(nodes, worlds.machine(), deviating, dead=nodes[4:5]))
 
 
 def outcome() -> RunOutcome:
@@ -169,13 +166,12 @@ ANSWERS = {
     "contract": lambda at: [gpuready.contract("vllm").json()],
     "contracts": lambda at: [gpuready.contract().json()],
     "contract_diff": lambda at: [json_results.render_contract_diff_json("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
-    "contract_import": lambda at: [json_results.render_contract_import_json(*workflow.contract_import(written(at, "page.md", PAGE)))],
+    "contract_check": lambda at: [json_results.render_contract_check_json(check_contract_file(written(at, "k.toml", text))) for text in ("", KITE)],
     "explain": lambda at: [gpuready.explain("DRV001").json()],
     "codes": lambda at: [gpuready.explain().json()],
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
     "refused": lambda at: [json_results.render_refused_json(2, [PreflightItem("script", "error", "it is not there")])],
     "run": lambda at: [json_results.render_run_json(outcome(), None)],
-    "search": lambda at: [json_results.render_search_json("shm", search.search_entries("shared memory"))],
     "names": lambda at: [json_results.render_names_json("gpus", completion_names.list_completion_names("gpus"))],
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Versions: the short road must agree with packaging wherever both can go."""
+"""Versions: the short way must agree with packaging wherever both can go."""
 
 from __future__ import annotations
 

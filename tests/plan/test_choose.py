@@ -141,12 +141,11 @@ def test_no_gpu_takes_a_torch_for_the_cpu():
 
 
 def test_a_contract_that_names_no_platform_is_planned_on_every_one(tmp_path):
-    """As `contract import -o` writes it where a page names none."""
-    (tmp_path / "page.toml").write_text(
-        'framework = "kiosk"\nversion = "0"\norigin = "environment page (kiosk)"\nplatforms = []\n'
+    (tmp_path / "kiosk.toml").write_text(
+        'framework = "kiosk"\nversion = "0"\norigin = "README of kiosk"\nplatforms = []\n'
     )
     for wants in (None, "cpu"):
-        found = one("kiosk", contract=str(tmp_path / "page.toml"), wants=wants)
+        found = one("kiosk", contract=str(tmp_path / "kiosk.toml"), wants=wants)
         assert found.verdict == "plan", found.conflicts
 
 

@@ -302,7 +302,7 @@ def test_a_lookalike_never_enters():
             assert not asked or "uninstall" in step.run
 
 
-def test_a_change_that_blinds_a_rule_is_not_taken():
+def test_a_change_that_hides_facts_from_a_rule_is_not_taken():
     """A torch of which nobody knows the NCCL is no answer where the contract asks for one."""
     agreed = contract(need("package.torch", ">=2.2"), need("nccl.version", ">=2.20"))
     known = facts(H100 | {"torch.cuda": "13.0", "driver.version": "570.10", "driver.library": "570.10"})

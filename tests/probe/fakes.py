@@ -17,7 +17,7 @@ DENIED = AccessError("permission denied")
 
 
 class Fake(HostAccess):
-    """Answers from what it was given; everything else is not there. A Blind as a value is raised."""
+    """Answers from what it was given; everything else is not there. An AccessError as a value is raised."""
 
     def __init__(self, files: dict[str, Any] | None = None, **requested: Any):
         self.files = {**(BARE if files is None else files)}

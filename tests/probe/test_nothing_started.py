@@ -21,7 +21,7 @@ from tests.probe.fakes import Fake
 from tests.running import gpuready
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
-EXECUTING_FLAGS = {"run_python", "run_import", "trace", "fix"}
+EXECUTING_FLAGS = {"run_python", "run_import", "image", "trace", "fix"}
 READ_ONLY_TOOLS = ("check", "plan", "env")
 
 

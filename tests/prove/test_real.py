@@ -32,9 +32,9 @@ def reported(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def proved(tmp_path_factory):
-    """A job for the CPU: ranks that talk, and what no CPU can do."""
+    """A job for the CPU: ranks that talk, a kernel that is built, and what no CPU can do."""
     folder = tmp_path_factory.mktemp("proved")
-    names = ("collectives", "fp8")
+    names = ("collectives", "fp8", "extension-jit-cpu")
     ran = reported(folder, *names, "--wants", "cpu", "--json", "-o", str(folder / "evidence.json"))
     assert ran.stdout, ran.stderr
     return ran, json.loads(ran.stdout), folder
@@ -50,6 +50,12 @@ def test_the_ranks_of_a_proof_talk_for_real(proved):
     assert ranks["verdict"] == "passed" and ranks["hardware"]["ranks"] >= 2
     assert ranks["hardware"]["backend"] == "gloo" and ranks["numbers"]["send_recv_float32_differ"]["value"] == 0
     assert all(p["device"] == "cpu" for p in found["evidence"]["proofs"])
+
+
+def test_a_kernel_is_built_ahead_of_time_and_on_first_use(proved):
+    built = proof(proved[1], "extension-jit-cpu")
+    assert built["verdict"] == "passed" and built["steps"][-2:] == ["build ahead of time", "build on first use"]
+    assert {name for name in built["numbers"] if "65537" in name} == {"prebuilt_65537_error", "built_65537_error"}
 
 
 def test_what_was_asked_for_and_cannot_run_on_a_cpu_leaves_it_undecided(proved):

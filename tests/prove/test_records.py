@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from gpuready.catalog import proofs
-from gpuready.workflow import prove
+from gpuready.model.proof import ProofRecord
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
-RECORDS = {"h200": "prove*-h200.json", "cpu": "prove*cpu*.json"}
+RECORDS = {"h200": "prove-h200.jsonl", "cpu": "prove-cpu.jsonl"}
 
 
 def passed(where: str) -> set[str]:
     found = set()
-    for path in RESULTS.glob(RECORDS[where]):
-        if "faults" in path.name:
-            continue
-        evidence = prove.read_evidence(str(path))
-        assert evidence.is_intact, f"{path.name} is not what was sealed"
+    for line in (RESULTS / RECORDS[where]).read_text().splitlines():
+        evidence = ProofRecord.from_json(json.loads(line))
+        assert evidence.is_intact, f"a run of {evidence.made} is not what was sealed"
         on_gpu = where != "cpu"
         found |= {
             proof.name.removesuffix(", cpu")

@@ -75,7 +75,7 @@ _ENGINE = [
     "${owned()}#{owned()}<%= owned() %>",
     "[red]owned[/red] **owned** [x](javascript:owned())",
 ]
-ODD_BYTES = [
+UNUSUAL_BYTES = [
     "\u2028owned()\u2029",
     "\x1b[31m\x1b]0;owned\x07\x1b]8;;http://evil.example\x07x",
     "\u202e\u2066gpu\u2069\u200b",
@@ -88,4 +88,4 @@ ODD_BYTES = [
     "ʺ＞＜img src=x onerror=owned()＞",
 ]
 
-ATTACKS = [*_TAGS, *_QUOTES, *_ENGINE, *ODD_BYTES]
+ATTACKS = [*_TAGS, *_QUOTES, *_ENGINE, *UNUSUAL_BYTES]

@@ -106,7 +106,7 @@ def _whole_text() -> str:
 def fleet(count: int = 1024) -> FleetReport:
     """A fleet through the real judges: an old driver, a variable, dead nodes, and figures with one slow node."""
     every = names(count)
-    odd: dict[str, dict[str, Any]] = {
+    deviating: dict[str, dict[str, Any]] = {
         **{name: {"driver.version": "550.54.15"} for name in every[10:16]},
         **{name: {"env.NCCL_P2P_DISABLE": "1"} for name in every[40:43]},
     }
@@ -115,7 +115,7 @@ def fleet(count: int = 1024) -> FleetReport:
     def pace(name: str, attempt: int) -> dict[str, list[float]]:
         return {"matmul-bf16": [700.0 + int(name[1:]) * 37 % 11 - (60 if name == "n00100" else 0)]}
 
-    return judge_all(SimulatedTransport(every, machine(), odd, dead=every[200:204], figures=pace), "bench")
+    return judge_all(SimulatedTransport(every, machine(), deviating, dead=every[200:204], figures=pace), "bench")
 
 
 def many(count: int) -> FleetReport:

@@ -13,6 +13,7 @@ from gpuready.model import (
     KnownError,
     Requirement,
 )
+from gpuready.model.contract import ContractCheck
 from gpuready.render import contract, explain, facts
 from gpuready.render.layout import Screen
 
@@ -166,8 +167,8 @@ def test_the_difference_of_two():
     )
 
 
-def test_the_lines_that_found_no_place():
-    assert contract.format_unplaced_lines([]) == ""
-    assert contract.format_unplaced_lines([(12, "  buy more GPUs ")]) == (
-        "\nlines of the page that found no place\n  12  buy more GPUs\n"
-    )
+def test_a_contract_that_was_checked():
+    faulty = ContractCheck("a/k.toml", None, ("k.toml: the key 'need' is not known", "k.toml: another"))
+    assert contract.render_contract_check(faulty) == "k.toml: the key 'need' is not known\nk.toml: another\n"
+    sound = contract.render_contract_check(ContractCheck("k.toml", Contract("kite", "1.2")))
+    assert sound.startswith("k.toml: no faults found\n\nkite 1.2")

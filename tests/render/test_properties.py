@@ -18,6 +18,7 @@ from gpuready.model import (
     Requirement,
     UndecidedRule,
 )
+from gpuready.model.contract import ContractCheck
 from gpuready.render import check_report, explain
 from gpuready.render import contract as contracts
 from gpuready.render import facts as listing
@@ -103,7 +104,7 @@ def test_any_contract(contract, rows, changes, screen):
     tame(contracts.render_contract_screen(contract, screen), screen)
     tame(contracts.format_row_table(rows, screen), screen)
     tame(contracts.render_contract_diff(contract.framework, contract.version, changes, screen), screen)
-    tame(contracts.format_unplaced_lines([(1, contract.title)], screen), screen)
+    tame(contracts.render_contract_check(ContractCheck(contract.title, None, contract.notes), screen), screen)
 
 
 @settings(deadline=None)

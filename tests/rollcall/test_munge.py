@@ -61,7 +61,7 @@ def test_munge_tells_the_token_to_its_user_alone(munge_daemon):
     words = [munge_daemon / "munge"]
     forged = subprocess.run(words, input=b"theirs", capture_output=True, user=65534).stdout.decode()
     assert forged.startswith("MUNGE:") and munge.decode_from_own_user(forged.strip()) == ""
-    assert [munge.decode_from_own_user(odd) for odd in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [""] * 5
+    assert [munge.decode_from_own_user(other) for other in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [""] * 5
 
 
 def test_a_cluster_without_munge_is_as_before(monkeypatch, other_hosts):

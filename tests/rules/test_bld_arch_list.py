@@ -74,9 +74,9 @@ def test_one_gpu_of_two_that_is_left_out():
 
 def test_colossalai_does_not_read_the_list_where_it_sees_a_gpu():
     for code in ("BLD009", "BLD010"):
-        odd = H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "3.5", "toolkit.version": "12.8"}
-        assert judged(code, odd, COLOSSAL) is None
-        assert isinstance(judged(code, odd), Finding)
+        broken = H100 | BUILDS | {"env.TORCH_CUDA_ARCH_LIST": "3.5", "toolkit.version": "12.8"}
+        assert judged(code, broken, COLOSSAL) is None
+        assert isinstance(judged(code, broken), Finding)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_number_is_a_number(value, fires):
 
 
 def test_once_it_is_installed_nobody_reads_the_variable():
-    odd = H100 | {"env.BUILD_EXT": "true"}
-    assert judged("BLD017", odd, COLOSSAL).severity == "error"
-    assert judged("BLD017", odd | {"package.colossalai": "0.5.0"}, COLOSSAL).severity == "info"
-    assert judged("BLD017", odd | BUILDS | {"package.colossalai": "0.5.0"}, COLOSSAL).severity == "error"
+    broken = H100 | {"env.BUILD_EXT": "true"}
+    assert judged("BLD017", broken, COLOSSAL).severity == "error"
+    assert judged("BLD017", broken | {"package.colossalai": "0.5.0"}, COLOSSAL).severity == "info"
+    assert judged("BLD017", broken | BUILDS | {"package.colossalai": "0.5.0"}, COLOSSAL).severity == "error"

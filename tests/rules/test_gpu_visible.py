@@ -86,7 +86,7 @@ def test_cards_that_the_driver_leaves_alone_are_here_all_the_same(driver, ways):
     assert all("branch 580" in step.does for step in fix[1:])
 
 
-def test_accelerators_of_another_kind_do_not_make_torch_blind():
+def test_accelerators_of_another_kind_do_not_hide_gpus_from_torch():
     amd = NOTHING | {"platform.name": "rocm"}
     assert "is_available" not in judged("GPU001", amd, contract(platforms=["cuda"])).so
 

@@ -1,4 +1,4 @@
-"""InfiniBand, NVLink and the road between GPUs."""
+"""InfiniBand, NVLink and the path between GPUs."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ COPIES = APART | ports("active") | {"net.peermem": False, "os.kernel": "5.4.0", 
         ({"job.wants": ()} | env(), False),
     ],
 )
-def test_the_road_from_card_to_gpu(values, reported):
+def test_the_path_from_card_to_gpu(values, reported):
     found = judged("NET005", COPIES | values)
     assert (found.severity if found else None) == ("warning" if reported else None)
 
 
-def test_the_road_in_the_dark():
+def test_an_unknown_path():
     assert isinstance(judged("NET005", COPIES, net_peermem="no /sys"), UnknownFactError)
     assert judged("NET005", COPIES, contract(platforms=["rocm"])) is None
 

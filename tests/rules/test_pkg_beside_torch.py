@@ -165,9 +165,9 @@ def test_the_triton_of_torch(of, triton, severity):
 
 
 def test_triton_by_another_name_or_for_another_platform():
-    odd = H100 | COMPILES | {"package.triton": None}
-    assert judged("PKG018", odd | {"package.pytorch-triton": "3.4.0"}) is None
-    assert judged("PKG018", odd | {"torch.build": "cpu"}) is None
+    broken = H100 | COMPILES | {"package.triton": None}
+    assert judged("PKG018", broken | {"package.pytorch-triton": "3.4.0"}) is None
+    assert judged("PKG018", broken | {"torch.build": "cpu"}) is None
 
 
 @pytest.mark.parametrize(

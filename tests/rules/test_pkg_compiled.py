@@ -19,11 +19,11 @@ def linked(**rows):
 
 
 def test_another_runtime_that_is_nowhere():
-    odd = H100 | linked(xformers=row("12", missing=("libcudart.so.12",))) | {"torch.cuda": "13.0"}
-    assert judged("PKG010", odd).severity == "warning", "nobody asks for it"
-    asked = judged("PKG010", odd | {"job.wants": ("xformers",)})
+    broken = H100 | linked(xformers=row("12", missing=("libcudart.so.12",))) | {"torch.cuda": "13.0"}
+    assert judged("PKG010", broken).severity == "warning", "nobody asks for it"
+    asked = judged("PKG010", broken | {"job.wants": ("xformers",)})
     assert asked.severity == "error" and "xformers (CUDA 12)" in asked.says
-    required = judged("PKG010", odd, contract(need("package.xformers", "*")))
+    required = judged("PKG010", broken, contract(need("package.xformers", "*")))
     assert required.severity == "warning", "it imports without its kernels, and nothing asks for these"
     assert "/site/x.so" in required.needs[0].cite
     grave = H100 | linked(vllm=row("12", missing=("libcudart.so.12",))) | {"torch.cuda": "13.0"}
@@ -31,8 +31,8 @@ def test_another_runtime_that_is_nowhere():
 
 
 def test_another_runtime_that_is_found_loads_a_second_cuda():
-    odd = H100 | linked(vllm=row("12")) | {"torch.cuda": "13.0", "job.wants": ("vllm",)}
-    assert judged("PKG010", odd).severity == "warning"
+    broken = H100 | linked(vllm=row("12")) | {"torch.cuda": "13.0", "job.wants": ("vllm",)}
+    assert judged("PKG010", broken).severity == "warning"
 
 
 def test_packages_that_weigh_the_same_for_everybody():
@@ -43,16 +43,16 @@ def test_packages_that_weigh_the_same_for_everybody():
 
 
 def test_a_library_that_is_missing_tells_as_much_as_the_runtime():
-    odd = linked(transformer_engine=row(None, missing=("libcublas.so.12", "libcufft.so.11")))
-    assert "CUDA 12" in judged("PKG010", H100 | odd | {"torch.cuda": "13.0"}).says
-    assert judged("PKG010", H100 | odd) is None
+    broken = linked(transformer_engine=row(None, missing=("libcublas.so.12", "libcufft.so.11")))
+    assert "CUDA 12" in judged("PKG010", H100 | broken | {"torch.cuda": "13.0"}).says
+    assert judged("PKG010", H100 | broken) is None
     other = linked(apex=row(None, missing=("libfoo.so.1",)))
     assert judged("PKG010", H100 | other | {"torch.cuda": "13.0"}) is None
 
 
 def test_bitsandbytes_is_no_business_of_this_rule():
-    odd = linked(bitsandbytes=row("12"), xformers=row("13")) | {"torch.cuda": "13.0"}
-    assert judged("PKG010", H100 | odd) is None
+    broken = linked(bitsandbytes=row("12"), xformers=row("13")) | {"torch.cuda": "13.0"}
+    assert judged("PKG010", H100 | broken) is None
 
 
 def test_unseen_links_hold_back_only_what_needs_them():
@@ -74,8 +74,8 @@ def test_a_package_of_which_only_the_version_is_unknown_is_there():
 
 @pytest.mark.parametrize("torch_abi, own, fires", [(True, "old", True), (False, "cxx11", True), (True, "cxx11", False)])
 def test_the_spelling_of_strings(torch_abi, own, fires):
-    odd = H100 | linked(flash_attn=row(abi=own)) | {"torch.abi": torch_abi, "job.wants": ("flash-attn",)}
-    found = judged("PKG011", odd)
+    broken = H100 | linked(flash_attn=row(abi=own)) | {"torch.abi": torch_abi, "job.wants": ("flash-attn",)}
+    found = judged("PKG011", broken)
     assert isinstance(found, Finding) is fires
     if fires:
         assert found.severity == "error" and "--no-build-isolation" in found.fix[0].run
@@ -121,8 +121,8 @@ def test_a_version_that_does_not_say_is_not_judged():
 
 
 def test_not_asked_for_it_is_a_warning():
-    odd = H100 | torch("2.9.1+cu128") | {"package.flash-attn": "2.8.3+cu12torch2.8cxx11abitrue"}
-    assert judged("PKG012", odd).severity == "warning"
+    broken = H100 | torch("2.9.1+cu128") | {"package.flash-attn": "2.8.3+cu12torch2.8cxx11abitrue"}
+    assert judged("PKG012", broken).severity == "warning"
 
 
 def test_a_flash_attn_that_would_have_to_be_compiled():
@@ -174,10 +174,10 @@ def test_the_fix_is_the_release_of_this_torch_or_the_torch_of_this_release():
 
 
 def test_in_conda_packages_are_built_anew_for_each_torch():
-    odd = (
+    broken = (
         H100 | torch("2.9.1") | {"package.xformers": "0.0.32.post2", "job.wants": ("xformers",), "python.kind": "conda"}
     )
-    assert judged("PKG013", odd).severity == "warning"
+    assert judged("PKG013", broken).severity == "warning"
     vision = H100 | torch("2.9.1") | {"package.torchvision": "0.21.0", "python.kind": "conda"}
     assert judged("PKG019", vision).severity == "warning"
 

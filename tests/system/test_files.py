@@ -110,19 +110,19 @@ def test_permission_denied_is_not_absence(open_folder, as_nobody):
             try:
                 said.append(ask(str(path)))
             except AccessError as why:
-                said.append(f"blind: {why}")
+                said.append(f"refused: {why}")
         return said
 
-    assert as_nobody(look) == ["blind: permission denied"] * 4
+    assert as_nobody(look) == ["refused: permission denied"] * 4
 
 
-def test_a_loop_of_links_is_blind(host, tmp_path):
+def test_a_loop_of_links_is_refused(host, tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     assert unreadable(host.read_text, str(tmp_path / "a")) == "too many levels of symbolic links"
 
 
-def test_a_file_that_the_kernel_will_not_give_is_blind(host):
+def test_a_file_that_the_kernel_will_not_give_is_refused(host):
     # /proc/self/mem is a regular file whose first page cannot be read.
     assert "error" in unreadable(host.read_text, "/proc/self/mem")
 

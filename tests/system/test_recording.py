@@ -27,7 +27,7 @@ def everything(host):
         try:
             return call(*args, **options)
         except AccessError as why:
-            return f"blind: {why}"
+            return f"refused: {why}"
 
     return [
         see(host.get_env_var, "PATH"),
@@ -100,7 +100,7 @@ def test_keys_can_be_written_by_hand():
     assert query_key("read", "/etc/os-release") == '["read", "/etc/os-release"]'
     assert query_key("run", ["nvcc", "--version"], 3.0, 100, None) == '["run", ["nvcc", "--version"]]'
     assert query_key("nvml", 5.0) == '["nvml"]'
-    tape = {'["read", "/etc/os-release"]': "ID=debian\n", '["nvml"]': {"blind": "no answer within 20 s"}}
+    tape = {'["read", "/etc/os-release"]': "ID=debian\n", '["nvml"]': {"access_error": "no answer within 20 s"}}
     assert ReplayHost(tape).read_text("/etc/os-release") == "ID=debian\n"
     with pytest.raises(AccessError, match=r"^no answer within 20 s$"):
         ReplayHost(tape).query_nvml()
@@ -137,7 +137,7 @@ def test_a_question_with_a_secret_in_it_is_found_again():
 
 @pytest.mark.parametrize("answer", [5, 1.5, True, ["a", 1], {"a": 1}, [["a"]], "text"])
 def test_a_tape_that_somebody_else_wrote(answer):
-    """Whatever stands where an answer should be, it is an answer of the right kind or Blind."""
+    """Whatever stands where an answer should be, it is an answer of the right kind or AccessError."""
     tape = {
         query_key(v): answer for v in ("environ", "uname", "hostname", "limits", "cpus", "libc", "user", "cwd", "nvml")
     }

@@ -43,12 +43,12 @@ def pages() -> dict[str, list[dict]]:
 
 
 class Served:
-    """The index while it runs. ``odd`` maps a path to a function of the handler that answers in its own way."""
+    """The index while it runs. ``special`` maps a path to a function of the handler that answers in its own way."""
 
     def __init__(self) -> None:
         self.pages = {name: [dict(row) for row in rows] for name, rows in pages().items()}
         self.wheels = dict(wheels())
-        self.odd: dict[str, object] = {}
+        self.special: dict[str, object] = {}
         self.json = self.pep658 = False
         self.seen: list[tuple[str, str]] = []
         self.sent = 0
@@ -62,7 +62,7 @@ class Served:
 
             def do_GET(self) -> None:
                 outer.seen.append((self.path, self.headers.get("Range", "")))
-                answer = outer.odd.get(self.path) or outer.odd.get("*")
+                answer = outer.special.get(self.path) or outer.special.get("*")
                 with contextlib.suppress(BrokenPipeError):
                     answer(self) if answer else outer.answer(self)
 

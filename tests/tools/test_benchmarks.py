@@ -1,4 +1,4 @@
-"""The runner of the benchmarks and the page that is made of their records."""
+"""The runner of the benchmarks, and their records."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PLAYED = {
 }
 """Modules of other scripts."""
 BY_HAND = {
-    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_saved_tensors", "fit_tape_diff", "fit_templates", "hide_log_patterns", "locks", "mutate_logs", "raise_sites",
-    "score_dockerfile_exam", "score_fit", "score_log_exam", "score_logs", "score_page_import", "score_prebuilt_wheels", "screens", "security_battery", "step_time", "step_time_public",
+    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit", "score_log_exam", "score_logs", "security_battery", "step_time",
+    "step_time_public",
 }  # fmt: skip
 """Scripts that take files of measured runs or logs, or longer than all others together."""
 
@@ -46,14 +46,14 @@ def runner():
 
 @pytest.fixture
 def asked(runner):
-    return runner.argparse.Namespace(quick=False, full=False, target="", minutes=1)
+    return runner.argparse.Namespace(quick=False, target="", minutes=1)
 
 
 def _script(tmp_path, runner, monkeypatch, text: str) -> object:
     (tmp_path / "one.py").write_text(text)
     monkeypatch.setattr(runner, "HERE", tmp_path)
     monkeypatch.setattr(runner, "BUILD", tmp_path)
-    return runner.Job("one", "-o FILE", "one.json", 0.1, "-o FILE")
+    return runner.Job("one", "-o FILE", 0.1, "-o FILE")
 
 
 def test_every_script_is_run_or_said_to_need_more(runner):
@@ -87,10 +87,24 @@ def test_a_record_says_when_where_and_how_and_no_path_of_this_machine(tmp_path, 
 
 def test_a_failure_is_told_and_the_old_record_stays(tmp_path, runner, asked, monkeypatch):
     job = _script(tmp_path, runner, monkeypatch, "raise SystemExit(7)")
-    (tmp_path / "one.json").write_text('{"old": 1}')
     row = runner.run(job, tmp_path, "", asked)
     assert row["ended"] == "failed" and "exit 7" in row["why"]
-    assert json.loads((tmp_path / "one.json").read_text()) == {"old": 1}
+    (tmp_path / "benchmarks.json").write_text('{"one": {"old": 1}}')
+    runner.keep(row, tmp_path / "one.json", tmp_path)
+    assert runner.kept(tmp_path) == {"one": {"old": 1}}
+
+
+def test_what_a_script_finds_replaces_its_own_record_alone(tmp_path, runner):
+    (tmp_path / "benchmarks.json").write_text('{"one": {"old": 1}, "two": {"old": 2}}')
+    (tmp_path / "one.json").write_text('{"new": 3}')
+    runner.keep({"benchmark": "one", "ended": "ran"}, tmp_path / "one.json", tmp_path)
+    assert runner.kept(tmp_path) == {"one": {"new": 3}, "two": {"old": 2}}
+
+
+def test_the_list_names_every_benchmark_with_the_day_of_its_record(runner):
+    said = runner.listed()
+    assert all(job.name in said for job in runner.JOBS) and all(name in said for name in runner.ELSEWHERE)
+    assert "no record" not in said
 
 
 def test_a_script_that_hangs_is_ended_with_its_children(tmp_path, runner, monkeypatch):
@@ -112,12 +126,6 @@ def _runs(state: Path) -> bool:
         return False
 
 
-def test_a_shorter_draw_never_replaces_a_full_record(runner):
-    for job in runner.JOBS:
-        usual, full = job.asked(False, False), job.asked(False, True)
-        assert (usual[1] == full[1]) == (not job.full)
-
-
 def test_what_cannot_run_here_is_skipped_with_a_reason(runner):
     needy = [job for job in runner.JOBS if job.needs == "torch"]
     assert needy and all(runner.skipped(job, "") for job in needy)
@@ -129,42 +137,9 @@ def test_an_unknown_benchmark_is_refused(runner):
         runner.chosen("nothing")
 
 
-def test_every_table_is_made_of_its_record():
-    tables = _module(ROOT / "tools" / "benchmark_tables.py")
-    for title, names, rows in tables.TABLES:
-        for name in filter(tables.here, names):
-            found = rows(tables.read(name))
-            assert len(found) > 1 and len({len(row) for row in found}) == 1, title
-
-
-def test_every_table_says_when_and_how_its_record_was_made():
-    tables = _module(ROOT / "tools" / "benchmark_tables.py")
-    for _, names, _ in tables.TABLES:
-        for name in filter(tables.here, names):
-            record = tables.read(name)
-            said = record.get("about", record)
-            assert said.get("date") and said.get("command"), name
-
-
 def test_a_peak_is_that_of_the_command_and_not_of_who_asks():
     """A new process counts what its parent held until then, and this one holds much."""
     speed = _module(ROOT / "benchmarks" / "check_speed.py")
     ballast = bytearray(64 << 20)
     assert 1 << 20 < speed.peak([sys.executable, "-c", "pass"]) < len(ballast)
     assert speed.peak([sys.executable, "-c", "x = bytearray(96 << 20)"]) > 96 << 20
-
-
-def test_a_cell_breaks_no_table():
-    tables = _module(ROOT / "tools" / "benchmark_tables.py")
-    assert tables.cell("a|b") == "a\\|b" and tables.cell([]) == "none" and tables.cell(12345.6) == "12,346"
-
-
-def test_the_messages_that_a_package_can_raise_are_read_from_its_source(tmp_path):
-    folder = tmp_path / "mesh"
-    folder.mkdir()
-    text = "def f(x):\n    assert x, f'{x.dtype} is not supported'\n    raise ValueError('a ' + 'b')\n    raise KeyError(x)\n"
-    (folder / "one.py").write_text(text)
-    (folder / "broken.py").write_text("def")
-    found = _module(ROOT / "benchmarks" / "raise_sites.py").find_messages(folder)
-    assert list(found) == ["AssertionError: torch.float16 is not supported", "ValueError: a b"]
-    assert found["ValueError: a b"].endswith('mesh/one.py", line 3, in check\n    raise ValueError(\nValueError: a b\n')

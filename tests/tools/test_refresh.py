@@ -285,7 +285,7 @@ def test_json_gives_the_same_as_pages(refresh, served, room, before_215, pep658)
 def test_metadata_with_another_hash_is_refused(refresh, served, room, before_215):
     served.json = served.pep658 = True
     true = served.metadata
-    served.odd["/files/torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata"] = lambda h: h.say(
+    served.special["/files/torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata"] = lambda h: h.say(
         200, true("torch-2.14.1-cp311-cp311-manylinux_2_28_x86_64.whl")
     )
     code, _, err = refresh("--write", "--only", "torch")

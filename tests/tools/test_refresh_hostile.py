@@ -83,9 +83,9 @@ WHEELS = {
 }
 
 
-@pytest.mark.parametrize(("odd", "says"), WHEELS.values(), ids=WHEELS)
-def test_a_wheel_that_cannot_be_read(refresh, served, room, before_215, odd, says):  # noqa: F811
-    served.odd[WHEEL] = odd
+@pytest.mark.parametrize(("special", "says"), WHEELS.values(), ids=WHEELS)
+def test_a_wheel_that_cannot_be_read(refresh, served, room, before_215, special, says):  # noqa: F811
+    served.special[WHEEL] = special
     first = texts(room)
     code, _, err = refresh("--write", "--only", "torch")
     lines = err.splitlines()
@@ -96,7 +96,7 @@ def test_a_wheel_that_cannot_be_read(refresh, served, room, before_215, odd, say
 
 
 def test_a_server_that_ignores_range_is_not_read_to_the_end(refresh, served, before_215):  # noqa: F811
-    served.odd[WHEEL] = whole
+    served.special[WHEEL] = whole
     _, out, _ = refresh("--only", "torch")
     read = float(out.rpartition("read ")[2].partition(" MB")[0])
     assert read < len(served.wheels[X86]) / 2e6
@@ -119,9 +119,9 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize(("odd", "says"), PAGES.values(), ids=PAGES)
-def test_a_page_that_cannot_be_read(refresh, served, room, odd, says):  # noqa: F811
-    served.odd["/simple/bitsandbytes/"] = odd
+@pytest.mark.parametrize(("special", "says"), PAGES.values(), ids=PAGES)
+def test_a_page_that_cannot_be_read(refresh, served, room, special, says):  # noqa: F811
+    served.special["/simple/bitsandbytes/"] = special
     without(room, "packages", "package.version", "version", "1.9.0")
     first = texts(room)
     code, out, err = refresh("--write", "--only", "packages")
@@ -175,7 +175,7 @@ def test_a_file_that_changes_while_it_is_read(refresh, served, before_215):  # n
         body = served.wheels[X86]
         ranged(handler, body if len(asked) < 2 else body + b"more")
 
-    served.odd[WHEEL] = other
+    served.special[WHEEL] = other
     code, _, err = refresh("--only", "torch")
     assert code == 2 and "the file changed while it was read" in err
 
@@ -193,7 +193,7 @@ def test_a_page_may_not_lead_out_of_the_web(refresh, served, before_215):  # noq
     for row in served.pages["torch"]:
         row["href"] = "../" + row["href"]
     whole_page = served._json("torch").replace(b'"url": "/files/../', b'"url": "file:///files/')
-    served.odd["/simple/torch/"] = lambda h: h.say(200, whole_page, Content_Type="application/json")
+    served.special["/simple/torch/"] = lambda h: h.say(200, whole_page, Content_Type="application/json")
     code, _, err = refresh("--only", "torch")
     assert code == 2 and "not followed" in err
 
@@ -209,13 +209,13 @@ def test_a_password_goes_to_its_host_and_nowhere_else(refresh, served, room):  #
         heard.append(handler.headers.get("Authorization", ""))
         handler.say(302, Location=served.address.replace("127.0.0.1", "localhost") + "axolotl/")
 
-    served.odd["/simple/peft/"] = asks
-    served.odd["/simple/axolotl/"] = lambda h: (away if h.headers["Host"].startswith("127") else asks)(h)
+    served.special["/simple/peft/"] = asks
+    served.special["/simple/axolotl/"] = lambda h: (away if h.headers["Host"].startswith("127") else asks)(h)
     address = served.address.replace("http://", "http://me:s3cr%3Ft@")
     code, out, err = refresh("--index", address, "--only", "packages/peft", "--only", "packages/framework/axolotl")
     assert code == 0 and heard == ["Basic bWU6czNjcj90"] * 2 + [""]
-    served.odd["*"] = lambda h: h.say(500)
-    served.odd.pop("/simple/peft/")
+    served.special["*"] = lambda h: h.say(500)
+    served.special.pop("/simple/peft/")
     _, out, err = refresh("--index", address, "--only", "packages/peft")
     assert "s3cr" not in out + err and "bWU6" not in out + err
 

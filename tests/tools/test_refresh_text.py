@@ -122,7 +122,7 @@ def opened():
         with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as out:
             for name, content in members.items():
                 out.writestr(name, content)
-        index.odd["/x.whl"] = lambda handler: ranged(handler, body.getvalue())
+        index.special["/x.whl"] = lambda handler: ranged(handler, body.getvalue())
         return Wheel(Web(index.address), index.address.replace("simple/", "x.whl"))
 
     yield make

@@ -130,7 +130,7 @@ def test_a_catalogue_that_somebody_else_changes_meanwhile_is_left_alone(refresh,
         path.write_text(path.read_text() + "# mine\n")
         served.answer(handler)
 
-    served.odd["/simple/bitsandbytes/"] = slow
+    served.special["/simple/bitsandbytes/"] = slow
     code, _, err = refresh("--write", "--only", "packages")
     assert code == 2 and "packages.toml was changed by someone else in the meantime" in err
     assert path.read_text().endswith("# mine\n") and 'version = "0.50.2"' not in path.read_text()

@@ -220,7 +220,7 @@ def test_no_question_names_a_file(server, tmp_path, question):
     refused(reply, 400)
 
 
-# -- too much, too odd --------------------------------------------------------------------------------------------
+# -- too much, too strange --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

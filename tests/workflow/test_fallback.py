@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice
+from gpuready.model.plan import ASSUMED_SYSTEM, LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
 from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (LockedPackage("x", "1"),)
+UNREAD = UnresolvedCause("index-unread", ("cpu",))
 HERE = ["torch-2.13.0%2Bcpu-cp311-cp311-linux_x86_64.whl", "torch-2.9.0+cpu-cp312-cp312-linux_x86_64.whl",
         "torch-2.14.0+cu126-cp311-cp311-linux_x86_64.whl", "numpy-2.0-cp311-cp311-linux_x86_64.whl", "odd.whl"]  # fmt: skip
 
@@ -26,7 +27,7 @@ def resolving(**answers):
             return plan.replace(lock=ROW, resolved="resolved")
         if answers.get("conflict"):
             return plan.replace(verdict="impossible", conflicts=(PlanConflict("a wants b"),), resolved="resolved")
-        return plan.replace(resolved="not resolved here: the index cpu cannot be reached")
+        return plan.replace(resolved="not resolved here: the index cpu cannot be reached", unresolved=UNREAD)
 
     return resolve
 
@@ -90,15 +91,17 @@ def test_a_torch_that_was_named_stays():
     assert resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
 
 
-OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=("operating system not given: planned for glibc 2.28", "b"))
-TAG = "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target"
+OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=(ASSUMED_SYSTEM, "b"))
+TAG = PlanConflict(
+    "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target", kind="platform-tag"
+)
 
 
-def serving(platform, says=TAG):
+def serving(platform, conflict=TAG):
     def resolve(plan):
         if plan.platform == platform:
             return plan.replace(lock=ROW, resolved="resolved")
-        return plan.replace(verdict="impossible", conflicts=(PlanConflict(says),), resolved="resolved")
+        return plan.replace(verdict="impossible", conflicts=(conflict,), resolved="resolved")
 
     return resolve
 
@@ -129,12 +132,12 @@ def test_a_glibc_that_nobody_stated_makes_nobody_build():
 
 
 def test_another_conflict_is_no_matter_of_the_system():
-    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", "a needs b 1, c needs b 2"))
+    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", PlanConflict("a needs b 1, c needs b 2")))
     assert found.verdict == "impossible" and found.platform == OLD.platform
     assert resolve_for_newer_glibc(OLD, serving("none")).platform == OLD.platform
 
 
-def cpu_plan(why: str = "the index cpu: its name does not resolve from here", free=("torch",), **changes):
+def cpu_plan(cause=UNREAD, free=("torch",), **changes):
     """A plan for the CPU of which only the build on PyPI resolves; what came of it."""
     first = Plan(
         "demo", "1", verdict="plan", python="3.12", torch="2.13.0+cpu", index="cpu",
@@ -144,7 +147,9 @@ def cpu_plan(why: str = "the index cpu: its name does not resolve from here", fr
     def resolve(one):
         if one.index == "pypi":
             return one.replace(lock=(LockedPackage("torch", "2.13.0"),), resolved="resolved")
-        return one.replace(resolved=f"not resolved here: {why}")
+        return one.replace(
+            resolved="not resolved here: the index cpu: its name does not resolve from here", unresolved=cause
+        )
 
     impossible = Plan("demo", "1", verdict="impossible")
     return resolve_or_fall_back(first, lambda *_: impossible, resolve, free, [])
@@ -161,7 +166,8 @@ def test_without_the_index_of_the_cpu_build_pypis_torch_is_taken():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"why": "uv gave no answer in 60 s"},
+        {"cause": None},
+        {"cause": UnresolvedCause("index-unread", ("pypi",))},
         {"platform": "aarch64-apple-darwin"},
         {"torch": "2.13.0+rocm7.2", "index": "rocm7.2"},
         {"python": "3.7"},
@@ -178,7 +184,10 @@ def test_an_index_that_does_not_answer_is_asked_once_but_a_local_torch_needs_non
         asked.append((plan.index, plan.torch))
         if plan.torch == "2.9.0+cpu" or plan.index == "pypi":
             return plan.replace(lock=ROW, resolved="resolved")
-        return plan.replace(resolved=f"not resolved here: the index {plan.index}: its name does not resolve")
+        return plan.replace(
+            resolved=f"not resolved here: the index {plan.index}: its name does not resolve",
+            unresolved=UnresolvedCause("index-unread", (plan.index,)),
+        )
 
     once = ask_index_once(resolve, lambda plan: plan.torch == "2.9.0+cpu")
     assert not once(FIRST).lock and once(FIRST.replace(python="3.12")).resolved == once(FIRST).resolved
@@ -194,7 +203,9 @@ def test_a_build_of_pypi_that_a_check_would_object_to_gives_way_to_an_older_torc
     def resolve(one):
         if one.index == "pypi":
             return one.replace(lock=ROW, resolved="resolved")
-        return one.replace(resolved="not resolved here: the index cpu: its name does not resolve from here")
+        return one.replace(
+            resolved="not resolved here: the index cpu: its name does not resolve from here", unresolved=UNREAD
+        )
 
     def choose_older(torch, python, why):
         return first.replace(torch=f"{torch}+cpu")
@@ -221,7 +232,9 @@ def lacking_torch(*there):
     def resolve(plan):
         if plan.torch in there:
             return plan.replace(lock=ROW, resolved="resolved")
-        return plan.replace(resolved=f"not resolved here: no index that was asked has torch {plan.torch[:6]}")
+        release = f"torch {plan.torch[:6]}"
+        cause = UnresolvedCause("missing", (release,))
+        return plan.replace(resolved=f"not resolved here: no index that was asked has {release}", unresolved=cause)
 
     return resolve
 

@@ -53,7 +53,19 @@ def place(template, tmp_path):
 
 def fix(place: Path, *words: str, kite: str = "wide", **env: str) -> Run:
     here = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline")
+    env = {"XDG_STATE_HOME": str(place / "state")} | env
     return gpuready("fix", *here, *words, cwd=place, KITE_STRING=kite, UV_NO_CACHE="1", **env)
+
+
+def undo(place: Path, **env: str) -> Run:
+    return gpuready("fix", "--undo", "--python", "env", cwd=place, **{"XDG_STATE_HOME": str(place / "state")} | env)
+
+
+def state_of(place: Path) -> EnvironmentCopy:
+    """The copies and the record of the environment, as the command sees them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(place / "state"))
+        return EnvironmentCopy(LiveHost(), str(place / "env"))
 
 
 def tree(path: Path) -> str:
@@ -79,20 +91,21 @@ def test_it_changes_what_was_found_and_takes_it_back(place):
     assert versions(place) == {"demo": "1.0", "helper_kit": "1.4.2", "other_kit": "2.5"}
     script = subprocess.run([place / "env/bin/helper_kit"], capture_output=True, text=True)
     assert script.stdout == "1.4.2\n", "its scripts run from where they stand"
-    assert (place / "env/pyvenv.cfg").read_text() == (place / "env.gpuready-fix/before/pyvenv.cfg").read_text()
+    copy = Path(state_of(place).before)
+    assert (place / "env/pyvenv.cfg").read_text() == (copy / "pyvenv.cfg").read_text()
     assert "export KITE_STRING=long" in (place / "gpuready-env.sh").read_text()
-    assert tree(place / "env.gpuready-fix/before") == before
+    assert copy.parent == place / "env.gpuready-fix" and tree(copy) == before
     here = ("--python", "env", "--contract", "demo.toml", "-q")
     assert gpuready("check", *here, cwd=place, KITE_STRING="long").code == 0
     again = fix(place, "--yes", kite="long")
     assert again.code == 0 and again.out.startswith("nothing to fix")
-    back = gpuready("fix", "--undo", "--python", "env", cwd=place)
+    back = undo(place)
     assert back.code == 0, back.err
     assert tree(place / "env") == before and not (place / "gpuready-env.sh").exists()
-    twice = gpuready("fix", "--undo", "--python", "env", cwd=place)
+    twice = undo(place)
     assert twice.code == 2 and "nothing to take back" in twice.err
-    steps = [json.loads(line)["step"] for line in (place / "env.gpuready-fix/journal.jsonl").read_text().splitlines()]
-    assert steps == ["begun", "run", "publish", "published", "settings", "settings-undone", "undo", "undone"]
+    steps = [json.loads(line)["step"] for line in Path(state_of(place).journal.path).read_text().splitlines()]
+    assert steps == ["begun", "run", "publish", "published", "settings", "undo", "undone", "settings-undone"]
 
 
 def test_a_dry_run_shows_the_numbered_changes_and_makes_none(place):
@@ -136,9 +149,9 @@ def test_settings_of_the_project_rule_a_fix_only_where_asked_for(place):
 
 
 def test_nobody_to_ask_is_not_consent(place):
-    before = tree(place)
+    before = tree(place / "env")
     ran = fix(place)
-    assert ran.code == 2 and "add --yes or --dry-run" in ran.err and not ran.out and tree(place) == before
+    assert ran.code == 2 and "add --yes or --dry-run" in ran.err and not ran.out and tree(place / "env") == before
 
 
 def test_only_some_codes(place):
@@ -157,7 +170,7 @@ def test_a_change_that_fails_leaves_the_environment_alone(place):
     ran = fix(place, "--yes")
     assert ran.code == 2 and "nothing was changed" in ran.out and "uv pip install failed" in ran.out
     assert tree(place / "env") == before and not (place / "gpuready-env.sh").exists()
-    assert not (place / "env.gpuready-fix/draft").exists() and not (place / "env.gpuready-fix/before").exists()
+    assert os.listdir(place / "env.gpuready-fix") == ["lock"]
 
 
 def test_where_no_index_can_be_reached_it_says_which_why_and_what_to_do(place):
@@ -167,7 +180,7 @@ def test_where_no_index_can_be_reached_it_says_which_why_and_what_to_do(place):
         {"UV_DEFAULT_INDEX": "http://user:s3cr3t@127.0.0.1:9/private", "UV_HTTP_RETRIES": "0"},
     )
     words = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--yes")
-    ran = gpuready("fix", *words, cwd=place, KITE_STRING="wide", UV_NO_CACHE="1", **no_index)
+    ran = gpuready("fix", *words, cwd=place, KITE_STRING="wide", UV_NO_CACHE="1", HOME=str(place), **no_index)
     said = "failed: nothing could be fetched from 127.0.0.1:9: it refuses the connection; check the network and the proxy, "
     assert ran.code == 2 and said + "or name a folder of wheels with --find-links DIR" in " ".join(ran.out.split())
     assert "cause:" not in ran.out and not {"s3cr3t", "private"} & {*ran.out.split()} and tree(place / "env") == before
@@ -180,7 +193,7 @@ def test_a_copy_with_a_new_problem_is_not_taken(place):
     before = tree(place / "env")
     code = f"{bad}from gpuready.cli import main; main()"
     words = ["fix", "--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline", "--yes"]
-    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "UV_NO_CACHE": "1", "KITE_STRING": "wide"}
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(place), "UV_NO_CACHE": "1", "KITE_STRING": "wide"}
     env["PYTHONPATH"] = str(Path(durable_files.__file__).parents[2])
     ran = subprocess.run([sys.executable, "-c", code, *words], cwd=place, env=env, capture_output=True, text=True)
     assert ran.returncode == 2 and "(PKG099): new" in " ".join(ran.stdout.split()), ran.stdout + ran.stderr
@@ -209,7 +222,7 @@ def test_bad_words(place):
         (("fix", "--yes", "--python", "env", "--find-links", "nowhere"), "nowhere"),
         (("fix", "--on", "h100x8"), "--on"),
     ):
-        ran = gpuready(*words, cwd=place)
+        ran = gpuready(*words, cwd=place, HOME=str(place))
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out, (words, ran)
 
 
@@ -217,10 +230,11 @@ def test_bad_words(place):
 
 
 @pytest.fixture
-def small():
+def small(monkeypatch):
     """The smallest thing that is an environment to the copier; in memory, where a sync costs nothing."""
     shm = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="gpuready-fix-", dir=shm if os.access(shm, os.W_OK) else None))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     at = folder / "env"
     (at / "lib").mkdir(parents=True)
     (at / "pyvenv.cfg").write_text("home = /usr\n")
@@ -244,7 +258,7 @@ def test_a_signal_leaves_nothing_half(small):
 
     with pytest.raises(KeyboardInterrupt):
         copy.change(stopped)
-    assert tree(small) == before and sorted(os.listdir(copy.folder)) == ["journal.jsonl", "lock"]
+    assert tree(small) == before and os.listdir(copy.folder) == ["lock"]
 
 
 CHANGING = ("rename_path", "remove_tree", "replace_file", "make_folder", "remove_file", "exchange_paths", "sync_disk")

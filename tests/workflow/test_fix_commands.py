@@ -203,11 +203,17 @@ def place(tmp_path_factory):
     make_wheel(home / "wheels", "torch", "2.8.0+cpu")
     make_wheel(home / "wheels", "torch", "2.8.0+cu128")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", home / "venv"], check=True)
+    (home / "uv.toml").write_text("no-index = true\n")  # uv has no variable for it
     return home
 
 
 def run_fix(place: Path, run: tuple[str, ...]) -> None:
-    variables = {"UV_NO_INDEX": "1", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "UV_NO_CACHE": "1"}
+    variables = {
+        "UV_CONFIG_FILE": str(place / "uv.toml"),
+        "UV_NO_CACHE": "1",
+        "PIP_NO_INDEX": "1",
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
     links = {"UV_FIND_LINKS": str(place / "wheels"), "PIP_FIND_LINKS": str(place / "wheels")}
     words = [UV if word == "uv" else word for word in run]
     done = subprocess.run(words, env=os.environ | variables | links, capture_output=True, text=True, check=False)

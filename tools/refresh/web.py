@@ -1,4 +1,4 @@
-"""Answers of an index: pages, and pieces of files. Every byte is counted, and everything odd is one sentence."""
+"""Answers of an index: pages, and pieces of files. Every byte is counted, and everything unexpected is one sentence."""
 
 from __future__ import annotations
 

@@ -1,127 +1,180 @@
 """Change a virtual environment that gpuready did not make: work on a copy, then exchange the two.
 
-    ENV.gpuready-fix/before/       the environment before the last change; ``gpuready fix --undo`` puts it back
-    ENV.gpuready-fix/draft/        a copy that is being changed; it has the file DRAFT_MARK
-    ENV.gpuready-fix/in-place      there while ENV is replaced file by file, where the disk cannot exchange folders
-    ENV.gpuready-fix/journal.jsonl what was done, step by step
+    ENV.gpuready-fix/TOKEN/   a copy that is being changed, and after the exchange the environment as it was before
 
-ENV itself changes in one step, or not at all. What a killed run leaves is put right by the next one (``recover``).
+ENV itself changes in one step, or not at all. What a killed run leaves is put right by the next one (``recover``), by the record in
+the user's own state folder (``fix_record``): whatever else lies in ENV.gpuready-fix is neither believed nor removed.
 """
 
 from __future__ import annotations
 
 import os
 from contextlib import contextmanager
+from shlex import quote
 
+from gpuready.apply import fix_record as phases
 from gpuready.apply import uv
+from gpuready.apply.fix_record import FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
-from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
 from gpuready.catalog.packages import canonical_package_name, split_requirement
-from gpuready.system import durable_files, file_contents
+from gpuready.system import AccessError, durable_files, file_contents
+from gpuready.system.files import read_link
+from gpuready.system.private_files import require_own_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from gpuready.apply.fix_record import FixRecord
     from gpuready.apply.uv import UvSettings
     from gpuready.system import HostAccess
 
 STATE_SUFFIX = ".gpuready-fix"
-DRAFT_MARK = ".gpuready-draft"
 COPY_DEADLINE = 3600.0
 CONFIG_FILE = "pyvenv.cfg"
-RUBBISH, SAVING = "rubbish", "saving"
+LOCK_FILES = ("lock", "lease")
 
 
 class EnvironmentCopy:
-    """One virtual environment, and the folder beside it that has its copies."""
+    """One virtual environment, and the folder beside it that has its copies. ValueError where there is no state folder."""
 
     def __init__(self, host: HostAccess, path: str):
         self.host, self.path = host, file_contents.resolve_real_path(path)
         self.folder = self.path + STATE_SUFFIX
-        self.draft, self.before = f"{self.folder}/draft", f"{self.folder}/before"
-        self.in_place = f"{self.folder}/in-place"
-        self.journal = InstallJournal(self.folder, host.get_wall_time)
+        self.state = FixState(host, self.path)
+        self.journal = self.state.journal
         self.lease = Lease(self.folder, host.get_hostname())
 
     # -- the order of things ------------------------------------------------------------------------------
 
-    def change(self, edit: Callable[[str], None]) -> None:
-        """Copy, let ``edit`` change the copy, and exchange. InstallFailed, or any error of edit: nothing has changed."""
+    def change(self, edit: Callable[[str], None]) -> str:
+        """Copy, let ``edit`` change the copy, and exchange; return where the environment before is.
+
+        InstallFailed, or any error of edit: the environment is as it was.
+        """
         with self._opened_folder():
             try:
                 self.journal.record_step("begun", environment=self.path)
-                self._make_draft()
-                edit(self.draft)
-                self._publish_draft()
+                token = os.urandom(16).hex()
+                self.state.save(token=token, phase=phases.DRAFTING, previous=self.state.read().token)
+                self._make_draft(token)
+                edit(self._copy(token))
+                self._publish_draft(token)
             except OSError as error:
                 raise InstallFailed(f"the copy could not be made: {format_os_error(error)}") from None
             finally:
                 self.recover()
+        return self.before
 
-    def explain_refusal(self) -> str:
-        """Return why it cannot be changed by this user, as a phrase; empty if it can."""
-        parent = os.path.dirname(self.path)
-        for folder in (self.path, parent):
-            if not os.access(folder, os.W_OK | os.X_OK):
-                return f"{folder} cannot be written by this user"
-        return ""
+    @property
+    def before(self) -> str:
+        """The environment before the last change; empty where there is none."""
+        token = self.state.read().token
+        return self._copy(token) if token else ""
 
     def undo(self) -> None:
         """Put back the environment before the last change. ValueError where there is none."""
-        if not self._exists(self.folder):
-            raise ValueError(f"gpuready fix has changed nothing here: there is no {self.folder}")
         with self._opened_folder():
-            if not self._exists(self.before):
-                raise ValueError(f"{self.folder} has no copy to put back")
+            token = self.state.read().token
+            if not token:
+                raise ValueError(f"gpuready fix has changed nothing here: there is no copy of {self.path}")
             try:
                 self.journal.record_step("undo", environment=self.path)
-                self._replace_with(self.before)
-                durable_files.remove_tree(self.before)
+                self._put_back(token)
             except OSError as error:
                 raise ValueError(f"the copy could not be put back: {format_os_error(error)}") from None
+            finally:
+                self.recover()
             self.journal.try_record_step("undone", environment=self.path)
 
     @contextmanager
     def _opened_folder(self) -> Iterator[None]:
-        """Hold the folder of the copies, in order; ValueError where another process has it, or it cannot be made."""
+        """Hold the folder of the copies, in order; ValueError where it is not ours, another process has it, or it cannot be made."""
         try:
-            durable_files.make_folder(self.folder)
+            durable_files.make_folder(self.folder, 0o700)
+            self._refuse_foreign_state()
             self.lease.acquire_lease(wait=False)
         except LeaseBusyError as error:
             raise ValueError(f"{self.path} cannot be changed now: {error}") from None
         except OSError as error:
             raise ValueError(f"{self.folder} cannot be made: {format_os_error(error)}") from None
         try:
-            self.recover()
+            try:
+                self.recover()
+            except InstallFailed as error:
+                raise ValueError(f"an earlier change was interrupted and cannot be taken back: {error}") from None
             with self.lease.renew_in_background():
                 yield
         finally:
             self.lease.release_lease()
 
     def recover(self) -> None:
-        """Finish or take back what a killed run left."""
-        if self._exists(self.in_place):
-            self._copy_back(self.before)
+        """Finish or take back what a killed run left, as the record says."""
+        record = self.state.read()
+        is_marked = self._exists(f"{self._copy(record.token)}/{self._mark(record.token)}")
+        if record.phase == phases.DRAFTING or (record.phase == phases.EXCHANGING and is_marked):
+            self._forget_draft(record)
+        elif record.phase == phases.EXCHANGING:
+            self._keep_old(record)
+        elif record.phase == phases.COPYING:
+            self._copy_back(record.token)
             self.journal.record_step("recovered", environment=self.path, how="copied back")
-        if self._exists(f"{self.draft}/{CONFIG_FILE}") and not self._exists(f"{self.draft}/{DRAFT_MARK}"):
-            self._keep_old()  # without its mark it is the old environment, already exchanged
-        durable_files.remove_file(f"{self.path}/{DRAFT_MARK}")
-        self._remove_draft()
+            self._forget_draft(record)
+        elif record.phase == phases.UNDOING and is_marked:
+            durable_files.remove_file(f"{self._copy(record.token)}/{self._mark(record.token)}")
+            self.state.save(phase=phases.DONE)
+        elif record.phase in (phases.UNDOING, phases.COPYING_BACK):
+            self._finish_undo(record)
+        self._remove_rubbish()
+
+    def find_foreign_state(self) -> list[str]:
+        """The names in the folder of the copies that this user's gpuready did not put there; it makes no links."""
+        record = self.state.read()
+        own = {*LOCK_FILES, *_tokens(record.token, record.previous, *record.rubbish)}
+        names = [name for name in file_contents.list_names_or_empty(self.folder) if not name.startswith("lease.")]
+        return sorted(name for name in names if name not in own or read_link(f"{self.folder}/{name}") is not None)
+
+    def _refuse_foreign_state(self) -> None:
+        """ValueError where anything in the folder of the copies was put there by somebody else."""
+        try:
+            require_own_folder(self.folder)
+        except AccessError as error:
+            raise ValueError(f"{self.folder} {error}, so it is left alone: remove it and try again") from None
+        if foreign := self.find_foreign_state():
+            raise ValueError(self.describe_foreign_state(foreign))
+
+    def describe_foreign_state(self, names: Sequence[str]) -> str:
+        """The sentence about state that is not in this user's record: what it is, and what a person can do."""
+        is_copy = self._exists(f"{self.folder}/{names[0]}/{CONFIG_FILE}")
+        environment, copy = quote(self.path), quote(f"{self.folder}/{names[0]}")
+        by_hand = (
+            f"to put that copy back: mv {environment} {environment}.old && mv {copy} {environment}; " if is_copy else ""
+        )
+        return (
+            f"{self.folder}/{names[0]} was not made by this user's gpuready on this machine, so it is neither used nor removed; "
+            f"{by_hand}to do without it: rm -r {quote(self.folder)}"
+        )
 
     # -- the copy -----------------------------------------------------------------------------------------
 
-    def _make_draft(self) -> None:
+    def _copy(self, token: str) -> str:
+        return f"{self.folder}/{token}"
+
+    def _mark(self, token: str) -> str:
+        """The file that tells the tree to be published from the one that is replaced."""
+        return f".gpuready-draft-{token}"
+
+    def _make_draft(self, token: str) -> None:
         """Copy the environment. Its scripts find their Python by their own place, so that the copy can move."""
-        self._remove_draft()
-        durable_files.make_folder(self.draft)
-        durable_files.replace_file(f"{self.draft}/{DRAFT_MARK}", "")
-        self._copy_tree(self.path, self.draft)
-        text = file_contents.read_text_file(f"{self.draft}/{CONFIG_FILE}") or ""
-        durable_files.replace_file(f"{self.draft}/{CONFIG_FILE}", text.rstrip("\n") + "\nrelocatable = true\n")
+        draft = self._copy(token)
+        durable_files.make_folder(draft)
+        durable_files.replace_file(f"{draft}/{self._mark(token)}", "")
+        self._copy_tree(self.path, draft)
+        text = file_contents.read_text_file(f"{draft}/{CONFIG_FILE}") or ""
+        durable_files.replace_file(f"{draft}/{CONFIG_FILE}", text.rstrip("\n") + "\nrelocatable = true\n")
 
     def _copy_tree(self, source: str, target: str) -> None:
         words = ("cp", "-a", "--reflink=auto", "--", f"{source}/.", target)
@@ -132,59 +185,102 @@ class EnvironmentCopy:
                 f"the environment could not be copied: {ran.end or (lines[-1] if lines else 'cp failed')}"
             )
 
-    def _publish_draft(self) -> None:
+    def _publish_draft(self, token: str) -> None:
+        draft = self._copy(token)
         config = file_contents.read_text_file(f"{self.path}/{CONFIG_FILE}") or ""
-        durable_files.replace_file(f"{self.draft}/{CONFIG_FILE}", config)
-        durable_files.sync_disk(self.draft)
+        durable_files.replace_file(f"{draft}/{CONFIG_FILE}", config)
+        durable_files.sync_disk(draft)
         self.journal.record_step("publish", environment=self.path, undo=["gpuready", "fix", "--undo"])
-        if durable_files.exchange_paths(self.draft, self.path):
-            self._keep_old()
+        record = self.state.save(phase=phases.EXCHANGING)
+        if durable_files.exchange_paths(draft, self.path):
+            self._keep_old(record)
         else:
-            self._publish_in_place()
-        durable_files.remove_file(f"{self.path}/{DRAFT_MARK}")
+            self._publish_in_place(token)
         self.journal.try_record_step("published", environment=self.path, before=self.before)
 
-    def _keep_old(self) -> None:
-        """Make the exchanged folder, which is the old environment, the copy to go back to."""
-        durable_files.remove_tree(self.before)
-        durable_files.rename_path(self.draft, self.before)
+    def _keep_old(self, record: FixRecord) -> None:
+        """Make what was exchanged, which is the old environment, the copy to go back to."""
+        durable_files.remove_file(f"{self.path}/{self._mark(record.token)}")
+        self.state.save(phase=phases.DONE, previous="", rubbish=_tokens(*record.rubbish, record.previous))
 
-    def _publish_in_place(self) -> None:
+    def _forget_draft(self, record: FixRecord) -> None:
+        phase = phases.DONE if record.previous else ""
+        rubbish = _tokens(*record.rubbish, record.token)
+        self.state.save(token=record.previous, previous="", phase=phase, rubbish=rubbish)
+
+    def _publish_in_place(self, draft: str) -> None:
         """Replace the files of the environment, where folders cannot be exchanged; the old ones are copied first."""
-        saving = f"{self.folder}/{SAVING}"
-        durable_files.make_folder(saving)
-        self._copy_tree(self.path, saving)
-        durable_files.sync_disk(saving)
-        durable_files.remove_tree(self.before)
-        durable_files.rename_path(saving, self.before)
+        kept = os.urandom(16).hex()
+        self.state.save(phase=phases.DRAFTING, rubbish=(kept,))
+        durable_files.make_folder(self._copy(kept))
+        self._copy_tree(self.path, self._copy(kept))
+        durable_files.sync_disk(self._copy(kept))
+        durable_files.remove_file(f"{self._copy(draft)}/{self._mark(draft)}")
+        record = self.state.save(token=kept, phase=phases.COPYING, rubbish=(draft,))
+        self._copy_back(draft)
+        self._keep_old(record)
+
+    def _put_back(self, token: str) -> None:
+        copy = self._copy(token)
         try:
-            self._copy_back(self.draft)
-        except BaseException:
-            self._copy_back(self.before)
+            require_own_folder(copy)
+        except AccessError as error:
+            raise ValueError(f"the copy cannot be put back: {copy} {error}") from None
+        mark = f"{copy}/{self._mark(token)}"
+        durable_files.replace_file(mark, "")
+        record = self.state.save(phase=phases.UNDOING)
+        if not durable_files.exchange_paths(copy, self.path):
+            record = self.state.save(phase=phases.COPYING_BACK)
+        self._finish_undo(record)
+
+    def _finish_undo(self, record: FixRecord) -> None:
+        if record.phase == phases.COPYING_BACK:
+            self._copy_back(record.token)
+        durable_files.remove_file(f"{self.path}/{self._mark(record.token)}")
+        self.state.save(token="", phase="", rubbish=_tokens(*record.rubbish, record.token))
+
+    def _copy_back(self, token: str) -> None:
+        """Give the environment the files of a copy, one by one; nothing is removed before the new ones lie complete beside the old."""
+        inside = f".gpuready-new-{token}"
+        incoming = f"{self.path}/{inside}"
+        durable_files.remove_tree(incoming)
+        durable_files.make_folder(incoming)
+        try:
+            self._copy_tree(self._copy(token), incoming)
+        except InstallFailed:
+            durable_files.remove_tree(incoming)
             raise
-
-    def _replace_with(self, tree: str) -> None:
-        if not durable_files.exchange_paths(tree, self.path):
-            self._copy_back(tree)
-
-    def _copy_back(self, tree: str) -> None:
-        """Give the environment the files of a tree, one by one; a mark stays until that is done."""
-        durable_files.replace_file(self.in_place, "")
-        for name in file_contents.list_names_or_empty(self.path):
+        durable_files.sync_disk(incoming)
+        names = file_contents.list_names_or_empty(incoming)
+        for name in names:
             durable_files.remove_tree(f"{self.path}/{name}")
-        self._copy_tree(tree, self.path)
+            durable_files.rename_path(f"{incoming}/{name}", f"{self.path}/{name}")
+        for name in file_contents.list_names_or_empty(self.path):
+            if name not in names:
+                durable_files.remove_tree(f"{self.path}/{name}")
         durable_files.sync_disk(self.path)
-        durable_files.remove_file(self.in_place)
 
-    def _remove_draft(self) -> None:
-        """Remove the draft; under another name first, for half a draft has no mark."""
-        for name in (RUBBISH, SAVING):
-            durable_files.remove_tree(f"{self.folder}/{name}")
-        if durable_files.rename_path(self.draft, f"{self.folder}/{RUBBISH}"):
-            durable_files.remove_tree(f"{self.folder}/{RUBBISH}")
+    def _remove_rubbish(self) -> None:
+        rubbish = self.state.read().rubbish
+        left = tuple(token for token in rubbish if not durable_files.remove_tree(self._copy(token)))
+        if left != rubbish:
+            self.state.save(rubbish=left)
 
     def _exists(self, path: str) -> bool:
         return self.host.stat_path(path) is not None
+
+
+def _tokens(*tokens: str) -> tuple[str, ...]:
+    return tuple(token for token in tokens if token)
+
+
+def explain_refusal(path: str) -> str:
+    """Return why an environment cannot be changed by this user, as a phrase; empty if it can."""
+    path = file_contents.resolve_real_path(path)
+    for folder in (path, os.path.dirname(path)):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return f"{folder} cannot be written by this user"
+    return ""
 
 
 _BUILD_WORDS = ("--no-build-isolation", "--no-binary", "--only-binary", "--no-build")

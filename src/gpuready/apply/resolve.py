@@ -15,7 +15,7 @@ from gpuready.apply.resolution_request import (
 )
 from gpuready.catalog import indexes, packages
 from gpuready.model import Requirement, versions
-from gpuready.model.plan import LockedPackage, PlanConflict
+from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _PlanResolver:
             if isinstance(answer, uv_output.InconclusiveResolution):
                 if self.try_extra_indexes(answer.missing):
                     continue
-                return self.mark_unresolved(answer.why)
+                return self.mark_unresolved(answer.why, answer.cause)
             if isinstance(answer, PlanConflict):
                 return self.mark_impossible(answer)
             if self.pin_strays(answer) or self.limit_conflicts(answer):
@@ -207,8 +207,9 @@ class _PlanResolver:
             return answer
         if self.learn_sources({name: rows[name] for name in avoided if rows[name] != known.get(name)}, request):
             return self.ask_uv(request)
+        found = tuple(f"{name} {rows[name]}" for name in avoided)
         return uv_output.InconclusiveResolution(
-            uv_output.describe_source_only([f"{name} {rows[name]}" for name in avoided])
+            uv_output.describe_source_only(found), cause=UnresolvedCause("no-wheel", found)
         )
 
     def compile_request(self, request: ResolutionRequest, from_source: tuple[str, ...] = ()) -> tuple[_UvAnswer, str]:
@@ -293,10 +294,9 @@ class _PlanResolver:
 
     # ---- the three outcomes
 
-    def mark_unresolved(self, why: str) -> Plan:
-        return self.plan.replace(
-            resolved=f"not resolved here: {why}", notes=_append_notes(self.plan.notes, *self.notes)
-        )
+    def mark_unresolved(self, why: str, cause: UnresolvedCause | None = None) -> Plan:
+        notes = _append_notes(self.plan.notes, *self.notes)
+        return self.plan.replace(resolved=f"not resolved here: {why}", unresolved=cause, notes=notes)
 
     def mark_impossible(self, conflict: PlanConflict) -> Plan:
         return self.plan.replace(

@@ -4,55 +4,46 @@ from __future__ import annotations
 
 import shlex
 
-from gpuready.apply.journal import InstallJournal
 from gpuready.system import durable_files, file_contents
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpuready.system import HostAccess
+    from gpuready.apply.fix_record import FixState
 
 FILE_NAME = "gpuready-env.sh"
 _HEADER = "# Written by `gpuready fix`: source this file in the shell that starts the job."
 
 
 class SettingsFile:
-    """One settings file. ``folder`` holds its path, its text before the last change, and the journal."""
+    """The settings file of one environment, or of a folder without one; its text before the last change is in the user's record."""
 
-    def __init__(self, host: HostAccess, folder: str, path: str = ""):
-        """Without a path: the file that was written last."""
-        self.folder, self.saved, self.place = folder, f"{folder}/settings-before", f"{folder}/settings-path"
-        self.path = path or file_contents.read_text_file(self.place) or ""
-        self.journal = InstallJournal(folder, host.get_wall_time)
+    def __init__(self, state: FixState):
+        self.state = state
 
-    def write(self, variables: Mapping[str, str], unset: Iterable[str]) -> None:
+    def write(self, path: str, variables: Mapping[str, str], unset: Iterable[str]) -> None:
         """Add these settings to those of the file. OSError where it cannot be written."""
-        before = file_contents.read_text_file(self.path)
-        durable_files.make_folder(self.folder)
-        durable_files.remove_file(self.saved)
-        durable_files.replace_file(self.place, self.path)
-        if before is not None:
-            durable_files.replace_file(self.saved, before)
+        before = file_contents.read_text_file(path)
+        self.state.save(settings_path=path, settings_before=before)
         lines = {_line_name(line): line for line in (before or _HEADER).splitlines()}
         lines |= {name: f"export {name}={shlex.quote(value)}" for name, value in variables.items()}
         lines |= {name: f"unset {name}" for name in unset}
-        self.journal.record_step("settings", path=self.path, undo=["gpuready", "fix", "--undo"])
-        durable_files.replace_file(self.path, "\n".join(lines.values()) + "\n")
+        self.state.journal.record_step("settings", path=path, undo=["gpuready", "fix", "--undo"])
+        durable_files.replace_file(path, "\n".join(lines.values()) + "\n")
 
-    def undo(self) -> bool:
-        """Put back the file before the last change; False where none was made."""
-        if file_contents.read_text_file(self.place) is None:
-            return False
-        saved = file_contents.read_text_file(self.saved)
-        if saved is None:
-            durable_files.remove_file(self.path)
+    def undo(self) -> str:
+        """Put back the file before the last change, and return its path; empty where none was made."""
+        record = self.state.read()
+        if not record.settings_path:
+            return ""
+        if record.settings_before is None:
+            durable_files.remove_file(record.settings_path)
         else:
-            durable_files.replace_file(self.path, saved)
-        self.journal.try_record_step("settings-undone", path=self.path)
-        durable_files.remove_file(self.place)
-        durable_files.remove_file(self.saved)
-        return True
+            durable_files.replace_file(record.settings_path, record.settings_before)
+        self.state.journal.try_record_step("settings-undone", path=record.settings_path)
+        self.state.save(settings_path="", settings_before=None)
+        return record.settings_path
 
 
 def _line_name(line: str) -> str:

@@ -13,7 +13,7 @@ from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
 from gpuready.model import Record, Requirement, versions
-from gpuready.model.plan import LockedPackage, PlanConflict
+from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class InconclusiveResolution(Record):
     why: str
     missing: tuple[str, ...] = ()
     source_only: tuple[str, ...] = ()  # packages that uv would have to build
+    cause: UnresolvedCause | None = None
 
 
 def parse_compiled_rows(text: str, origins: Mapping[str, str]) -> tuple[LockedPackage, ...]:
@@ -115,24 +116,28 @@ def parse_uv_failure(
     if _BUILD_DISABLED in output:
         found = _find_source_only(output)
         source_only = tuple(packages.canonical_package_name(one.partition(" ")[0]) for one in found)
-        return InconclusiveResolution(describe_source_only(found), source_only=source_only)
+        return InconclusiveResolution(
+            describe_source_only(found), source_only=source_only, cause=UnresolvedCause("no-wheel", found)
+        )
     if _NO_SOLUTION not in output:  # "No solution found when resolving: `setuptools`" is that of a build
-        return InconclusiveResolution(explain_build_failure(text) or _describe_failure(output, names))
+        built = explain_build_failure(text)
+        return InconclusiveResolution(built) if built else _explain_failure(output, names)
     proof = output.partition(_NO_SOLUTION)[2]
     if any(phrase in proof for phrase in _MISSING_PHRASES):
         missing = _find_missing_packages(proof)
-        return InconclusiveResolution(_describe_missing(proof, missing, names), missing)
-    refusal = _describe_refusal(proof, _find_unavailable_versions(proof), names)
+        return _explain_missing(proof, missing, names)
+    lacking = _find_unavailable_versions(proof)
+    refusal = _explain_refusal(proof, lacking, names)
     if not refusal and (_TAG_MISMATCH in proof or _TAG_MISMATCH_PLURAL in proof):
-        return PlanConflict(_describe_tag_mismatch(proof))
+        return _explain_tag_mismatch(proof)
     sides = _find_conflicting_sides(proof, framework, exact or {})
     if sides:
         return sides
-    lacking = _find_unavailable_versions(proof)
     if refusal:
-        return InconclusiveResolution(refusal)
+        return refusal
     if lacking:
-        return InconclusiveResolution(f"no index that was asked has {' or '.join(lacking)}")
+        why = f"no index that was asked has {' or '.join(lacking)}"
+        return InconclusiveResolution(why, cause=UnresolvedCause("missing", lacking))
     return PlanConflict(_shorten_proof(proof, framework))
 
 
@@ -189,25 +194,30 @@ def _find_missing_packages(proof: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(packages.canonical_package_name(name.partition("[")[0]) for name in matches))
 
 
-def _describe_missing(proof: str, missing: tuple[str, ...], names: Mapping[str, str]) -> str:
+def _explain_missing(proof: str, missing: tuple[str, ...], names: Mapping[str, str]) -> InconclusiveResolution:
     what = " and ".join(missing) or "a package"
     if "network was disabled" in proof:
-        return f"{what}: not in the cache nor in a folder of wheels, and the network is off"
-    if refusal := _describe_refusal(proof, missing, names):
-        return refusal
+        why = f"{what}: not in the cache nor in a folder of wheels, and the network is off"
+        return InconclusiveResolution(why, missing)
+    if refusal := _explain_refusal(proof, missing, names):
+        return refusal.replace(missing=missing)
     if "could not be queried" in proof:
-        return f"an index refused to answer for {what}: {_replace_index_addresses(proof.partition('hint:')[2] or proof, names)[:200]}"
-    return f"no index that was asked has {what}"
+        why = f"an index refused to answer for {what}: {_replace_index_addresses(proof.partition('hint:')[2] or proof, names)[:200]}"
+        return InconclusiveResolution(why, missing)
+    return InconclusiveResolution(
+        f"no index that was asked has {what}", missing, cause=UnresolvedCause("missing", missing)
+    )
 
 
-def _describe_refusal(proof: str, wanted: Sequence[str], names: Mapping[str, str]) -> str:
-    """Say which index asks for a login: what it has is unknown, so nothing is proved. Empty if none does."""
+def _explain_refusal(proof: str, wanted: Sequence[str], names: Mapping[str, str]) -> InconclusiveResolution | None:
+    """Say which index asks for a login: what it has is unknown, so nothing is proved. None if none does."""
     address, refusal = find_refusing_index(proof)
     if not refusal:
-        return ""
+        return None
     own = "of your settings" if names else find_host(address)  # a plan names no host
     index = names.get(address) or names.get(f"{address}/") or own
-    return f"the index {index}, asked for {' and '.join(wanted) or 'a package'}: {refusal}; {LOGIN_WAY}"
+    why = f"the index {index}, asked for {' and '.join(wanted) or 'a package'}: {refusal}; {LOGIN_WAY}"
+    return InconclusiveResolution(why, cause=UnresolvedCause("index-refuses", (index,)))
 
 
 def _replace_index_addresses(text: str, names: Mapping[str, str]) -> str:
@@ -219,16 +229,17 @@ def _replace_index_addresses(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"(?:https?|file)://[^\s)`'\"]+", "(address)", text).strip()
 
 
-def _describe_failure(output: str, names: Mapping[str, str]) -> str:
+def _explain_failure(output: str, names: Mapping[str, str]) -> InconclusiveResolution:
     """Describe a failure that proves nothing: the index and the underlying cause."""
     index = next((name for address, name in names.items() if address in output), "")
     cause = find_network_cause(output)
     if cause:
-        return f"the index {index or find_host(output) or 'that was asked'}: {cause}"
-    return _replace_index_addresses(output, names)[:240] or "uv failed without a word"
+        why = f"the index {index or find_host(output) or 'that was asked'}: {cause}"
+        return InconclusiveResolution(why, cause=UnresolvedCause("index-unread", (index,)))
+    return InconclusiveResolution(_replace_index_addresses(output, names)[:240] or "uv failed without a word")
 
 
-def _describe_tag_mismatch(proof: str) -> str:
+def _explain_tag_mismatch(proof: str) -> PlanConflict:
     """Describe a wheel for another platform or Python, in one line."""
     import re
 
@@ -236,11 +247,12 @@ def _describe_tag_mismatch(proof: str) -> str:
         rf"({_NAME})({_SPEC})? ha(?:s|ve) no wheels with a matching ([^(,]*?tag)s?(?: \(e\.g\., `([^`]+)`\))?", proof
     )
     if hit is None:
-        return "a package has no wheel for this Python and platform"
+        return PlanConflict("a package has no wheel for this Python and platform")
     name, spec, kind, tag = hit.groups()
     version = (spec or "").lstrip("=")
     wanted = f" {tag}" if tag else ""
-    return f"{name}{' ' + version if version else ''} has no wheel with the {kind}{wanted} of this target"
+    says = f"{name}{' ' + version if version else ''} has no wheel with the {kind}{wanted} of this target"
+    return PlanConflict(says, kind="platform-tag" if kind == "platform tag" else "")
 
 
 def _find_dependency_clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

@@ -7,6 +7,8 @@ callers must not change them.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -31,7 +33,7 @@ def load_table(package: str, name: str) -> Any:
     if (package, name) in _REPLACED:
         return _REPLACED[package, name]
     try:
-        return __import__(f"gpuready.{package}.data.{name}", fromlist=("DATA",)).DATA
+        return import_module(f"gpuready.{package}.data.{name}").DATA
     except ModuleNotFoundError:
         raise MissingTableError(
             f"the table {name} of gpuready.{package} is not compiled: run python tools/compile_catalog.py in the source"

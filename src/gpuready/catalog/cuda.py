@@ -5,9 +5,10 @@ Drivers are Linux drivers, where no system is named. A bare branch (``580``) sta
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
-from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import load_catalog, packages
 from gpuready.model import versions
-from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import load_catalog
-from gpuready.model.memo import cache
 from gpuready.model.record import Record
 
 

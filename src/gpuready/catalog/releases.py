@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import load_catalog
 from gpuready.catalog.packages import canonical_package_name
-from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

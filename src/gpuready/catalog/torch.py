@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import load_catalog
 from gpuready.model import Record, versions
-from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

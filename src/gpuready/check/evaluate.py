@@ -7,9 +7,10 @@ something and found nothing passes, and the keys it read are its evidence.
 
 from __future__ import annotations
 
+from functools import cache
+
 from gpuready.model import NOT_STATED, Fact, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
 from gpuready.model.contract import BORROWED_NEED
-from gpuready.model.memo import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

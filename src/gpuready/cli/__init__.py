@@ -41,9 +41,6 @@ class _Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the console script."""
-    from gpuready.system import own_modules
-
-    own_modules.install_finder()
     from gpuready import system
 
     gc.disable()  # a command of 0.1 s ends before a collection would pay off
@@ -171,15 +168,14 @@ def _help_or_version(parsed: Any, screen: Any) -> str:
         from gpuready import __version__
 
         return f"gpuready {__version__}\n"
-    from gpuready.cli import help
+    from gpuready.cli.help import format_help
 
-    return help.format_help(parsed.command, screen)
+    return format_help(parsed.command, screen)
 
 
 def _set_signal_handlers(handlers: dict[int, Any]) -> dict[int, Any]:
     """Set signal handlers and return the old ones; does nothing outside the main thread."""
-    # The C part of the signal module: the Python part wraps the numbers in enums, which costs 7 ms.
-    from _signal import SIG_IGN, getsignal, signal  # type: ignore[import-not-found]
+    from signal import SIG_IGN, getsignal, signal
 
     before = {}
     for number, handler in handlers.items():
@@ -202,7 +198,7 @@ def _reraise_dropped_signal(what: Any) -> None:
     if not issubclass(error, (KeyboardInterrupt, _Terminated)):
         sys.__unraisablehook__(what)
         return
-    from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
+    from signal import ITIMER_REAL, SIGALRM, setitimer, signal
 
     def raise_again(number: int, frame: object) -> None:
         raise error

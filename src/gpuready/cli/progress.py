@@ -48,7 +48,7 @@ class ProgressDisplay:
     def clear(self) -> None:
         """Remove the line; the next state draws it again."""
         if self._ticker_before is not None:
-            from _signal import ITIMER_REAL, SIGALRM, setitimer, signal  # type: ignore[import-not-found]
+            from signal import ITIMER_REAL, SIGALRM, setitimer, signal
 
             setitimer(ITIMER_REAL, 0)
             signal(SIGALRM, self._ticker_before)
@@ -72,7 +72,7 @@ class ProgressDisplay:
         """Redraw each second while a step takes long. A timer's signal, not a thread: gpuready forks."""
         if self._ticker_before is not None:
             return
-        from _signal import ITIMER_REAL, SIGALRM, setitimer, signal
+        from signal import ITIMER_REAL, SIGALRM, setitimer, signal
 
         try:
             self._ticker_before = signal(SIGALRM, lambda number, frame: self._draw_line(self.clock()))

@@ -68,10 +68,12 @@ class Rendezvous(Record):
 class RendezvousUnclear(ValueError):
     """The variables do not identify this process: all problems, and a table if sources differ."""
 
-    def __init__(self, problems: Sequence[str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None):
+    def __init__(
+        self, problems: Mapping[str, str], table: Sequence[LauncherClaim] = (), partial: Rendezvous | None = None
+    ):
         self.problems, self.table = tuple(problems), tuple(table)
         self.partial = partial or Rendezvous()  # as far as it could be read: where to report the problem
-        self.code = _rule_of_problem(self.problems[0])
+        self.code = next(iter(problems.values()))
         super().__init__(_format_unclear(self.problems, self.table, self.code))
 
 
@@ -89,7 +91,7 @@ def discover_rendezvous(
     """
     forced = launcher or environ.get("GPUREADY_LAUNCHER", "").strip() or None
     if forced is not None and forced not in LAUNCHERS:
-        raise RendezvousUnclear([f"no launcher is called {forced!r}: it is one of {', '.join(LAUNCHERS)}"])
+        raise RendezvousUnclear({f"no launcher is called {forced!r}: it is one of {', '.join(LAUNCHERS)}": "NET006"})
     arguments_set = {name: value for name, value in (arguments or {}).items() if value is not None}
     reader = EnvironReader(environ)
     claims = _read_claims(reader, forced, framework)
@@ -154,7 +156,7 @@ def _choose_claim(
 def _number_argument(reader: EnvironReader, name: str, value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    reader.add_problem(f"the argument {name} is {value!r}, which is not a whole number of 0 or more")
+    reader.add_problem(f"the argument {name} is {value!r}, which is not a whole number of 0 or more", name=name)
     return None
 
 
@@ -165,9 +167,7 @@ def _check_completeness(reader: EnvironReader, chosen: LauncherClaim) -> None:
         required.pop("local_rank")
     for field, value in required.items():
         name = _variable_name(chosen, field)
-        if value is None and not any(
-            problem.startswith((f"{name} is", f"the argument {field}")) for problem in reader.problems
-        ):
+        if value is None and reader.invalid.isdisjoint((name, field)):
             reader.add_problem(f"{name} is not set")
     for field, size in (("rank", "world_size"), ("local_rank", "local_world_size")):
         which, of = getattr(chosen, field), getattr(chosen, size)
@@ -289,8 +289,11 @@ def _find_address(
     if chosen.hosts:
         return chosen.hosts[0], ""
     one_node = chosen.nodes == 1 or (chosen.local_world_size or 0) >= (chosen.world_size or 2)
-    unread = any("node list" in problem for problem in reader.problems)
-    if not alone and not unread and not (one_node and chosen.launcher not in TORCH_STYLE_LAUNCHERS):
+    if (
+        not alone
+        and "node list" not in reader.invalid
+        and not (one_node and chosen.launcher not in TORCH_STYLE_LAUNCHERS)
+    ):
         reader.add_problem("MASTER_ADDR is not set: name the host of rank 0")
     return LOOPBACK, ""
 
@@ -304,24 +307,16 @@ def _find_port(reader: EnvironReader, chosen: LauncherClaim, arguments_set: Mapp
             return parse_port(text, "the argument port" if "port" in arguments_set else variable)
         except ValueError as error:
             if not alone or "port" in arguments_set:
-                reader.add_problem(str(error))
+                reader.add_problem(str(error), "NET007")
             return 0
     if not alone and chosen.key and chosen.launcher not in TORCH_STYLE_LAUNCHERS:
         return derive_job_port(f"{chosen.launcher} {chosen.key}")
     if not alone:
-        reader.add_problem("MASTER_PORT is not set: name a free port, the same for all ranks, such as 29500")
+        reader.add_problem("MASTER_PORT is not set: name a free port, the same for all ranks, such as 29500", "NET007")
     return 0
 
 
 # -- error text -----------------------------------------------------------------------------------------
-
-
-def _rule_of_problem(problem: str) -> str:
-    if "MASTER_PORT" in problem and "MASTER_ADDR" not in problem:
-        return "NET007"
-    if "Slurm" in problem or "SLURM_" in problem or "node list" in problem:
-        return "RUN004"
-    return "NET006"
 
 
 def _format_unclear(problems: Sequence[str], table: Sequence[LauncherClaim], code: str) -> str:

@@ -40,12 +40,17 @@ class LauncherClaim(Record):
         return self.rank is not None and self.world_size is not None
 
 
+def _rule_of_variable(name: str) -> str:
+    return "RUN004" if name.startswith("SLURM_") else "NET006"
+
+
 class EnvironReader:
     """Reads an environment and collects all problems."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
-        self.problems: list[str] = []
+        self.problems: dict[str, str] = {}  # with the code of its rule
+        self.invalid: set[str] = set()  # variables and arguments of which a problem tells
         self.names_read: list[str] = []
 
     def read_number(self, *names: str, least: int = 0) -> int | None:
@@ -57,18 +62,18 @@ class EnvironReader:
         try:
             number = parse_whole_number(self.environ[name], name)
         except ValueError as error:
-            self.add_problem(str(error))
+            self.add_problem(str(error), _rule_of_variable(name), name)
             return None
         if number < least:
-            self.add_problem(f"{name} is {number}, and must be at least {least}")
+            self.add_problem(f"{name} is {number}, and must be at least {least}", _rule_of_variable(name), name)
         return number
 
     def read_text(self, *names: str) -> str:
         return next((self.environ[one].strip() for one in names if self.environ.get(one, "").strip()), "")
 
-    def add_problem(self, message: str) -> None:
-        if message not in self.problems:
-            self.problems.append(message)
+    def add_problem(self, message: str, code: str = "NET006", name: str = "") -> None:
+        self.problems.setdefault(message, code)
+        self.invalid.add(name)
 
     def take_names_read(self) -> tuple[str, ...]:
         names, self.names_read = tuple(dict.fromkeys(self.names_read)), []
@@ -212,7 +217,7 @@ def _read_slurm_lists(reader: EnvironReader) -> tuple[tuple[str, ...], tuple[int
         hosts = node_names.expand_nodelist(texts[0]) if texts[0] else ()
         tasks = node_names.parse_tasks_per_node(texts[1]) if texts[1] else ()
     except ValueError as error:
-        reader.add_problem(str(error))
+        reader.add_problem(str(error), "RUN004", "node list")
     return hosts, tasks
 
 
@@ -223,9 +228,10 @@ def _check_slurm_counts(reader: EnvironReader, claim: LauncherClaim) -> None:
     reader.take_names_read()
     if claim.hosts and nodes and len(claim.hosts) != nodes:
         named = ", ".join(claim.hosts[:4]) + (" …" if len(claim.hosts) > 4 else "")
-        reader.add_problem(f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}")
+        message = f"the node list of Slurm names {len(claim.hosts)} hosts ({named}) and the job has {nodes}"
+        reader.add_problem(message, "RUN004", "node list")
     if claim.tasks and world and sum(claim.tasks) != world:
-        reader.add_problem(f"SLURM_TASKS_PER_NODE adds up to {sum(claim.tasks)} and SLURM_NTASKS is {world}")
+        reader.add_problem(f"SLURM_TASKS_PER_NODE adds up to {sum(claim.tasks)} and SLURM_NTASKS is {world}", "RUN004")
     elif not claim.tasks and each and nodes and world and each * nodes != world:
         message = f"SLURM_NTASKS is {world}, and {each} tasks on each of {nodes} nodes are {each * nodes}"
-        reader.add_problem(message)
+        reader.add_problem(message, "RUN004")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +48,8 @@ COMMAND_MODULES = {
     "contract list": "contract",
     "contract show": "contract",
     "contract diff": "contract",
-    "contract import": "contract",
+    "contract new": "contract",
+    "contract check": "contract",
 }
 """Every command of the command line in the order of the help, and the module of this package that declares it."""
 
@@ -56,8 +59,7 @@ COMMAND_ALIASES = {"doctor": "check"}
 
 
 def load_command_module(name: str) -> ModuleType:
-    found: ModuleType = __import__(f"gpuready.commands.{name}", fromlist=["COMMANDS"])
-    return found
+    return import_module(f"gpuready.commands.{name}")
 
 
 def load_command(name: str) -> Command:

@@ -1,5 +1,7 @@
 """``gpuready bench``: is this machine as fast as it should be?"""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands.declaration import (
     Command,
     Parameter,
@@ -9,7 +11,7 @@ from gpuready.commands.declaration import (
     collect_parameters,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, Annotated, PathArgument, TypedDict, WordList, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, PathArgument, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False
@@ -46,20 +48,21 @@ _SHOWN = {
 
 
 def run(request: Request) -> Result:
-    from gpuready.render import bench as render
     from gpuready.render import json_results
-    from gpuready.workflow import bench, require_writable, save_text_file
+    from gpuready.render.bench import format_bench_line, render_bench_screen, render_measure_list
+    from gpuready.workflow import require_writable, save_text_file
+    from gpuready.workflow.bench import list_measures, measure_machine
 
     if request.has_switch("list"):
         reject_unread(request, "list")
-        rows = bench.list_measures()
-        return Result(rows, json_results.render_measures_json, render.render_measure_list)
+        rows = list_measures()
+        return Result(rows, json_results.render_measures_json, render_measure_list)
     require_writable(request.get_option("output"))
     if request.get_option("job") is not None:
         return _run_job(request)
     if request.get_option("bench") is not None:
         raise UsageError("--bench goes with --job")
-    result = bench.measure_machine(
+    result = measure_machine(
         **request.pick_options("python", "only", "gpu", "folder"),
         quick=request.has_switch("quick"),
         repeat=request.get_option("repeat", 2),
@@ -68,13 +71,13 @@ def run(request: Request) -> Result:
     path = request.get_option("output")
     if path is not None:
         save_text_file(path, json_results.render_bench_json(result))
-    return Result(result, json_results.render_bench_json, render.render_bench_screen, line=render.format_bench_line)
+    return Result(result, json_results.render_bench_json, render_bench_screen, line=format_bench_line)
 
 
 def _run_job(request: Request) -> Result:
     reject_unread(request, "job", "python", "bench", "output")
-    from gpuready.render import bench_job as render
     from gpuready.render import json_results
+    from gpuready.render.bench_job import format_job_bench_line, render_job_bench
     from gpuready.workflow import save_text_file
     from gpuready.workflow.bench_job import bench_job
 
@@ -83,9 +86,7 @@ def _run_job(request: Request) -> Result:
     )
     if (path := request.get_option("output")) is not None:
         save_text_file(path, json_results.render_job_bench_json(result))
-    return Result(
-        result, json_results.render_job_bench_json, render.render_job_bench, line=render.format_job_bench_line
-    )
+    return Result(result, json_results.render_job_bench_json, render_job_bench, line=format_job_bench_line)
 
 
 BENCH = Command(

@@ -1,6 +1,7 @@
 """``gpuready check``: is this machine ready for a framework?"""
 
 import time
+from typing import Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
@@ -16,12 +17,12 @@ if TYPE_CHECKING:
     from gpuready.render.layout import Screen
 
 
-class _Judged(shared.TypedDict, total=False):
-    contract: shared.Annotated[
+class _Judged(TypedDict, total=False):
+    contract: Annotated[
         shared.PathArgument,
         shared.contract_parameter("also judge by this contract file; without a FRAMEWORK, only by it"),
     ]
-    dockerfile: shared.Annotated[
+    dockerfile: Annotated[
         shared.PathArgument,
         Parameter(
             "judge this Dockerfile or compose file; --on and --driver describe its host",
@@ -33,22 +34,27 @@ class _Judged(shared.TypedDict, total=False):
     ]
 
 
-class _Looked(shared.TypedDict, total=False):
-    """Never for MCP or the web: one takes long, the other runs the environment's code."""
+class _Looked(TypedDict, total=False):
+    """Never for MCP or the web: one takes long, the others run code of the environment or the image."""
 
-    deep: shared.Annotated[
-        bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")
-    ]
-    run_import: shared.Annotated[
+    deep: Annotated[bool, Parameter("compare the contents of every installed file with its RECORD: seconds to minutes")]
+    run_import: Annotated[
         bool,
         Parameter(
             "import torch and the framework with the environment's own Python, whatever its files say", flag="--import"
         ),
     ]
+    image: Annotated[
+        str,
+        Parameter(
+            "check inside this image, which must be on this machine: starts it with podman or docker, without a network",
+            "NAME",
+        ),
+    ]
 
 
-class _Ignored(shared.TypedDict, total=False):
-    ignore: shared.Annotated[
+class _Ignored(TypedDict, total=False):
+    ignore: Annotated[
         "Mapping[str, str]",
         Parameter(
             "ignore a finding; the report shows the reason",
@@ -87,7 +93,7 @@ _SHOWN = {
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),
 }
-_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile")
+_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile", "image")
 
 
 def run(request: Request) -> Result:
@@ -109,7 +115,7 @@ def run(request: Request) -> Result:
         deep=request.has_switch("deep"),
         imports=_choose_imports(request),
     )
-    here = request.get_option("on") is None and request.get_option("dockerfile") is None
+    here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)
     verdict = worst_verdict(report.verdict for report in reports)
 

@@ -40,28 +40,36 @@ def _diff_contracts(request: Request) -> Result:
     )
 
 
-def _import_contract(request: Request) -> Result:
+def _draft_contract(request: Request) -> Result:
     from gpuready import workflow
+    from gpuready.render import json_results
+    from gpuready.render.contract_toml import render_contract_toml
+    from gpuready.workflow.contract_draft import draft_contract
+
+    output = request.get_option("output")
+    if output is not None:
+        workflow.require_new_file(output)
+    name, *source = request.arguments
+    drafted = draft_contract(name, *source)
+    text = render_contract_toml(drafted)
+    if output is not None:
+        workflow.save_text_file(output, text)
+        text = f"{output} has a draft of {drafted.name}: add what its files do not tell, then gpuready contract check {output}\n"
+    return Result(drafted, json_results.render_contract_json, lambda _, screen: text)
+
+
+def _check_contract(request: Request) -> Result:
     from gpuready.render import contract as render
     from gpuready.render import json_results
+    from gpuready.workflow.contract_check import check_contract_file
 
-    imported, unplaced = workflow.contract_import(request.first_argument)
-    if (path := request.get_option("output")) is not None:
-        from gpuready.render.contract_toml import render_contract_toml
-
-        workflow.save_text_file(path, render_contract_toml(imported, unplaced))
-    return Result(
-        imported,
-        lambda imported: json_results.render_contract_import_json(imported, unplaced),
-        lambda imported, screen: (
-            render.render_contract_screen(imported, screen) + render.format_unplaced_lines(unplaced, screen)
-        ),
-    )
+    checked = check_contract_file(request.first_argument)
+    return Result(checked, json_results.render_contract_check_json, render.render_contract_check)
 
 
 _COMMON = collect_parameters(COMMON)
 _FILE = Parameter("a contract in a file", "FILE", flag="--contract")
-_OUTPUT = Parameter("write the contract to a file that --contract takes", "FILE", flag="-o", python=False)
+_OUTPUT = Parameter("write the draft to a new file", "FILE", flag="-o", python=False)
 LIST = Command(
     "contract list",
     "list the known frameworks and versions",
@@ -94,14 +102,24 @@ COMMANDS = (
         examples=("axolotl==0.18 axolotl==0.21", "mine.toml vllm", "transformers==5.0 transformers==5.22 --json"),
     ),
     Command(
-        "contract import",
-        "turn an environment page into a contract",
-        _import_contract,
+        "contract new",
+        "draft a contract from a wheel, a checkout or the index",
+        _draft_contract,
         collect_parameters({"output": _OUTPUT}, COMMON),
-        "PAGE",
+        "NAME [SOURCE]",
+        1,
+        2,
+        examples=("kite kite_ml-1.2.3-py3-none-any.whl", "kite src/kite -o kite.toml", "kite==1.2.3"),
+    ),
+    Command(
+        "contract check",
+        "judge a contract file",
+        _check_contract,
+        _COMMON,
+        "FILE",
         1,
         1,
-        examples=("environment.md", "docs/install.md -o mine.toml", "environment.md --json"),
+        examples=("kite.toml", "kite.toml --json", "kite.toml --color never"),
     ),
 )
 

@@ -83,7 +83,10 @@ def collect_parameters(*groups: Any, group: str = "") -> dict[str, Parameter]:
     """Return the parameters of groups (annotated classes, or mappings) by name, each with its name and flag set."""
     found = {}
     for one in groups:
-        for name, parameter in (one.__annotations__ if isinstance(one, type) else one).items():
+        named = (
+            {key: kind.__metadata__[0] for key, kind in one.__annotations__.items()} if isinstance(one, type) else one
+        )
+        for name, parameter in named.items():
             flag = parameter.flag or "--" + name.replace("_", "-")
             found[name] = parameter.replace(name=name, flag=flag, group=parameter.group or group)
     return found

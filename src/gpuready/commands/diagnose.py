@@ -1,6 +1,7 @@
 """``gpuready diagnose``: why did this run die?"""
 
 import sys
+from typing import Annotated, TypedDict
 
 from gpuready.commands.declaration import (
     Command,
@@ -11,15 +12,7 @@ from gpuready.commands.declaration import (
     collect_parameters,
     reject_unread,
 )
-from gpuready.commands.parameters import (
-    COMMON,
-    CONFIG_DETAILS,
-    KNOWLEDGE,
-    Annotated,
-    PathArgument,
-    TypedDict,
-    quiet_and_verbose,
-)
+from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, KNOWLEDGE, PathArgument, quiet_and_verbose
 from gpuready.commands.result import Result
 
 TYPE_CHECKING = False

@@ -1,5 +1,7 @@
 """``gpuready env``: the variables that a framework wants, for a shell, a container, a batch script or a service."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
@@ -9,9 +11,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class _Wanted(shared.TypedDict, total=False):
-    contract: shared.Annotated[shared.PathArgument, shared.contract_parameter("the variables of this contract")]
-    shell: shared.Annotated[
+class _Wanted(TypedDict, total=False):
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("the variables of this contract")]
+    shell: Annotated[
         str,
         Parameter(
             "the output format",
@@ -21,7 +23,7 @@ class _Wanted(shared.TypedDict, total=False):
             default="bash",
         ),
     ]
-    role: shared.Annotated[
+    role: Annotated[
         str,
         Parameter(
             "the process to set them for, if a framework has several", "ROLE", mcp=True, web="any", max_length=60

@@ -1,5 +1,7 @@
 """``gpuready fix``: make the changes of ``plan --fix``. It asks once; progress goes to stderr."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import (
     Command,
@@ -20,21 +22,21 @@ if TYPE_CHECKING:
     from gpuready.model.fix import FixOutcome
 
 
-class _FixActions(shared.TypedDict, total=False):
-    only: shared.Annotated[
+class _FixActions(TypedDict, total=False):
+    only: Annotated[
         shared.WordList, Parameter("make only the changes for these codes, such as DRV001,PKG003", "CODES", kind="list")
     ]
-    dry_run: shared.Annotated[bool, Parameter("show the changes; make none")]
-    undo: shared.Annotated[bool, Parameter("take back the last fix of this environment")]
-    yes: shared.Annotated[bool, Parameter("do not ask")]
+    dry_run: Annotated[bool, Parameter("show the changes; make none")]
+    undo: Annotated[bool, Parameter("take back the last fix of this environment")]
+    yes: Annotated[bool, Parameter("do not ask")]
 
 
-class _Source(shared.TypedDict, total=False):
-    contract: shared.Annotated[shared.PathArgument, shared.contract_parameter("fix by this contract", mcp=False)]
-    find_links: shared.Annotated[shared.PathList, shared.FIND_LINKS]
-    offline: shared.Annotated[bool, shared.OFFLINE]
-    allow_build: shared.Annotated[bool, shared.ALLOW_BUILD]
-    use_project_config: shared.Annotated[bool, shared.USE_PROJECT_CONFIG]
+class _Source(TypedDict, total=False):
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("fix by this contract", mcp=False)]
+    find_links: Annotated[shared.PathList, shared.FIND_LINKS]
+    offline: Annotated[bool, shared.OFFLINE]
+    allow_build: Annotated[bool, shared.ALLOW_BUILD]
+    use_project_config: Annotated[bool, shared.USE_PROJECT_CONFIG]
 
 
 class FixOptions(shared.Environment, shared.Wants, shared.Job, _Source, _FixActions, total=False):
@@ -100,9 +102,10 @@ def _undo(request: Request) -> Result:
 
 
 def _make_result(outcome: "FixOutcome") -> Result:
-    from gpuready.render import fix, json_results
+    from gpuready.render import json_results
+    from gpuready.render.fix import format_fix_line, render_fix_screen
 
-    return Result(outcome, json_results.render_fix_json, fix.render_fix_screen, line=fix.format_fix_line)
+    return Result(outcome, json_results.render_fix_json, render_fix_screen, line=format_fix_line)
 
 
 FIX = Command(

@@ -53,15 +53,16 @@ _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
-    from gpuready.workflow import fleet, require_writable
+    from gpuready.workflow import require_writable
+    from gpuready.workflow.fleet import run_fleet, serve_torchrun_rank
 
     require_writable(request.get_option("output"))
     reach = _parse_reach(request)
-    served = fleet.serve_torchrun_rank(reach)
+    served = serve_torchrun_rank(reach)
     if served is not None:
         return Result.from_text("", served)
     tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
-    return _make_result(request, fleet.run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
+    return _make_result(request, run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
 
 
 def _parse_reach(request: Request) -> Any:
@@ -74,7 +75,7 @@ def _parse_reach(request: Request) -> Any:
 
 
 def _make_fleet_task(request: Request) -> Any:
-    from gpuready.workflow.fleet import RETRIES, FleetTask
+    from gpuready.workflow.fleet_run import RETRIES, FleetTask
 
     return FleetTask(
         request.command.name.partition(" ")[2],
@@ -119,7 +120,8 @@ def _make_result(request: Request, report: FleetReport) -> Result:
 def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     if path is None:
         return
-    from gpuready.render import fleet, html, json_results
+    from gpuready.render import fleet as render
+    from gpuready.render import html, json_results
     from gpuready.render.layout import Screen
     from gpuready.workflow import save_text_file
 
@@ -128,7 +130,7 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     elif path.endswith(".json"):
         text = json_results.render_fleet_json(report)
     else:
-        text = fleet.render_fleet_screen(report, Screen())
+        text = render.render_fleet_screen(report, Screen())
     save_text_file(path, text)
 
 

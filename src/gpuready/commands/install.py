@@ -46,15 +46,15 @@ _ACTIONS = {
 
 def run(request: Request) -> Result:
     _check_flag_conflicts(request)
-    from gpuready.workflow import install
+    from gpuready.workflow.install import DEFAULT_ENVIRONMENT, InstallOrder, rollback_environment, verify_environment
 
-    environment = request.get_option("environment", install.DEFAULT_ENVIRONMENT)
+    environment = request.get_option("environment", DEFAULT_ENVIRONMENT)
     if request.has_switch("rollback"):
-        return _make_result(install.rollback_environment(environment))
+        return _make_result(rollback_environment(environment))
     if request.has_switch("verify"):
-        return _make_result(install.verify_environment(environment, request.get_option("find_links", ())))
+        return _make_result(verify_environment(environment, request.get_option("find_links", ())))
     is_dry = request.has_switch("dry_run")
-    order = install.InstallOrder(
+    order = InstallOrder(
         request.first_argument,
         environment,
         **request.pick_options("lock", "on", "python", "wants", "contract", "config", "source"),
@@ -96,9 +96,10 @@ def _check_flag_conflicts(request: Request) -> None:
 
 
 def _make_result(result: InstallResult) -> Result:
-    from gpuready.render import install, json_results
+    from gpuready.render import json_results
+    from gpuready.render.install import render_install_screen
 
-    return Result(result, json_results.render_install_json, install.render_install_screen)
+    return Result(result, json_results.render_install_json, render_install_screen)
 
 
 INSTALL = Command(

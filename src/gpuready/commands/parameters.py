@@ -1,36 +1,18 @@
 """Parameters that several commands share, each declared once.
 
-A group is a TypedDict for the type checker; at run time its annotations are the Parameters themselves. So this module,
+A group is a TypedDict; its annotations carry the Parameters, and are read when a command is declared. So this module,
 and every module with such a class, must not import ``annotations`` from ``__future__``.
 """
 
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Annotated, TypedDict
+
 from gpuready.commands.declaration import Parameter, Request, collect_parameters
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from os import PathLike
-    from typing import Annotated as Annotated
-    from typing import TypedDict as TypedDict
-
-    PathArgument = str | PathLike[str]
-    WordList = str | Iterable[str]
-    PathList = str | PathLike[str] | Sequence[str | PathLike[str]]
-else:
-    PathArgument = WordList = PathList = str
-
-    class Annotated:
-        """``Annotated[type, Parameter(...)]`` is the Parameter: importing ``typing`` costs 5 ms."""
-
-        def __class_getitem__(cls, item):
-            return item[1]
-
-    class TypedDict:
-        """A class with annotations; the type checker sees ``typing.TypedDict``."""
-
-        def __init_subclass__(cls, total=True):
-            super().__init_subclass__()
-
+PathArgument = str | PathLike[str]
+WordList = str | Iterable[str]
+PathList = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 FRAMEWORK_HELP = (
     "NAME, NAME==VERSION or NAME==VERSION:VARIANT, such as vllm, transformers==4.57 or roll==0.3.0:torch291-vllm"

@@ -1,5 +1,7 @@
 """``gpuready plan``: what to install, and why; as a screen, JSON, or a file for another tool."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
@@ -11,8 +13,8 @@ if TYPE_CHECKING:
     from gpuready.workflow.plan import PlanResult
 
 
-class _Asked(shared.TypedDict, total=False):
-    resolve: shared.Annotated[
+class _Asked(TypedDict, total=False):
+    resolve: Annotated[
         bool,
         Parameter(
             "choose only torch, CUDA, Python and kernels, without an index",
@@ -70,11 +72,11 @@ def run(request: Request) -> Result:
         raise UsageError(f"{unread[0]} is read where versions are resolved: leave out --no-resolve")
     result = _make_plans(request)
     if bundle and result.verdict == "plan":
-        from gpuready.workflow import plan
+        from gpuready.workflow.plan import bundle_wheels
 
         sources = {"find_links": tuple(request.get_option("find_links", ())), "offline": request.has_switch("offline")}
         sources["use_project_config"] = request.has_switch("use_project_config")
-        plan.bundle_wheels(result.plans[0], bundle, request.show_progress, **sources)
+        bundle_wheels(result.plans[0], bundle, request.show_progress, **sources)
     return _make_result(request, result, form)
 
 
@@ -91,7 +93,7 @@ def _choose_plan_format(request: Request) -> str:
 
 
 def _make_plans(request: Request) -> "PlanResult":
-    from gpuready.workflow import plan
+    from gpuready.workflow.plan import PlanResult, plan_frameworks
 
     options = request.pick_options("on", "python", "wants", "contract", "source", "config")
     if request.has_switch("fix"):
@@ -105,8 +107,8 @@ def _make_plans(request: Request) -> "PlanResult":
             run_python=request.has_switch("run_python"),
             note=request.show_progress,
         )
-        return plan.PlanResult((fix_plan,), ((fix_plan.framework,),))
-    return plan.plan_frameworks(
+        return PlanResult((fix_plan,), ((fix_plan.framework,),))
+    return plan_frameworks(
         request.arguments,
         **options,
         what_if=request.what_if,
@@ -151,18 +153,18 @@ def _companion_files(result: "PlanResult", form: str, path: str) -> dict[str, st
     if form not in ("dockerfile", "compose"):
         return {}
     from gpuready.render.files import companion_files
-    from gpuready.workflow import plan
+    from gpuready.workflow.plan import add_file_details
 
     folder = path[: path.rfind("/") + 1]
-    return {folder + name: text for name, text in companion_files(plan.add_file_details(result), form).items()}
+    return {folder + name: text for name, text in companion_files(add_file_details(result), form).items()}
 
 
 def _render_plan_file(result: "PlanResult", form: str) -> str:
     from gpuready.render.files import render_plan_file
-    from gpuready.workflow import plan
+    from gpuready.workflow.plan import add_file_details
 
     try:
-        return render_plan_file(plan.add_file_details(result), form)
+        return render_plan_file(add_file_details(result), form)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -1,6 +1,7 @@
 """``gpuready prove``: execute capabilities on this machine."""
 
 import time
+from typing import Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters, reject_unread
@@ -13,17 +14,15 @@ if TYPE_CHECKING:
     from gpuready.model.proof import ProofResult
 
 
-class _Proved(shared.TypedDict, total=False):
-    python: shared.Annotated[
+class _Proved(TypedDict, total=False):
+    python: Annotated[
         shared.PathArgument, Parameter("the environment to prove: a Python, a venv or a conda prefix", "PATH")
     ]
 
 
-class _Limits(shared.TypedDict, total=False):
-    contract: shared.Annotated[
-        shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)
-    ]
-    deadline: shared.Annotated[
+class _Limits(TypedDict, total=False):
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)]
+    deadline: Annotated[
         float,
         Parameter(
             "seconds for each proof, instead of its default",
@@ -34,7 +33,7 @@ class _Limits(shared.TypedDict, total=False):
             default=0.0,
         ),
     ]
-    jobs: shared.Annotated[int, Parameter("number of parallel processes", "N", kind="whole", most=86400, default=0)]
+    jobs: Annotated[int, Parameter("number of parallel processes", "N", kind="whole", most=86400, default=0)]
 
 
 class ProveOptions(_Proved, shared.Wants, shared.Job, _Limits, shared.Strict, total=False):
@@ -51,11 +50,11 @@ _SHOWN = {
 def run(request: Request) -> Result:
     from gpuready.render import json_results
     from gpuready.render import prove as render
-    from gpuready.workflow import prove
+    from gpuready.workflow.prove import list_proofs, run_proofs
 
     if request.has_switch("list"):
         reject_unread(request, "list")
-        rows = prove.list_proofs()
+        rows = list_proofs()
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
     from gpuready.commands.suggestions import suggest_details
     from gpuready.model import EXIT_CODES, worst_verdict
@@ -77,7 +76,7 @@ def run(request: Request) -> Result:
             session.write_note(render.format_proof_progress(proof, done, count, session.screen))
         request.show_progress("proving", done, count)
 
-    proved = prove.run_proofs(
+    proved = run_proofs(
         shared.named_frameworks(request),
         **request.pick_options("python", "wants", "model", "config", "contract"),
         strict=request.has_switch("strict"),

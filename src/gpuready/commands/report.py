@@ -1,5 +1,7 @@
 """``gpuready report``: one HTML page in one file."""
 
+from typing import Annotated, TypedDict
+
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
@@ -13,16 +15,16 @@ if TYPE_CHECKING:
 _DEFAULT_FILE = "gpuready-report.html"
 
 
-class _Output(shared.TypedDict, total=False):
-    output: shared.Annotated[
+class _Output(TypedDict, total=False):
+    output: Annotated[
         shared.PathArgument, Parameter(f"the file to write ({_DEFAULT_FILE}); - is stdout", "FILE", flag="-o")
     ]
 
 
-class _Parts(shared.TypedDict, total=False):
-    proofs: shared.Annotated[shared.PathArgument, Parameter("add proofs: a file of gpuready prove -o", "FILE")]
-    bench: shared.Annotated[shared.PathArgument, Parameter("add measurements: a file of gpuready bench -o", "FILE")]
-    fit: shared.Annotated[
+class _Parts(TypedDict, total=False):
+    proofs: Annotated[shared.PathArgument, Parameter("add proofs: a file of gpuready prove -o", "FILE")]
+    bench: Annotated[shared.PathArgument, Parameter("add measurements: a file of gpuready bench -o", "FILE")]
+    fit: Annotated[
         shared.PathList,
         Parameter(
             "add the memory of a job: a model, its configuration file, or a file of gpuready fit --json",
@@ -30,10 +32,8 @@ class _Parts(shared.TypedDict, total=False):
             many=True,
         ),
     ]
-    plan: shared.Annotated[bool, Parameter("add the plan, made without an index")]
-    fleet: shared.Annotated[
-        shared.PathArgument, Parameter("a fleet: a file of gpuready fleet check -o FILE.json", "FILE")
-    ]
+    plan: Annotated[bool, Parameter("add the plan, made without an index")]
+    fleet: Annotated[shared.PathArgument, Parameter("a fleet: a file of gpuready fleet check -o FILE.json", "FILE")]
 
 
 class ReportOptions(_Output, shared.Machine, shared.Environment, shared.RunPython, _Parts, shared.WhatIf, total=False):

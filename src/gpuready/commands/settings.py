@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from gpuready.commands.declaration import Request
     from gpuready.workflow.settings import Settings
 
-_OTHER_ENVIRONMENT = ("python", "on", "dockerfile")
+_OTHER_ENVIRONMENT = ("python", "on", "dockerfile", "image")
 """Options that name what is judged: beside them, the environment of the settings is not meant."""
 
 

@@ -30,7 +30,7 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
         "plan": option_words(request, _machine_options(request)),
         "check": (*option_words(request, _asked_options(request)), "-v"),
     }
-    is_elsewhere = request.get_option("on") is not None
+    is_elsewhere = any(request.get_option(name) is not None for name in ("on", "image"))
     specs = request.arguments if len(request.arguments) == len(reports) else [""] * len(reports)
     together = request.arguments if len(request.arguments) > 1 else ()
     return [

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.containers.build_simulation import ReadFile
+    from gpuready.containers.stages import ReadFile
 
 MAX_NODES = 20_000
 MAX_DEPTH = 60

@@ -7,6 +7,9 @@ readers derive no fact from it.
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from gpuready.model import Record
 
 TYPE_CHECKING = False
@@ -39,12 +42,11 @@ class BuildValues(dict[str, str]):
 
 
 class DockerInstruction(Record):
-    """One instruction and its here-documents by name."""
+    """One instruction, without its here-documents."""
 
     word: str
     text: str
     line: int
-    bodies: tuple[tuple[str, str], ...] = ()
 
 
 class BuildStage(Record):
@@ -53,8 +55,8 @@ class BuildStage(Record):
     base: str
     name: str
     line: int
-    platform: str = ""
     steps: tuple[DockerInstruction, ...] = ()
+    global_args: tuple[tuple[str, str], ...] = ()  # before the first FROM: seen only where it is declared again
 
 
 def parse_stages(text: str, build_args: BuildValues) -> list[BuildStage]:
@@ -72,22 +74,16 @@ def parse_stages(text: str, build_args: BuildValues) -> list[BuildStage]:
             raise ValueError(f"line {instruction.line}: {instruction.word[:20]!r} stands before any FROM")
     if not parsed:
         raise ValueError("it has no FROM, so it is not a Dockerfile")
-    return [stage.replace(steps=(_global_arguments(global_args), *steps)) for stage, steps in parsed]
-
-
-def _global_arguments(global_args: Mapping[str, str]) -> DockerInstruction:
-    """The ARGs before the first FROM: a stage sees one only if it declares it again."""
-    return DockerInstruction("GLOBALS", "", 0, tuple(global_args.items()))
+    return [stage.replace(steps=tuple(steps), global_args=tuple(global_args.items())) for stage, steps in parsed]
 
 
 def _parse_from_line(instruction: DockerInstruction, values: BuildValues) -> BuildStage:
     words = [expand_variables(word, values) for word in instruction.text.split()]
-    flags = dict(w[2:].partition("=")[::2] for w in words if w.startswith("--"))
-    plain = [w for w in words if not w.startswith("--")]
+    plain = [word for word in words if not word.startswith("--")]
     if not plain:
         raise ValueError(f"line {instruction.line}: FROM names no image")
     name = plain[2].lower() if len(plain) > 2 and plain[1].lower() == "as" else ""
-    return BuildStage(plain[0], name, instruction.line, flags.get("platform", ""))
+    return BuildStage(plain[0], name, instruction.line)
 
 
 def declare_argument(
@@ -115,8 +111,8 @@ def parse_instructions(text: str) -> Iterator[DockerInstruction]:
         count += 1
         if count > MAX_INSTRUCTIONS:
             raise ValueError(f"it has more than {MAX_INSTRUCTIONS} instructions")
-        bodies, at = _read_here_documents(word.upper(), rest, lines, at)
-        yield DockerInstruction(word.upper(), rest.strip(), start + 1, bodies)
+        at = _skip_here_documents(word.upper(), rest, lines, at)
+        yield DockerInstruction(word.upper(), rest.strip(), start + 1)
 
 
 def _find_escape_character(lines: list[str]) -> str:
@@ -153,75 +149,28 @@ def _join_continuations(lines: list[str], at: int, escape: str) -> tuple[str, in
     return whole.replace("\n", " ").strip(), at
 
 
-def _read_here_documents(word: str, rest: str, lines: list[str], at: int) -> tuple[tuple[tuple[str, str], ...], int]:
-    """Read the here-documents of an instruction: RUN <<EOF, COPY <<'END' /path."""
-    documents: list[tuple[str, str]] = []
-    if word not in ("RUN", "COPY", "ADD") or "<<" not in rest:
-        return (), at
-    import re
-
-    for match in re.finditer(r"(?<!<)<<(-?)([\"']?)([A-Za-z_]\w{0,63})\2", rest):
-        body: list[str] = []
-        while at < len(lines):
-            line, at = lines[at], at + 1
-            if (line.lstrip("\t") if match[1] else line) == match[3]:
-                break
-            body.append(line)
-        else:
-            raise ValueError(f"the here-document {match[3]} is never closed")
-        documents.append((match[3], "\n".join(body)))
-    return tuple(documents), at
+def _skip_here_documents(word: str, rest: str, lines: list[str], at: int) -> int:
+    """Return the line after the here-documents of an instruction: RUN <<EOF, COPY <<'END' /path."""
+    names = re.findall(r"(?<!<)<<(-?)([\"']?)([A-Za-z_]\w{0,63})\2", rest) if word in ("RUN", "COPY", "ADD") else []
+    for dash, _, name in names:
+        ends = (i for i in range(at, len(lines)) if (lines[i].lstrip("\t") if dash else lines[i]) == name)
+        end = next(ends, None)
+        if end is None:
+            raise ValueError(f"the here-document {name} is never closed")
+        at = end + 1
+    return at
 
 
 def parse_assignments(text: str, values: BuildValues) -> list[tuple[str, str | None]]:
     """Parse ``A=1 B="x y"`` or the old form ``A value``; None for a name without a value."""
-    words = _split_quoted_words(text)
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} has a quote that is never closed") from None
     if len(words) > 1 and not any("=" in word for word in words):
-        return [(words[0], expand_variables(_remove_quotes(text.strip()[len(words[0]) :].strip()), values))]
-    return [*_expand_assignments(words, values)]
-
-
-def _expand_assignments(words: list[str], values: BuildValues) -> Iterator[tuple[str, str | None]]:
-    for word in words:
-        name, equals, value = word.partition("=")
-        yield name, expand_variables(_remove_quotes(value), values) if equals else None
-
-
-def _split_quoted_words(text: str) -> list[str]:
-    """Split at blanks outside quotes."""
-    words: list[str] = []
-    word, quote, skip = "", "", False
-    for letter in text:
-        if skip:
-            word, skip = word + letter, False
-        elif letter == "\\" and quote != "'":
-            word, skip = word + letter, True
-        elif quote:
-            word += letter
-            quote = "" if letter == quote else quote
-        elif letter.isspace():
-            words, word = words + [word] * bool(word), ""
-        else:
-            word += letter
-            quote = letter if letter in "\"'" else ""
-    return words + [word] * bool(word)
-
-
-def _remove_quotes(value: str) -> str:
-    """Remove quotes and escapes from a value."""
-    out, quote, skip = "", "", False
-    for letter in value:
-        if skip:
-            out, skip = out + ("\\" if letter == "$" else "") + letter, False
-        elif letter == "\\" and quote != "'":
-            skip = True
-        elif quote and letter == quote:
-            quote = ""
-        elif not quote and letter in "\"'":
-            quote = letter
-        else:
-            out += letter
-    return out
+        return [(words[0], expand_variables(" ".join(words[1:]), values))]
+    pairs = [word.partition("=") for word in words]
+    return [(name, expand_variables(value, values) if equals else None) for name, equals, value in pairs]
 
 
 def expand_variables(text: str, values: BuildValues, depth: int = 0) -> str:

@@ -7,10 +7,10 @@ the host's.
 from __future__ import annotations
 
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import releases, systems, torch
+from gpuready.catalog import systems, torch
 from gpuready.containers import dockerfile
-from gpuready.containers.build_simulation import DockerfileSimulator
 from gpuready.containers.dockerfile import UNKNOWN
+from gpuready.containers.stages import StageReader
 from gpuready.model import NOT_STATED, Fact, Facts, versions
 from gpuready.probe import visibility
 from gpuready.system.redaction.text import redact_value
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.containers.base_image import BaseImage
-    from gpuready.containers.build_simulation import ReadFile, SimulatedImage
-    from gpuready.containers.install_commands import PackagePin
-    from gpuready.containers.python_installs import PythonInstall
+    from gpuready.containers.installs import PackagePin
+    from gpuready.containers.stages import ImageContents, ImagePython, ReadFile
 
 HOST_FACT_PREFIXES = (
     "gpu.", "driver.", "platform.", "host.", "memory.", "fabric.", "accelerator.", "kernel.", "net.ib",
@@ -42,19 +41,19 @@ def read_dockerfile_facts(
 ) -> list[Fact]:
     """Return the facts of a Dockerfile. ValueError, with the line, if it is not one."""
     folder = path.rpartition("/")[0]
-    builder = DockerfileSimulator(read, folder, arch, build_args or {})
-    stages = dockerfile.parse_stages(text, builder.build_values)
+    reader = StageReader(read, folder, arch, build_args or {})
+    stages = dockerfile.parse_stages(text, reader.build_values)
     index = len(stages) - 1
     if target:
         matching = [i for i, stage in enumerate(stages) if stage.name == target.lower() or str(i) == target]
         if not matching:
             raise ValueError(f"it has no stage named {target!r}")
         index = matching[-1]
-    return image_facts(builder.build_stage(stages, index), path, arch)
+    return image_facts(reader.read_stage(stages, index), path, arch)
 
 
-def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
-    """Return the facts of a simulated image."""
+def image_facts(built: ImageContents, path: str, arch: str) -> list[Fact]:
+    """Return the facts of an image."""
     first = f"{path}:{built.line}"
     stated: list[Fact] = [
         Fact("os.container", "docker", path, "stated"),
@@ -65,7 +64,7 @@ def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
     if "NVIDIA_VISIBLE_DEVICES" in built.variables or built.base.shows is not None:
         value = built.variables.get("NVIDIA_VISIBLE_DEVICES", ("all" if built.base.shows else "", 0))[0]
         stated.append(Fact("container.shows", value not in ("", "none", "void"), first, "stated"))
-    python = built.find_environment()
+    python = built.final_environment()
     stated += (
         _image_system_facts(built, first)
         + _image_toolkit_facts(built, path, first)
@@ -75,25 +74,12 @@ def image_facts(built: SimulatedImage, path: str, arch: str) -> list[Fact]:
         source = f"{path}:{line}"
         if name == "torch":
             stated += _pinned_torch_facts(pin, source, arch, built.base)
-        elif version := pin.version or _newest_for_python(name, pin, python.version):
-            stated.append(Fact(f"package.{name}", version, source, "stated"))
+        elif pin.version:
+            stated.append(Fact(f"package.{name}", pin.version, source, "stated"))
     return stated + variable_facts({n: (v, f"{path}:{line}") for n, (v, line) in built.variables.items()})
 
 
-def _newest_for_python(name: str, pin: PackagePin, python: str) -> str:
-    """Return the release that an installer takes where nothing is pinned and the newest does not take this Python; else an empty text."""
-    known = releases.list_releases(name) if pin.sure and not pin.spec and python else []
-    fitting = [one for one in known if _takes_python(name, one, python)]
-    return fitting[-1] if fitting and fitting[-1] != known[-1] else ""
-
-
-def _takes_python(name: str, release: str, python: str) -> bool:
-    found = releases.find_release(name, release)
-    want = found[1].get("requires_python", "") if found else ""
-    return not want or versions.satisfies_specifier(python if python.count(".") > 1 else f"{python}.99", want)
-
-
-def _is_variable_enabled(built: SimulatedImage, name: str) -> bool:
+def _is_variable_enabled(built: ImageContents, name: str) -> bool:
     return built.variables.get(name, ("", 0))[0].lower() in ("1", "true", "yes")
 
 
@@ -111,7 +97,7 @@ def variable_facts(values: Mapping[str, tuple[str, str]]) -> list[Fact]:
     return [Fact("env.names", tuple(sorted(values)), source, "stated"), *facts]
 
 
-def _image_system_facts(built: SimulatedImage, source: str) -> list[Fact]:
+def _image_system_facts(built: ImageContents, source: str) -> list[Fact]:
     name, release = built.base.system, built.base.release
     stated: dict[str, Any] = {"os.system": "linux"}
     if name:
@@ -124,10 +110,10 @@ def _image_system_facts(built: SimulatedImage, source: str) -> list[Fact]:
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
 
 
-def _image_toolkit_facts(built: SimulatedImage, path: str, first: str) -> list[Fact]:
+def _image_toolkit_facts(built: ImageContents, path: str, first: str) -> list[Fact]:
     """The toolkit of the image, one installed or one copied; none if the image is known to lack it."""
     toolkit = built.toolkit
-    if toolkit is None and built.base.toolkit is False:
+    if toolkit is None and built.base.toolkit is False and not built.unread:
         return [Fact("toolkit.version", None, first, "stated"), Fact("toolkit.nvcc", None, first, "stated")]
     if toolkit is None or not toolkit.version:
         return []
@@ -136,8 +122,8 @@ def _image_toolkit_facts(built: SimulatedImage, path: str, first: str) -> list[F
     return [Fact(key, value, f"{path}:{toolkit.line}", "stated") for key, value in stated.items()]
 
 
-def _image_python_facts(built: SimulatedImage, python: PythonInstall, path: str) -> list[Fact]:
-    """The Python that the packages go into; what an unknown base decides is a gap, and not merely left out."""
+def _image_python_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
+    """The Python that the packages go into; what is decided elsewhere is a gap, and not merely left out."""
     source = f"{path}:{python.line or built.line}"
     stated = {"python.version": python.version, "python.path": python.path, "python.kind": python.kind}
     facts = [Fact(key, value, source, "stated") for key, value in stated.items() if value]
@@ -146,10 +132,25 @@ def _image_python_facts(built: SimulatedImage, python: PythonInstall, path: str)
     if built.refused:
         rows = tuple({"line": line, "why": why} for why, line in dict.fromkeys(built.refused))
         facts.append(Fact("container.refused", rows, f"{path}:{rows[0]['line']}", "stated"))
-    return facts + _unknown_base_facts(built, python, path)
+    return facts + _unknown_base_facts(built, python, path) + _unread_facts(built, python, path)
 
 
-def _unknown_base_facts(built: SimulatedImage, python: PythonInstall, path: str) -> list[Fact]:
+def _unread_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
+    """What was not looked at, and the facts that it may have changed."""
+    if not built.unread:
+        return []
+    rows = tuple({"line": line, "text": text} for line, text in dict.fromkeys(built.unread))
+    line, text = built.unread[-1]
+    gap = f"line {line} was not looked at: {text}"
+    keys = [] if python.version else ["python.version"]
+    keys += [] if built.toolkit else ["toolkit.version", "toolkit.nvcc"]
+    keys += [] if "torch" in python.packages else ["torch.version", "torch.cuda"]
+    keys += [f"package.{name}" for name in sorted({"torch", *built.doubted} - set(python.packages))]
+    listed = Fact("container.unread", rows, f"{path}:{rows[0]['line']}", "stated")
+    return [listed, *(Fact(key, None, f"{path}:{line}", "stated", gap) for key in keys)]
+
+
+def _unknown_base_facts(built: ImageContents, python: ImagePython, path: str) -> list[Fact]:
     """What nobody can tell of an image that the catalogue does not know."""
     if built.base.system and built.base.is_known:
         return []

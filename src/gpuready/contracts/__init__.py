@@ -12,7 +12,6 @@ from gpuready.model import Contract, versions
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from typing import Any
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "load_contract",
     "parse_contract_spec",
     "read_contract_file",
-    "with_metadata_pins",
 ]
 
 _BORROWED = "no contract for "
@@ -58,9 +56,9 @@ def has_contract(framework: str) -> bool:
 
 def unknown_contract_error(framework: str) -> UnknownContract:
     """Return the error for an unknown framework, with the nearest names."""
-    names = _suggest_names(framework, list_frameworks())
-    own = "; --contract FILE takes one of your own" if names.startswith("there is") else ""
-    return UnknownContract(f"there is no contract for {framework!r}: {names}{own}")
+    names, near = list_frameworks(), _nearest_names(framework, list_frameworks())
+    found = near or f"there is {', '.join(names)}; --contract FILE takes one of your own"
+    return UnknownContract(f"there is no contract for {framework!r}: {found}")
 
 
 def check_contract_exists(framework: str, version: str | None = None, variant: str | None = None) -> None:
@@ -130,19 +128,6 @@ def is_made_from_release(contract: Contract) -> bool:
     return contract.says.startswith(RELEASE_NOTE)
 
 
-def with_metadata_pins(
-    contract: Contract,
-    version: str,
-    requires_dist: Sequence[str],
-    requires_python: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> Contract:
-    """Return the contract with the package pins of the installed distribution's metadata."""
-    from gpuready.contracts.pins import merge_metadata_pins
-
-    return merge_metadata_pins(contract, version, requires_dist, requires_python, environment)
-
-
 def read_contract_file(path: str) -> Contract:
     """Read and validate a user's contract file; BadContract names every problem."""
     from gpuready.contracts.contract_file import read_contract_data
@@ -167,7 +152,8 @@ def _variant_rows(framework: str, rows: list[dict[str, Any]], variant: str | Non
     chosen = [row for row in rows if row.get("variant", "") == (variant or "")]
     if not chosen:
         names = sorted({row.get("variant", "") for row in rows} - {""})
-        hint = _suggest_names(variant or "", names) if names else "it has no variants"
+        there = f"there is {', '.join(names)}" if names else "it has no variants"
+        hint = _nearest_names(variant or "", names) or there
         raise UnknownContract(f"{framework} has no variant {variant!r}: {hint}")
     return sorted(chosen, key=lambda row: _release_numbers(row["version"]))
 
@@ -199,7 +185,8 @@ def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
     return f"{_BORROWED}{wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
 
 
-def _suggest_names(name: str, names: list[str]) -> str:
+def _nearest_names(name: str, names: list[str]) -> str:
+    """Say which name is meant; empty where none is near."""
     import re
     from difflib import get_close_matches
 
@@ -208,7 +195,7 @@ def _suggest_names(name: str, names: list[str]) -> str:
         version = re.search(r"\d[\w.]*", name[known.end(1) :])
         return f"write {known[1].lower()}{f'=={version[0]}' if version else ''}"
     near = get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(near)}?" if near else f"there is {', '.join(names)}"
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _make_contract(row: dict[str, Any]) -> Contract:

@@ -7,8 +7,9 @@ specifiers for text that is a version, comparisons with an optional unit for num
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from gpuready.model import sizes
-from gpuready.model.memo import lru_cache
 from gpuready.model.versions import is_version, satisfies_specifier, split_clause
 from gpuready.model.want_text import describe_want as describe_want
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from gpuready.diagnose.cause_suspect import CauseSuspect
 from gpuready.diagnose.class_guess import guess_class, may_speak_of
 from gpuready.diagnose.complaint import imports_own_tree
 from gpuready.diagnose.event_order import EventOrder
@@ -37,7 +38,6 @@ from gpuready.diagnose.version_conflict import check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.tracebacks import is_cut_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
-from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,18 +58,6 @@ NEAREST_NOTE = "no known message is in the log: this cause is a guess from the w
 CLASS_NOTE = "no known message is in the log: this cause is a guess from the place of the error"
 CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
 CUT_CONFIDENCE = 0.45
-
-
-class CauseSuspect(Record):
-    """One possible cause, with its matches in the order of their weight."""
-
-    cause: str
-    code: str
-    strength: str  # root, symptom, unknown, clue, nearest
-    seen: tuple[PatternMatch, ...] = ()
-    failure: int | None = None  # an unrecognised exception
-    last: int | None = None  # an unrecognised complaint
-    captures: dict[str, str] = field(default_factory=dict)  # of an unrecognised exception
 
 
 def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from gpuready.diagnose.event_order import EventOrder
     from gpuready.logs.log_summary import LogSummary
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
 BUILD, RESOLUTION, NETWORK, KERNEL = "extension-build-failed", "package-resolution", "hub-unreachable", "triton-kernel-failed"  # fmt: skip
 RENDEZVOUS = "rendezvous-unreachable"

@@ -13,10 +13,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuready.diagnose import CauseSuspect
+    from gpuready.diagnose.cause_suspect import CauseSuspect
     from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.tracebacks import LoggedException, StackFrame
+    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpuready.diagnose import CauseSuspect
+    from gpuready.diagnose.cause_suspect import CauseSuspect
     from gpuready.diagnose.event_order import EventOrder
     from gpuready.logs.log_lines import LogLine
     from gpuready.logs.log_summary import LogSummary, PatternMatch

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from gpuready.diagnose.event_order import EventOrder
     from gpuready.logs.log_summary import LogSummary
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
 MAX_LINKS, MAX_MESSAGE = 8, 400
 """Exceptions of a chain, and characters of each message."""

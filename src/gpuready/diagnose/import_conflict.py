@@ -16,7 +16,7 @@ from gpuready.logs.lazy_regex import LazyRegex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.logs.tracebacks import LoggedException, StackFrame
+    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 _IMPORT = LazyRegex(r"\s*(?:from ([\w.]{1,160}) import |import ([\w.]{1,160}))")
 _NOT_OF_RELEASES = ("filenotfounderror", "permissionerror", "memoryerror", "oserror", "keyboardinterrupt", "systemexit", "timeouterror",

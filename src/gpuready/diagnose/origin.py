@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuready.logs.tracebacks import LoggedException, StackFrame
+    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 USER, REMOTE_CODE = "user", "transformers_modules"
 """Package names of the user's own files, and of code that came with a model."""

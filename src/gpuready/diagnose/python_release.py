@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
 PYTHON_VERSION = "python-version-unsupported"
 

@@ -11,7 +11,7 @@ from gpuready.logs.lazy_regex import LazyRegex
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
 MAX_MESSAGE = 400
 """Characters of a message that are read."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
     Speaker = tuple[int, int | None]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from gpuready.diagnose.complaint import Complaint
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
     Span = Mapping[str, str]
     SymbolTable = Callable[[str, str], Sequence[Span]]

@@ -12,19 +12,17 @@ The names below are imported on first access.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.extensions.adamw_kernels import BUNDLED_EXTENSIONS, AdamWSettings, AdamWTensors, load_adamw
     from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
     from gpuready.extensions.build_environment import read_build_environment
     from gpuready.extensions.loader import LoadedExtension, load_extension
     from gpuready.extensions.prebuild import build_extensions
-    from gpuready.extensions.recipe import CannotBuild, Extension
+    from gpuready.extensions.recipe import CannotBuild, Extension, read_recipe
 
 __all__ = [
-    "BUNDLED_EXTENSIONS",
-    "AdamWSettings",
-    "AdamWTensors",
     "BuildAssessment",
     "BuildEnvironment",
     "CannotBuild",
@@ -32,23 +30,22 @@ __all__ = [
     "LoadedExtension",
     "assess_build",
     "build_extensions",
-    "load_adamw",
     "load_extension",
     "read_build_environment",
+    "read_recipe",
 ]
 
 _LAZY_NAMES = {
-    "adamw_kernels": ("BUNDLED_EXTENSIONS", "AdamWSettings", "AdamWTensors", "load_adamw"),
     "assessment": ("BuildAssessment", "BuildEnvironment", "assess_build"),
     "build_environment": ("read_build_environment",),
     "loader": ("LoadedExtension", "load_extension"),
     "prebuild": ("build_extensions",),
-    "recipe": ("CannotBuild", "Extension"),
+    "recipe": ("CannotBuild", "Extension", "read_recipe"),
 }
 
 
 def __getattr__(name: str) -> object:
     for module, names in _LAZY_NAMES.items():
         if name in names:
-            return getattr(__import__(f"{__name__}.{module}", fromlist=[name]), name)
+            return getattr(import_module(f"{__name__}.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

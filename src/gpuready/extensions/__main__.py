@@ -1,6 +1,6 @@
-"""Build gpuready's kernels ahead of time: ``python -m gpuready.extensions [--arch LIST] [-o DIR]``.
+"""Build kernels ahead of time: ``python -m gpuready.extensions [RECIPE ...] [--arch LIST] [-o DIR]``.
 
-Without -o they go into this package, which is searched first. What cannot be built is listed with the reason.
+Without a recipe the example is built. Without -o they go into this package, which is searched first. What cannot be built is listed with the reason.
 Exit codes: 0 built, 1 nothing could be built, 2 bad usage.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 
 from gpuready.extensions import prebuild
-from gpuready.extensions.adamw_kernels import BUNDLED_EXTENSIONS
-from gpuready.extensions.recipe import CannotBuild
+from gpuready.extensions.example import EXAMPLE_EXTENSIONS
+from gpuready.extensions.recipe import CannotBuild, read_recipe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,17 +20,19 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     from argparse import ArgumentParser
 
-    parser = ArgumentParser(prog="python -m gpuready.extensions", description="Build gpuready's kernels ahead of time.")
+    parser = ArgumentParser(prog="python -m gpuready.extensions", description="Build kernels ahead of time.")
+    parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="recipes in TOML (default: the example)")
     parser.add_argument("--arch", default="", help="architectures, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'")
     parser.add_argument(
         "-o", "--output", default=prebuild.PREBUILT_FOLDER, metavar="DIR", help="where to (default: this package)"
     )
     parser.add_argument("--only", choices=("cuda", "cpu"), help="build one kind only")
     arguments = parser.parse_args(argv)
-    wanted = [one for one in BUNDLED_EXTENSIONS if arguments.only in (None, one.kind)]
     from os.path import abspath
 
     try:
+        named = [read_recipe(path) for path in arguments.recipes] or EXAMPLE_EXTENSIONS
+        wanted = [one for one in named if arguments.only in (None, one.kind)]
         made, skipped = prebuild.build_extensions(wanted, abspath(arguments.output), arguments.arch)
     except (CannotBuild, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

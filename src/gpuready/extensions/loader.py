@@ -53,6 +53,7 @@ def load_extension(
         extension,
         recipe.source_digest(extension),
         arch,
+        prebuilt,
         environment.torch,
         environment.capabilities,
         environment.variables,

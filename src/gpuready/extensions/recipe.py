@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.model import Record, versions
+from gpuready.model.validation import parse_record
 from gpuready.system import file_contents
 
 TYPE_CHECKING = False
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment
 
 INPUTS_SCHEMA = 1
+MAX_RECIPE_BYTES = 1 << 20
 NVCC_THREADS_SINCE = (11, 2)
 """First nvcc with ``--threads``, which compiles for several GPUs at once."""
 
@@ -49,6 +51,34 @@ def validate_extension(extension: Extension) -> Extension:
         if (file_contents.file_size(path) or -1) < 0 or path.startswith("-"):
             raise CannotBuild(f"the extension {name} names the source {path}, which is not a file, or is empty")
     return extension
+
+
+def read_recipe(path: str) -> Extension:
+    """Return the extension that a TOML file describes; CannotBuild says what is wrong with the file.
+
+    Its keys are the fields of Extension; files and folders are relative to it.
+    """
+    import sys
+    from importlib import import_module
+
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    text = file_contents.read_text_file(path, MAX_RECIPE_BYTES)
+    if text is None:
+        raise CannotBuild(f"{path} cannot be read: name the recipe of an extension, in TOML")
+    try:
+        data = toml.loads(text)
+        if unknown := ", ".join(sorted(data.keys() - set(Extension._fields))):
+            raise ValueError(f"it has unknown keys: {unknown}")
+        described = parse_record(Extension, data)
+    except (ValueError, RecursionError) as error:
+        raise CannotBuild(f"{path} is not the recipe of an extension: {error}") from None
+    folder = file_contents.resolve_real_path(path).rpartition("/")[0]
+    return described.replace(
+        **{
+            name: tuple(one if one.startswith("/") else f"{folder}/{one}" for one in getattr(described, name))
+            for name in ("sources", "depends", "includes")
+        }
+    )
 
 
 def compile_commands(

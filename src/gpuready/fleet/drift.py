@@ -26,7 +26,7 @@ MAJORITY_SHARE = 0.6
 SPLIT_SHARE, SPLIT_NODES = 0.25, 10
 """A second value on this share of the nodes, and on at least this many, is the other part of a split."""
 EVERYWHERE_SHARE = 0.75
-"""With more different values than this share of the nodes, the fact is odd and no node is."""
+"""With more different values than this share of the nodes, the fact differs by nature and no node is at fault."""
 MAX_GROUPS = 64
 """Groups of one facet that are asked for details; more mean that the fact differs everywhere."""
 
@@ -226,7 +226,7 @@ def _drift_without_details(difference: FacetDifference, details_by_print: Mappin
 
 
 def _drift_everywhere(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> Drift:
-    """Report a facet in which nearly every node has its own value: the fact is odd, not the nodes."""
+    """Report a facet in which nearly every node has its own value: no node is at fault."""
     rows = list(details_by_print.values())
     keys = [key for key in rows[0] if len({format_value(row.get(key)) for row in rows}) > len(rows) // 2]
     everyone = [node for nodes in difference.members.values() for node in nodes]

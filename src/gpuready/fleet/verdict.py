@@ -332,18 +332,18 @@ def _fleet_notes(evidence: FleetEvidence) -> list[str]:
 def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -> dict[str, set[str]]:
     """Return the nodes to exclude for each finding of severity error."""
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
-    odd = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
+    deviating = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
         name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
     ]
     candidates: dict[str, Iterable[str]] = {
         "FLT001": _nodes_of_rows(row for row in facts.value("fleet.unreachable") if row["known"]),
-        "FLT002": _nodes_of_rows(group for row in odd if row["facet"] == "driver" for group in row["groups"]),
+        "FLT002": _nodes_of_rows(group for row in deviating if row["facet"] == "driver" for group in row["groups"]),
         "FLT003": _nodes_of_rows(
-            group for row in odd if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]
+            group for row in deviating if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]
         ),
         "FLT007": _nodes_of_fact(facts, "fleet.gpus"),
-        "FLT008": _nodes_of_rows(group for row in odd if row["facet"] == "gpus" for group in row["groups"]),
+        "FLT008": _nodes_of_rows(group for row in deviating if row["facet"] == "gpus" for group in row["groups"]),
         "FLT010": _nodes_of_fact(facts, "fleet.memory"),
         "FLT011": [one.node for one in evidence.outlier_result.outliers],
         "FLT012": _nodes_of_fact(facts, "fleet.conflicts"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import FitUndecided
 from gpuready.jobs import job_files
 from gpuready.jobs.model_config import language_model_config
@@ -39,7 +40,7 @@ def count_model_parameters(config: Mapping[str, Any]) -> int | None:
     """
     text_config = {"model_type": config.get("model_type")} | language_model_config(config)
     try:
-        return parse_model_config(text_config).count_parameters()
+        return count_parameters(parse_model_config(text_config))
     except FitUndecided:
         declared = config.get("num_parameters")
         return declared if isinstance(declared, int) and declared > 0 else None

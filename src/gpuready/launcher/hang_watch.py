@@ -7,8 +7,25 @@ from gpuready.model.run import EXIT_HUNG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.launcher.supervisor import Supervisor
-    from gpuready.model.run import RunNote
+    from typing import Protocol
+
+    from gpuready.launcher.agent_hub import AgentHub
+    from gpuready.launcher.peer_nodes import PeerNodes
+    from gpuready.launcher.rank_ledger import RankLedger
+    from gpuready.model.run import LaunchJob, RunNote
+
+    class WatchedRun(Protocol):
+        """What the watch uses of a Supervisor."""
+
+        job: LaunchJob
+        ledger: RankLedger
+        hub: AgentHub
+        peers: PeerNodes | None
+        notes: list[RunNote]
+
+        def add_note(self, note: RunNote) -> None: ...
+        def stop_with_reason(self, why: str, message_text: str, *, code: int, rank: int | None) -> None: ...
+
 
 KILL_SECONDS = 300.0
 """How long a run must stand still before --on-hang ends it, where --hang-timeout names no time."""
@@ -17,7 +34,7 @@ KILL_SECONDS = 300.0
 class HangWatch:
     """Looks at the ledger once a second."""
 
-    def __init__(self, supervisor: Supervisor):
+    def __init__(self, supervisor: WatchedRun):
         self.supervisor = supervisor
         self.pending: dict[tuple[str, int | None], float] = {}
         self.asked = False

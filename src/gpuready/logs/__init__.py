@@ -3,7 +3,7 @@
     bytes -> excerpt -> lines -> tracebacks, exits, derived statements -> pattern matches: a LogSummary
 
 - ``excerpt``  one pass over bytes of any size, in constant memory: the literal search decides what is kept
-- ``literal_search``  many literals at once (Hyperscan, or ``bytes.find`` over few short anchors)
+- ``literal_search``  many literals at once, by the words of the lines
 - ``log_lines``  a line without its prefixes: rank, host, process, level, clock, place (nccl, kernel, launcher)
 - ``line_forms``, ``letter_case``  undo JSON, a fixed width, tracebacks in one line, lower case
 - ``log_prefixes``  prefixes of a whole log, induced from what repeats

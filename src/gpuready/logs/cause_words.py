@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from gpuready.logs.pattern_index import PatternRow
+    from gpuready.logs.log_patterns import PatternRow
 
 MAX_TEXTS, MAX_CHARACTERS, MAX_CONDITIONS = 60, 700, 3
 """Number of texts that are compared, how much of each, and the conditions of a pattern whose words belong to it."""
@@ -25,7 +25,7 @@ LENGTH, MIN_WORDS = 6, 2
 
 LEAST, LIKELY, CLEAR, MIN_LEAD = 8.0, 11.0, 16.0, 3.0
 """Votes without which the words are no answer, with which they are likely and clearly right, and how many more than for the next cause
-make them better than a topic (benchmarks/hide_log_patterns.py)."""
+make them better than a topic."""
 
 SMOOTHING, BACKGROUND = 8.0, 50.0
 """Patterns without a word that every cause, and all of them together, are taken to have besides their own."""

@@ -70,9 +70,9 @@ def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
     if len(kinds) == 1:
         line = next(iter(waits.values()))[0]
         return [_make_statement(line, "ranks wait in the same collective", line.rank)]
-    odd = min(kinds, key=lambda kind: (len(kinds[kind]), int(kind[0])))
-    rank = min(kinds[odd])
-    seq, op, size = odd
+    rarest = min(kinds, key=lambda kind: (len(kinds[kind]), int(kind[0])))
+    rank = min(kinds[rarest])
+    seq, op, size = rarest
     words = f"ranks wait in different collectives: rank {rank} in {op}, number {seq} of {size or 'unknown'} elements"
     return [_make_statement(waits[rank][0], words, rank)]
 

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpuready.logs.tracebacks import LoggedException
+    from gpuready.logs.logged_exception import LoggedException
 
 _IMPORT_TYPES = ("ImportError", "ModuleNotFoundError", "OSError")
 _ASKS_FOR_PACKAGE = LazyRegex(

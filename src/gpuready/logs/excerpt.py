@@ -10,7 +10,7 @@ from gpuready.model.record import Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from gpuready.logs.literal_search import LiteralSearch
 
@@ -41,9 +41,9 @@ class Excerpt(Record):
 
 
 def extract_excerpt(
-    chunks: Iterable[bytes], search: LiteralSearch, unlimited: frozenset[int] = frozenset(), share: int = 1
+    chunks: Iterable[bytes], search: LiteralSearch, quotas: Mapping[int, int] | None = None, share: int = 1
 ) -> Excerpt:
-    """The lines of one source that may matter. ``unlimited`` names literals without a quota; ``share`` sources share the limits."""
+    """The lines of one source that may matter. ``quotas`` of literals that have another one; ``share`` sources share the limits."""
     room = max(min(WHOLE_LOG_BYTES, 64 * WHOLE_LOG_BYTES // share), 16 << 10)
     first, rest, ended = _read_first(chunks, room)
     if ended:
@@ -51,7 +51,7 @@ def extract_excerpt(
         rows = rows[:-1] if rows and not rows[-1][1] else rows
         if len(rows) <= max(MAX_LINES // share, 400):
             return Excerpt(rows, len(rows), len(first))
-    picker = _LinePicker(search, unlimited, max(MAX_LINES // share, 400))
+    picker = _LinePicker(search, quotas or {}, max(MAX_LINES // share, 400))
     for block in _split_into_blocks(first, rest):
         picker.take_block(block)
     return picker.finish_excerpt()
@@ -106,15 +106,12 @@ def _line_end_at(block: bytes, at: int) -> int:
 class _LinePicker:
     """Keeps the lines around hits, with their numbers, across blocks."""
 
-    def __init__(self, search: LiteralSearch, unlimited: frozenset[int], rows: int):
-        self.search, self.unlimited, self.max_lines, self.bytes_left = (
-            search,
-            unlimited,
-            rows,
-            MAX_KEPT_BYTES * rows // MAX_LINES,
-        )
+    def __init__(self, search: LiteralSearch, quotas: Mapping[int, int], rows: int):
+        self.search, self.quotas, self.max_lines = search, quotas, rows
+        self.bytes_left = MAX_KEPT_BYTES * rows // MAX_LINES
         self.kept: dict[int, bytes] = {}
         self.hit_counts: dict[int, int] = {}
+        self.exhausted: set[int] = set()  # literals whose quota is used up
         self.giants: dict[int, set[int]] = {}
         self.number, self.size = 1, 0  # of the first line of the next block
         self.wanted = HEAD  # number of lines to keep unconditionally from here
@@ -128,7 +125,7 @@ class _LinePicker:
             self.wanted = max(self.wanted - block.count(b"\n", 0, done), 0) if done >= len(block) else 0
         start = stop = 0  # of the line with the last hit
         number = self.number
-        for end, which in self.search.find_literals(block):
+        for end, which in () if self._is_full() else self.search.find_literals(block, self.exhausted):
             if end > stop:
                 fresh = block.rfind(b"\n", stop, end) + 1 or start
                 number += block.count(b"\n", start, fresh)
@@ -152,11 +149,12 @@ class _LinePicker:
 
     def _may_keep(self, which: int) -> bool:
         count = self.hit_counts[which] = self.hit_counts.get(which, 0) + 1
-        return (
-            (count <= LITERAL_QUOTA or which in self.unlimited)
-            and len(self.kept) < self.max_lines
-            and self.bytes_left > 0
-        )
+        if count > self.quotas.get(which, LITERAL_QUOTA):
+            self.exhausted.add(which)
+        return which not in self.exhausted and not self._is_full()
+
+    def _is_full(self) -> bool:
+        return len(self.kept) >= self.max_lines or self.bytes_left <= 0
 
     def _keep_around(self, block: bytes, start: int, number: int) -> int:
         """Keep the line at ``start`` with its neighbours; return where the kept part ends."""

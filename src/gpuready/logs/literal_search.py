@@ -1,203 +1,115 @@
 """Find which of many literals occur in a text in any letter case, and where, so that only those lines are examined further.
 
-Hyperscan (a literal matcher that reads 16 and more bytes at a time) is used where its wheel is installed; it has wheels
-for Linux on x86_64 and aarch64. What it compiles is kept in a cache, by its hash. Elsewhere few short anchors are searched with ``bytes.find``, and only the lines around an
-anchor are searched for the literals themselves. Preparing either takes longer than searching a short log for each
-literal, so short logs are searched that way. All find the same (tests/logs/test_literal_search.py).
+Lines of a log repeat: without digits, a million lines of a training run have few shapes. Which literals a shape may contain
+is found once, by its words, and remembered; a line whose shape has none is not looked at again.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from heapq import heapify, heappop, heappush
 from itertools import accumulate
+from threading import Lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, Protocol
-
-    class DatabaseCache(Protocol):
-        """Where compiled databases are kept, by name."""
-
-        def load(self, name: str) -> bytes | None: ...
-
-        def save(self, name: str, data: bytes) -> None: ...
+    from collections.abc import Collection, Iterator, Sequence
 
     Hits = list[tuple[int, int]]
 
-ANCHOR_BYTES = 6
-"""Length of an anchor: short enough to be shared by many literals, long enough to be rare."""
+MAX_REMEMBERED_BYTES = 4 << 20
+"""Bytes of shapes that are remembered, with their words."""
 
-WINDOW_BYTES, MAX_SHAPES = 4096, 100_000
-"""Bytes around an anchor that are searched, and number of line shapes remembered."""
-
-
-UNPREPARED_BYTES = 32 << 10
-"""Bytes that are searched for one literal after the other before an engine is prepared."""
+PIECE, FOLLOWING = 3, 2
+"""Letters by which stems are looked up in a word, and bytes after a stem by which literals are."""
 
 _DIGITS = b"0123456789"
-_LOWER = bytes(range(256)).lower()
+_LOWER = bytes(range(256)).lower().replace(b"\r", b"\n")  # a progress bar ends with \r
+_WORDS = bytes(code if 97 <= code <= 122 or code >= 128 else 32 for code in range(256))
 
 
 class LiteralSearch:
-    """Finds literals. ``find_literals`` returns (end offset, literal index), in order of the text."""
+    """Finds literals. A literal is looked for where its stem, its longest word, is part of a word of a line."""
 
-    def __init__(self, literals: Sequence[str], engine: str = "auto", cache: DatabaseCache | None = None):
+    def __init__(self, literals: Sequence[str]):
         self.literals = [literal.encode().lower() for literal in literals]
-        self._cache = cache
-        self.engine = engine
-        self._scanner: Any = None
-        self._unprepared_left = UNPREPARED_BYTES if engine == "auto" else 0
-        if not self._unprepared_left:
-            self._prepare_engine(engine)
+        self._bare = [literal.translate(None, _DIGITS) for literal in self.literals]
+        self._stems: dict[bytes, set[bytes]] = {}  # by their first letters
+        self._literals: dict[
+            bytes, list[tuple[int, int]]
+        ] = {}  # by stem and what follows it: number, offset of the stem
+        self._wordless: list[int] = []
+        self._words: dict[bytes, list[bytes]] = {}  # of the log, with the stems in each
+        self._shapes: set[bytes] = set()
+        self._shapes_with_literals: dict[bytes, set[int]] = {}
+        self._remembered_bytes = 0
+        self._lock = Lock()
+        self._choose_stems()
 
-    def _prepare_engine(self, engine: str) -> None:
-        if engine in ("auto", "hyperscan") and self.literals:
-            self._scanner = _load_hyperscan(self.literals, self._cache)
-            if self._scanner is None and engine == "hyperscan":
-                raise ValueError("hyperscan is not installed")
-        if not self._scanner:
-            self._anchors = choose_anchors(self.literals)
-            self._barren: set[bytes] = set()
-            bare = [literal.translate(None, _DIGITS) for literal in self.literals]
-            self._numbered = [short for short, whole in zip(bare, self.literals, strict=True) if short != whole]
-            self._numbers = choose_anchors(self._numbered)
-        self.engine = "hyperscan" if self._scanner else "find"  # last: other threads use it from here on
+    def _choose_stems(self) -> None:
+        for number, literal in enumerate(self._bare):
+            stem = max(literal.translate(_WORDS).split(), key=len, default=b"")
+            if len(stem) < PIECE:
+                self._wordless.append(number)
+                continue
+            self._stems.setdefault(stem[:PIECE], set()).add(stem)
+            at = literal.index(stem)
+            self._literals.setdefault(literal[at : at + len(stem) + FOLLOWING], []).append((number, at))
 
-    def find_literals(self, data: bytes) -> Hits:
-        hits: Hits = []
-        if len(data) <= self._unprepared_left:
-            self._unprepared_left -= len(data)
-            return sorted(_literals_in_span(data.lower(), 0, len(data), range(len(self.literals)), self.literals))
-        if self.engine == "auto":
-            self._unprepared_left = 0
-            self._prepare_engine("auto")
-        if self._scanner:
-            self._scanner.scan(data, match_event_handler=_hit_collector(hits))
-            hits.sort()
-            return hits
-        return self._search_new_shapes(data)
-
-    def _search_new_shapes(self, data: bytes) -> Hits:
-        """Search only lines of a new shape: without digits, most lines of a log are the same."""
-        lines = data.split(b"\n")
+    def find_literals(self, data: bytes, ignored: Collection[int] = ()) -> Hits:
+        """Return (end offset, literal index) in order of the text, without the ``ignored`` literals."""
         shapes = data.translate(_LOWER, _DIGITS).split(b"\n")
-        fresh = [i for i, shape in enumerate(shapes) if shape not in self._barren]
-        if not fresh:
+        with self._lock:
+            present = self._literals_of_shapes(set(shapes))
+        wanted = {shape: rest for shape, numbers in present.items() if (rest := numbers.difference(ignored))}
+        if not wanted:
             return []
-        hits = _search_anchored(b"\n".join([lines[i] for i in fresh]).lower(), self._anchors, self.literals)
-        starts = [0, *accumulate(len(line) + 1 for line in lines)]
-        placed, with_hits = [], set()
-        for at, end, which in _hits_by_line([lines[i] for i in fresh], hits):
-            placed.append((starts[fresh[at]] + end, which))
-            with_hits.add(fresh[at])
-        self._remember_barren([shapes[i] for i in fresh if i not in with_hits])
-        return sorted(placed)
+        return sorted(self._find_in_lines(data.translate(_LOWER).split(b"\n"), shapes, wanted))
 
-    def _remember_barren(self, shapes: list[bytes]) -> None:
-        """Remember shapes without hits, unless other digits could turn one into a literal."""
-        if len(self._barren) > MAX_SHAPES:
-            self._barren.clear()
-        hits = _search_anchored(b"\n".join(shapes), self._numbers, self._numbered)
-        could = {at for at, _, _ in _hits_by_line(shapes, hits)}
-        self._barren.update(shape for i, shape in enumerate(shapes) if i not in could)
+    def _literals_of_shapes(self, shapes: set[bytes]) -> dict[bytes, set[int]]:
+        if self._remembered_bytes > MAX_REMEMBERED_BYTES:
+            self._words, self._shapes, self._shapes_with_literals, self._remembered_bytes = {}, set(), {}, 0
+        if fresh := shapes.difference(self._shapes):
+            self._learn_shapes(fresh)
+        return {shape: self._shapes_with_literals[shape] for shape in shapes.intersection(self._shapes_with_literals)}
 
+    def _find_in_lines(
+        self, lines: Sequence[bytes], shapes: Sequence[bytes], wanted: dict[bytes, set[int]]
+    ) -> Iterator[tuple[int, int]]:
+        starts = list(accumulate(map(len, lines), initial=0))
+        for i in [i for i, shape in enumerate(shapes) if shape in wanted]:
+            for number in wanted[shapes[i]]:
+                literal = self.literals[number]
+                at = lines[i].find(literal)
+                while at >= 0:
+                    yield starts[i] + i + at + len(literal), number
+                    at = lines[i].find(literal, at + 1)
 
-def _search_anchored(data: bytes, anchors: dict[bytes, list[int]], literals: Sequence[bytes]) -> Hits:
-    found: set[tuple[int, int]] = set()
-    for anchor, members in anchors.items():
-        at = data.find(anchor)
+    def _learn_shapes(self, fresh: set[bytes]) -> None:
+        """Find which literals a line of each shape may contain. Digits count in neither."""
+        joined = b"\n".join(fresh)
+        self._remembered_bytes += len(joined)
+        known = self._learn_words(set(joined.translate(_WORDS).split()))
+        wordless = [n for n in self._wordless if self._bare[n] in joined]
+        self._shapes |= fresh
+        for shape in fresh:
+            words = known.intersection(shape.translate(_WORDS).split())
+            stems = {stem for word in words for stem in self._words[word]}
+            found = {number for stem in stems for number in self._literals_at_stem(shape, stem)}
+            found.update(n for n in wordless if self._bare[n] in shape)
+            if found:
+                self._shapes_with_literals[shape] = found
+
+    def _literals_at_stem(self, shape: bytes, stem: bytes) -> Iterator[int]:
+        at = shape.find(stem)
         while at >= 0:
-            begin = max(data.rfind(b"\n", max(at - WINDOW_BYTES, 0), at) + 1, at - WINDOW_BYTES, 0)
-            end = data.find(b"\n", at, at + WINDOW_BYTES)
-            end = min(at + WINDOW_BYTES, len(data)) if end < 0 else end
-            found.update(_literals_in_span(data, begin, end, members, literals))
-            at = data.find(anchor, max(end - len(anchor), at + 1))
-    return sorted(found)
+            for end in range(at + len(stem), at + len(stem) + FOLLOWING + 1):
+                for number, offset in self._literals.get(shape[at:end], ()):
+                    if offset <= at and shape.startswith(self._bare[number], at - offset):
+                        yield number
+            at = shape.find(stem, at + 1)
 
-
-def _hits_by_line(lines: Sequence[bytes], hits: Hits) -> Iterator[tuple[int, int, int]]:
-    """Hits in joined lines as (line index, offset in it, literal index)."""
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    for end, which in hits:
-        at = bisect_right(starts, end - 1) - 1
-        yield at, end - starts[at], which
-
-
-def _literals_in_span(
-    data: bytes, begin: int, end: int, members: Sequence[int], literals: Sequence[bytes]
-) -> Iterable[Any]:
-    line = data[begin:end]
-    for member in members:
-        at = line.find(literals[member])
-        while at >= 0:
-            yield begin + at + len(literals[member]), member
-            at = line.find(literals[member], at + 1)
-
-
-def choose_anchors(literals: Sequence[bytes]) -> dict[bytes, list[int]]:
-    """Choose few anchors such that every literal contains one: greedily the one most of the rest share."""
-    parts: dict[bytes, set[int]] = {}
-    for number, literal in enumerate(literals):
-        for i in range(max(len(literal) - ANCHOR_BYTES, 0) + 1):
-            parts.setdefault(literal[i : i + ANCHOR_BYTES], set()).add(number)
-    left, chosen = set(range(len(literals))), dict[bytes, list[int]]()
-    heap = [(-len(members), part) for part, members in parts.items()]
-    heapify(heap)
-    while left:
-        size, part = heappop(heap)
-        members = parts[part] & left
-        if len(members) < -size:  # some members are already covered: queue it again
-            if members:
-                heappush(heap, (-len(members), part))
-            continue
-        chosen[part] = sorted(members)
-        left -= members
-    return chosen
-
-
-def _hit_collector(hits: Hits) -> Any:
-    def note_hit(which: int, start: int, end: int, flags: int, context: object) -> None:
-        hits.append((end, which))
-
-    return note_hit
-
-
-def _load_hyperscan(literals: Sequence[bytes], cache: DatabaseCache | None) -> Any:
-    """A database of the literals, from the cache where it has one, or None where Hyperscan is missing or does not work."""
-    try:
-        hyperscan = __import__("hyperscan")  # by name: the type checker may not have it
-    except ImportError:
-        return None
-    name = _database_name(hyperscan, literals) if cache else ""
-    try:
-        kept = cache.load(name) if cache else None
-        if kept is not None:
-            return _restore_database(hyperscan, kept)
-    except Exception:  # of another processor, or damaged: compiled again
-        pass
-    try:
-        base = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        numbers = list(range(len(literals)))
-        flags = hyperscan.HS_FLAG_CASELESS
-        base.compile(expressions=list(literals), ids=numbers, elements=len(literals), literal=True, flags=flags)
-        if cache:
-            cache.save(name, hyperscan.dumpb(base))
-    except Exception:  # optional
-        return None
-    return base
-
-
-def _restore_database(hyperscan: Any, data: bytes) -> Any:
-    base = hyperscan.loadb(data, hyperscan.HS_MODE_BLOCK)
-    base.scratch = hyperscan.Scratch(base)
-    return base
-
-
-def _database_name(hyperscan: Any, literals: Sequence[bytes]) -> str:
-    """The hash of what a database is made of."""
-    import hashlib
-
-    made_of = b"\0".join([hyperscan.__version__.encode(), *literals])
-    return hashlib.sha256(made_of).hexdigest()
+    def _learn_words(self, words: set[bytes]) -> set[bytes]:
+        """Return those of the words that contain a stem."""
+        for word in words.difference(self._words):
+            pieces = {word[i : i + PIECE] for i in range(len(word) - PIECE + 1)} & self._stems.keys()
+            self._words[word] = [stem for piece in pieces for stem in self._stems[piece] if stem in word]
+        return {word for word in words if self._words[word]}

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    PatternRow = tuple[str, str | Mapping[str, Any]]
+
 STRENGTHS = ("root", "symptom", "clue", "trace")
 PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived", "cut")
 KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause"}

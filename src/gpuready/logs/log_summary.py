@@ -10,13 +10,14 @@ from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.newest_first import order_by_time
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.logs.runs import keep_last_run
 from gpuready.logs.stated_errors import state_errors
-from gpuready.logs.tracebacks import LoggedException, find_tracebacks, is_cut_line
+from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -92,7 +93,7 @@ def read_logs(
     log_lines: list[LogLine] = []
     totals, commands = [], []
     for number, source in enumerate(sources):
-        part = extract_excerpt(source.chunks, wording.search, wording.unlimited, max(len(sources), 1))
+        part = extract_excerpt(source.chunks, wording.search, wording.quotas, max(len(sources), 1))
         totals.append((part.lines, part.bytes))
         last_run, command = keep_last_run(_lines_of_source(part, number, source))
         log_lines += last_run

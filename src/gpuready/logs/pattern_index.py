@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.logs.cause_words import CauseWords
+from gpuready.logs.excerpt import MAX_LINES
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_patterns import LogPattern, compile_patterns, lower_ascii, pattern_literals, validate_pattern
 from gpuready.logs.topics import TopicIndex
@@ -12,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from gpuready.logs.literal_search import DatabaseCache
+    from gpuready.logs.log_patterns import PatternRow
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRUCTURE_LITERALS = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",
@@ -23,6 +23,9 @@ STRUCTURE_LITERALS = (
 )  # fmt: skip
 """Literals that belong to no cause and are always needed: kept without a quota."""
 
+REMARK_QUOTA = 4
+"""How many hits are kept of a text that only has to occur somewhere."""
+
 MIN_CUT = 30
 """Characters of a known text by which a line that is cut is recognised."""
 
@@ -30,7 +33,7 @@ MIN_CUT = 30
 class PatternIndex:
     """All patterns, including those of consequences (with an empty code), indexed by literal; each is compiled on first use."""
 
-    def __init__(self, table: Mapping[str, Any], engine: str = "auto", cache: DatabaseCache | None = None):
+    def __init__(self, table: Mapping[str, Any]):
         self.rows: Sequence[PatternRow] = table["rows"]
         self._index: Mapping[str, Sequence[int]] = table["index"]
         self._compiled: dict[int, LogPattern] = {}
@@ -41,8 +44,9 @@ class PatternIndex:
         self._topic_rows: Sequence[tuple[str, str, str]] = table.get("topics", ())
         self._descriptions: Sequence[tuple[str, str, str]] = table.get("descriptions", ())
         self._topics: TopicIndex | None = None
-        self.search = LiteralSearch(self.literals, engine, cache)
-        self.unlimited = frozenset(range(len(STRUCTURE_LITERALS)))
+        self.search = LiteralSearch(self.literals)
+        remarks = {n: REMARK_QUOTA for n, literal in enumerate(self.literals) if literal not in self._index}
+        self.quotas = remarks | dict.fromkeys(range(len(STRUCTURE_LITERALS)), MAX_LINES)
 
     def patterns_for(self, literal: str) -> list[tuple[int, LogPattern]]:
         """The patterns that are searched for by this literal."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuready.workflow.allowed_paths import AllowedPaths
 
 INSTRUCTIONS = (
-    "gpuready judges GPU machines for LLM frameworks. To find requirements: search, then contract or explain. To verify a set of "
+    "gpuready judges GPU machines for LLM frameworks. To find requirements: contract; what a code means: explain. To verify a set of "
     "versions or a machine: check or plan, with `on` and `what_if` for machines that are not here. Before a training run: fit. "
     "After a failure: diagnose with the logs. Answers are summaries; pass detail=full for all of it. "
     + tools.QUOTED_DATA_NOTICE

@@ -84,11 +84,6 @@ _TOOL_TEXTS = {
         "Look up the requirements of a framework and version: needs, capabilities, variables, known errors, steps, each with its "
         "source. Without a framework: all frameworks and versions that are known.",
     ),
-    "search": (
-        "Search rules, contracts, facts and causes",
-        "Find what gpuready knows about some words: an error message, a variable, a package, a symptom. Each hit names the command or "
-        "tool with the details.",
-    ),
 }
 _ANSWER_SCHEMA = {
     "enum": ["json", "screen"],

@@ -97,3 +97,15 @@ class Contract(Record):
         if key.endswith("*"):
             return tuple(n for n in self.needs if n.key.startswith(key[:-1]))
         return tuple(n for n in self.needs if n.key == key)
+
+
+class ContractCheck(Record):
+    """A contract file that was judged: its contract, where it has one, and its faults, a sentence each."""
+
+    file: str
+    contract: Contract | None = None
+    faults: tuple[str, ...] = ()
+
+    @property
+    def exit(self) -> int:
+        return 1 if self.faults else 0

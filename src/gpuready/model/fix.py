@@ -35,6 +35,7 @@ class FixOutcome(Record):
     settings_file: str = ""  # the variables that were written, to be sourced before the job
     copy: str = ""  # the environment as it was before
     undo: tuple[str, ...] = ()  # the command that takes it back
+    is_unchanged: bool = False  # of one that failed: the environment was looked at again, and is as it was
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     before: Any = None  # the Report before

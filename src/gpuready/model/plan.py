@@ -29,12 +29,24 @@ class RejectedChoice(Record):
     cite: str = ""
 
 
+ASSUMED_SYSTEM = "operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)"
+"""The note of a plan for a system that nobody stated."""
+
+
 class PlanConflict(Record):
     """A minimal set of facts and needs that contradict each other."""
 
     says: str
     facts: tuple[Fact, ...] = ()
     needs: tuple[Requirement, ...] = ()
+    kind: str = ""  # "platform-tag": a package has no wheel for the platform
+
+
+class UnresolvedCause(Record):
+    """Why a plan has no resolution, where another plan may have one."""
+
+    kind: str  # index-unread, index-refuses: names has the index; no-wheel, missing: names has the packages
+    names: tuple[str, ...] = ()
 
 
 class PlanAlternative(Record):
@@ -98,6 +110,7 @@ class Plan(Record):
     opens: tuple[PlanAlternative, ...] = ()
     lock: tuple[LockedPackage, ...] = ()
     resolved: str = ""  # "resolved", or "not resolved here: why"
+    unresolved: UnresolvedCause | None = None
     image: str = ""  # the base container image
     image_has: str = ""  # for a framework's own image: what it contains
     image_flags: tuple[str, ...] = ()  # flags for `docker run`

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+NO_PROOF = "gpuready has no proof of it"
+"""The gap of a capability that the catalogue of proofs does not have."""
 PASSED, SKIPPED = "passed", "skipped"
 PROOF_VERDICTS = (PASSED, "failed", "crashed", "hung", "absent", "unsupported", SKIPPED)
 """passed: it ran and its numbers are right. failed: a wrong number or an exception. crashed: ended by a signal.

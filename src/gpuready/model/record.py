@@ -7,19 +7,18 @@ dataclass semantics.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
     from typing_extensions import Self, dataclass_transform
-
-    FieldValue = TypeVar("FieldValue")
 else:
 
     def dataclass_transform(**_):
         return lambda cls: cls
+
+
+FieldValue = TypeVar("FieldValue")
 
 
 class _DefaultFactory:

@@ -7,7 +7,7 @@ Importing ``packaging.specifiers`` costs three times the start of Python itself,
 
 from __future__ import annotations
 
-from gpuready.model.memo import lru_cache
+from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

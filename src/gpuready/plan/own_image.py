@@ -12,11 +12,13 @@ from gpuready.plan.platform import plan_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from typing import Any
 
-    from gpuready.model import Contract, Facts
-    from gpuready.plan.choose import PlanJudge
+    from gpuready.model import Contract, Facts, Finding
     from gpuready.plan.platform import PlanRequest
+
+    PlanJudge = Callable[[Plan, Contract], Sequence[Finding]]
 
 
 def choose_own_image(facts: Facts, contract: Contract, request: PlanRequest, judge: PlanJudge | None) -> Plan | None:

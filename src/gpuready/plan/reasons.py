@@ -9,7 +9,7 @@ from gpuready.catalog import packages as catalogue
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.want import describe_want, value_meets_want
 from gpuready.model import versions
-from gpuready.model.plan import PlanReason
+from gpuready.model.plan import ASSUMED_SYSTEM, PlanReason
 from gpuready.plan import torch_packages
 from gpuready.plan.platform import companion_version, visible_gpu_values
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from gpuready.catalog.torch import TorchBuild
     from gpuready.model import Contract
     from gpuready.model.plan import RejectedChoice
-    from gpuready.plan.choose import SearchSpace
     from gpuready.plan.platform import PlanPlatform
+    from gpuready.plan.search_space import SearchSpace
 
 
 def list_reasons(
@@ -197,7 +197,7 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
         and space.platform.facts.value_if_known("os.glibc") is None
         and "os.glibc" not in space.platform.facts
     ):
-        plan_notes.append("operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)")
+        plan_notes.append(ASSUMED_SYSTEM)
     plan_notes += _macos_notes(space) if system == "darwin" else []
     return (*plan_notes, *list_unseen_facts(space.platform))
 

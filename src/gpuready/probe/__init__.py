@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from gpuready.model import Fact, Facts
 from gpuready.probe import fact_keys
 from gpuready.probe.environment_choice import choose_environment
@@ -110,7 +112,7 @@ class ProbeKeys:
 
     def __iter__(self) -> Iterator[str]:
         for name in self.modules:
-            yield from __import__(f"gpuready.probe.{name}", fromlist=("KEYS",)).KEYS
+            yield from import_module(f"gpuready.probe.{name}").KEYS
         yield from self.more
 
 

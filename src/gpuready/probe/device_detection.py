@@ -34,6 +34,7 @@ class DetectedDevices(Record):
     """What the folders show. ``pci`` is None if the bus is not readable; ``read_errors`` has the reasons."""
 
     signs: tuple[str, ...] = ()
+    shows_driver: bool = False  # anything but PCI: a card alone may have none
     pci: tuple[str, ...] | None = None
     others: tuple[tuple[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
@@ -54,10 +55,10 @@ def detect_devices(host: HostAccess) -> DetectedDevices:
     module = _find_kernel_module(host, errors)
     if devices is None and not errors and read_if_present(host.get_uname, default={}).get("system") != "Darwin":
         errors.append(f"there is no {PCI_DEVICES} here")
-    signs = [f"PCI {address}" for address in pci or ()]
-    signs += [*nodes, *([module] if module else []), *(["/etc/nv_tegra_release"] if jetson else [])]
+    driver = (*nodes, *([module] if module else []), *(["/etc/nv_tegra_release"] if jetson else []))
     return DetectedDevices(
-        signs=tuple(signs),
+        signs=(*(f"PCI {address}" for address in pci or ()), *driver),
+        shows_driver=bool(driver),
         pci=pci,
         others=tuple((v, a) for v, a in devices or () if v != "nvidia"),
         nodes=nodes,

@@ -55,14 +55,9 @@ def _driver_version_fact(host: HostAccess, detected: DetectedDevices, reply: dic
     reported = reply.get("driver")
     if isinstance(reported, str) and leading_version(reported):
         return Fact("driver.version", leading_version(reported), str(reply.get("source")))
-    if not detected.signs or not _shows_loaded_driver(detected):
+    if not detected.shows_driver:
         return Fact("driver.version", None, files, gap="; ".join(detected.read_errors))
     return Fact("driver.version", None, files, gap=str(reply.get("says") or "no file names it"))
-
-
-def _shows_loaded_driver(detected: DetectedDevices) -> bool:
-    """Whether anything but PCI indicates a driver: a card alone may have none."""
-    return any(not evidence.startswith("PCI ") for evidence in detected.signs)
 
 
 def parse_proc_driver_version(text: str) -> str | None:
@@ -77,7 +72,7 @@ def _driver_kind_fact(detected: DetectedDevices, banner: str) -> Fact:
         return Fact("driver.kind", "open", PROC_VERSION_FILE)
     if "Kernel Module" in banner:
         return Fact("driver.kind", "proprietary", PROC_VERSION_FILE)
-    if not _shows_loaded_driver(detected) and not detected.read_errors:
+    if not detected.shows_driver and not detected.read_errors:
         return Fact("driver.kind", None, PROC_VERSION_FILE)
     return Fact("driver.kind", None, PROC_VERSION_FILE, gap="this file, which tells, is not here")
 

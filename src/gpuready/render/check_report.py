@@ -125,6 +125,7 @@ def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, s
         "machine": facts_summary.summarize_hardware(facts),
         "environment": facts_summary.summarize_environment(facts),
         "files": facts_summary.summarize_looked(facts),
+        "not read": facts_summary.summarize_unread(facts),
         "settings": facts_summary.summarize_settings(facts),
         "contract": says if verbose else says.partition(";")[0],
     }

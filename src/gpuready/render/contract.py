@@ -1,4 +1,4 @@
-"""Contracts on the screen: one in full, a list of all, the difference of two."""
+"""Contracts on the screen: one in full, a list of all, the difference of two, the faults of a file."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
+    from gpuready.model.contract import ContractCheck
 
 
 def render_contract_screen(contract: Contract, screen: Screen | None = None) -> str:
@@ -70,11 +71,12 @@ def _format_changed_rows(table: str, rows: Sequence[Mapping[str, str]], screen: 
     return _format_titled_lines(table, lines, screen)
 
 
-def format_unplaced_lines(lines: Sequence[tuple[int, str]], screen: Screen | None = None) -> str:
-    """Lines of an environment page that could not be placed in the contract."""
+def render_contract_check(checked: ContractCheck, screen: Screen | None = None) -> str:
+    """The faults of a contract file, a paragraph each; what it requires where it has none."""
     display = screen or Screen()
-    table = display.indent_table([(str(number), text.strip()) for number, text in lines])
-    return "\n".join(["", "lines of the page that found no place", *table, ""]) if table else ""
+    if checked.contract is not None and not checked.faults:
+        return f"{checked.file}: no faults found\n\n" + render_contract_screen(checked.contract, display)
+    return join_sections([[line for fault in checked.faults for line in display.format_paragraph(fault, 0, 2)]])
 
 
 # -- parts ----------------------------------------------------------------------------------------------

@@ -15,15 +15,14 @@ _TABLES = ("needs", "capabilities", "variables", "errors", "steps")
 _LISTS = ("other_variables", "notes")
 
 
-def render_contract_toml(contract: Contract, unplaced: Sequence[tuple[int, str]] = ()) -> str:
-    """Write a contract; the lines of a page that found no place stand below it as comments."""
+def render_contract_toml(contract: Contract) -> str:
     lines = [f"{key} = {_quote(getattr(contract, key))}" for key in _HEAD if getattr(contract, key)]
     lines.append(f"platforms = {_quote_list(contract.platforms)}")
     for table in _TABLES:
         lines += _format_list(table, [_format_row(row) for row in getattr(contract, table)])
     for key in _LISTS:
         lines += _format_list(key, [_quote(text) for text in getattr(contract, key, ())])
-    return "\n".join([*lines, *_format_comments(unplaced)]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _format_list(key: str, rows: Sequence[str]) -> list[str]:
@@ -51,10 +50,3 @@ def _quote_list(texts: Iterable[str]) -> str:
 def _quote(text: str) -> str:
     """A basic string of TOML, which escapes as JSON does; a control character is escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _format_comments(unplaced: Sequence[tuple[int, str]]) -> list[str]:
-    if not unplaced:
-        return []
-    rows = [(number, part) for number, text in unplaced for part in text.splitlines() if part.strip()]
-    return ["", "# Lines of the page that found no place:", *(f"# {number}: {part}" for number, part in rows)]

@@ -7,7 +7,7 @@ def escape_unprintable(text: object) -> str:
     """Return the text on one line, with every unprintable character escaped (``\\x1b``).
 
     Unprintable is what Python says: control characters, ESC and so every escape sequence, carriage returns, bidirectional
-    overrides, zero-width and private characters, odd spaces, lone surrogates.
+    overrides, zero-width and private characters, unusual spaces, lone surrogates.
     """
     plain_text = text if isinstance(text, str) else str(text)
     if plain_text.isprintable():

@@ -55,6 +55,16 @@ def summarize_looked(facts: Facts) -> str:
     return f"{text}; not looked at: {', '.join(left)}" if left else text
 
 
+def summarize_unread(facts: Facts) -> str:
+    """The commands of a container file that were not looked at, and how to see what they did."""
+    rows = facts.value_if_known("container.unread") or ()
+    if not rows:
+        return ""
+    shown = [f"line {row['line']}: {row['text']}" for row in rows[:3]]
+    more = f"; and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return f"{'; '.join(shown)}{more}. Build the image and check it with --image NAME"
+
+
 def summarize_settings(facts: Facts) -> str:
     """``gpuready.toml (framework, ignore)``: the settings file that was applied, and what was taken from it."""
     file, applied = facts.value_if_known("settings.file"), _as_tuple(facts.value_if_known("settings.applied") or ())

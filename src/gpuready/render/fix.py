@@ -20,7 +20,7 @@ _HEADLINES = {
     "nothing-to-fix": "nothing to fix",
     "by-hand": "nothing that gpuready can change here",
     "dry-run": "would change",
-    "failed": "failed: nothing was changed",
+    "failed": "failed",
     "undone": "taken back",
 }
 _GOOD_VERDICTS = ("fixed", "nothing-to-fix", "undone")
@@ -63,8 +63,8 @@ def fix_json_fields(outcome: FixOutcome) -> dict[str, Any]:
 
 
 def _headline(outcome: FixOutcome) -> str:
-    if outcome.verdict == "failed" and any(item.state == "applied" for item in outcome.items):
-        return "failed"
+    if outcome.is_unchanged:
+        return "failed: nothing was changed"
     if outcome.verdict == "dry-run" and not outcome.items:
         return _HEADLINES["nothing-to-fix"]
     if outcome.verdict == "dry-run" and all(item.by == "you" for item in outcome.items):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuready.model import Contract, Facts, Report
     from gpuready.model.bench import BenchResult
     from gpuready.model.bench_job import JobBench
+    from gpuready.model.contract import ContractCheck
     from gpuready.model.diagnosis import Diagnosis
     from gpuready.model.fit import FitResult
     from gpuready.model.fix import FixOutcome
@@ -158,9 +159,9 @@ def render_contract_diff_json(a: str, b: str, rows: Sequence[Any]) -> str:
     return format_json_document({"a": a, "b": b, "changes": rows})
 
 
-def render_contract_import_json(imported: Contract, unplaced: Sequence[tuple[int, str]]) -> str:
-    """An environment page as a contract, and the lines that could not be placed."""
-    return format_json_document({"contract": imported.to_json(), "unplaced": unplaced})
+def render_contract_check_json(checked: ContractCheck) -> str:
+    """A contract file and its faults."""
+    return format_json_document(checked.to_json() | {"exit": checked.exit})
 
 
 def render_fleet_json(report: FleetReport) -> str:
@@ -173,11 +174,6 @@ def render_report_json(result: ReportDocument) -> str:
     from gpuready.render import report
 
     return format_json_document(report.report_document_fields(result))
-
-
-def render_search_json(query: str, rows: ResultRows) -> str:
-    """Search hits over rules, contracts, facts and causes, best first."""
-    return format_json_document({"query": query, "hits": rows})
 
 
 def render_start_json(plan: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.model.proof import PASSED, SKIPPED
+from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, problem_list, units
 from gpuready.render import finding as findings
@@ -183,7 +183,7 @@ def format_proof_failure(proof: ProofResult, screen: Screen, verbose: bool = Fal
 
 def _format_unproved_names(reports: Sequence[Report], screen: Screen) -> list[str]:
     proofs = [fact for fact in reports[0].facts if fact.key.startswith("can.")]
-    names = [fact.key.removeprefix("can.") for fact in proofs if fact.gap == "gpuready has no proof of it"]
+    names = [fact.key.removeprefix("can.") for fact in proofs if fact.gap == NO_PROOF]
     return screen.format_paragraph(f"no proof yet for: {', '.join(names)}", 0, 2) if names else []
 
 

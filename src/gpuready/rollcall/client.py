@@ -99,13 +99,13 @@ class RollcallClient:
             if isinstance(reply, dict) and "elsewhere" not in reply:
                 reply = None  # without a valid seal only a rejection is accepted
         if not isinstance(reply, dict):
-            raise wire.ProtocolError("odd", line[:100])
+            raise wire.ProtocolError("unreadable", line[:100])
         if "elsewhere" in reply:
             raise RankRejected(self._other_job_fault(str(reply["elsewhere"]), greeting))
         try:
             return parse_server_message(reply)
         except ValueError:
-            raise wire.ProtocolError("odd", line[:100]) from None
+            raise wire.ProtocolError("unreadable", line[:100]) from None
 
     # -- the secret ---------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ def exchange_greeting(conn: socket.socket, seconds: float) -> dict[str, object]:
     line, rest = wire.read_line(conn, until, limit=65536)
     greeting = _decode_unsealed(line[len(wire.GREETING) :]) if line.startswith(wire.GREETING) and not rest else None
     if not isinstance(greeting, dict):
-        raise wire.ProtocolError("odd", line[:200])
+        raise wire.ProtocolError("unreadable", line[:200])
     return greeting
 
 

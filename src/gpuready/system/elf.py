@@ -29,6 +29,10 @@ def read_elf_headers(path: str) -> dict[str, Any] | None:
     return read_elf(path, lambda elf: elf.read_headers())
 
 
+class MissingSection(AccessError):
+    """The file has sections, and not this one."""
+
+
 def find_section_strings(path: str, section: str, pieces: Sequence[str]) -> list[str]:
     """The C strings of one section that contain any of the pieces, in order of their offset."""
     wanted = [piece.encode() for piece in pieces if piece]
@@ -39,10 +43,8 @@ def locate_section(path: str, section: str) -> tuple[int, int] | None:
     """Offset and size of a section; None where the file has no such section."""
     try:
         found = read_elf(path, lambda elf: elf.find_section(section))
-    except AccessError as missing:
-        if str(missing) == f"no section {section}":
-            return None
-        raise
+    except MissingSection:
+        return None
     if found is None:
         raise AccessError("there is no such file")
     return found
@@ -168,7 +170,7 @@ class ElfFile:
         for at, start, length in rows:
             if names.startswith(wanted, at):
                 return start, length
-        raise AccessError(f"no section {name}")
+        raise MissingSection(f"no section {name}")
 
 
 def _scan_strings(fd: int, start: int, size: int, pieces: list[bytes]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from stat import S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
 
 from gpuready.system.files import error_reason, printable_name
@@ -299,7 +300,7 @@ class _ChunkDecompressor:
 
 def _make_decompressor(kind: str) -> Any:
     module, name, *arguments = _DECOMPRESSORS[kind]
-    return getattr(__import__(module, fromlist=[name]), name)(*arguments)
+    return getattr(import_module(module), name)(*arguments)
 
 
 def _decompressor_factory(kind: str) -> Callable[[], _ChunkDecompressor] | None:

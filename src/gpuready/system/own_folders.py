@@ -26,7 +26,7 @@ def make_cache_folder(variables: Mapping[str, str], *subfolders: str) -> str:
 
 
 def _make_writable_folder(variables: Mapping[str, str], subfolders: Sequence[str]) -> str:
-    path = _make_cache_folders(variables, subfolders)
+    path = _make_own_folders(variables, "XDG_CACHE_HOME", ".cache", subfolders)
     trial = f"{path}/.{os.urandom(8).hex()}"
     try:  # a frozen disk can be read, and stops at the first write
         os.close(os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
@@ -36,15 +36,20 @@ def _make_writable_folder(variables: Mapping[str, str], subfolders: Sequence[str
     return path
 
 
-def _make_cache_folders(variables: Mapping[str, str], subfolders: Sequence[str]) -> str:
-    home = variables.get("XDG_CACHE_HOME", "")
+def make_state_folder(variables: Mapping[str, str], *subfolders: str) -> str:
+    """Make a folder for what must outlast a cache, in the user's state folder. AccessError where there is no place for one."""
+    return _make_own_folders(variables, "XDG_STATE_HOME", ".local/state", subfolders)
+
+
+def _make_own_folders(variables: Mapping[str, str], variable: str, below_home: str, subfolders: Sequence[str]) -> str:
+    home = variables.get(variable, "")
     if not home.startswith("/"):
         home = variables.get("HOME", "")
         if not home.startswith("/"):
-            raise AccessError("neither XDG_CACHE_HOME nor HOME names a folder")
+            raise AccessError(f"neither {variable} nor HOME names a folder")
         if not os.path.isdir(home):  # do not create a missing home
             raise AccessError(f"HOME is {home}, which is not there")
-        home += "/.cache"
+        home += f"/{below_home}"
     path = make_private_folder(f"{home}/gpuready")
     for name in subfolders:
         path = make_private_folder(f"{path}/{name}")

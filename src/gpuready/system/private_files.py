@@ -93,6 +93,20 @@ def make_private_folder(path: str) -> str:
     return path
 
 
+def require_own_folder(path: str) -> None:
+    """AccessError where a path is no folder of this user's, or others may write to it. Nothing is made."""
+    try:
+        found = os.lstat(path)
+    except OSError as error:
+        raise AccessError(_failure_reason(error)) from None
+    if not S_ISDIR(found.st_mode):
+        raise AccessError("is a symbolic link" if S_ISLNK(found.st_mode) else "is not a folder")
+    if found.st_uid != os.geteuid():
+        raise AccessError(f"belongs to uid {found.st_uid}")
+    if found.st_mode & 0o022:
+        raise AccessError("can be written by other users")
+
+
 def open_to_append(path: str) -> int:
     """Open a regular file to append to it, or make it; OSError where it is a link, a pipe or a device."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

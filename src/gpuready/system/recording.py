@@ -50,8 +50,8 @@ class RecordingHost(HostAccess):
         try:
             answer = redact_json(self.host.answer_query(verb, *args))
         except AccessError as error:
-            self.recording[key] = {"blind": str(redact_json(str(error)))}
-            raise AccessError(self.recording[key]["blind"]) from None
+            self.recording[key] = {"access_error": str(redact_json(str(error)))}
+            raise AccessError(self.recording[key]["access_error"]) from None
         if verb == "environ" and self.keeps_variable is not None:
             answer = {name: value for name, value in answer.items() if self.keeps_variable(name)}
         self.recording[key] = answer
@@ -68,7 +68,7 @@ class RecordingHost(HostAccess):
 
     def record_failure(self, probe: str, reason: str, parts: int = 0) -> None:
         """Record that a probe failed, and after how many parts, so that the replay fails the same way."""
-        self.recording[query_key("look", probe)] = {"blind": reason, "parts": parts}
+        self.recording[query_key("look", probe)] = {"access_error": reason, "parts": parts}
 
 
 class ReplayHost(HostAccess):
@@ -82,8 +82,8 @@ class ReplayHost(HostAccess):
         if key not in self.recording:
             raise AccessError("not recorded")
         answer = self.recording[key]
-        if isinstance(answer, dict) and len(answer) == 1 and "blind" in answer:
-            raise AccessError(str(answer["blind"]))
+        if isinstance(answer, dict) and len(answer) == 1 and "access_error" in answer:
+            raise AccessError(str(answer["access_error"]))
         return answer
 
     def recorded_failure(self, probe: str) -> tuple[str, int]:
@@ -92,4 +92,4 @@ class ReplayHost(HostAccess):
         if not isinstance(entry, dict):
             return "", 0
         parts = entry.get("parts")
-        return str(entry.get("blind", "")), parts if isinstance(parts, int) else 0
+        return str(entry.get("access_error", "")), parts if isinstance(parts, int) else 0

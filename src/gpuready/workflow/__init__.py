@@ -9,7 +9,7 @@ from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract
 from gpuready.workflow.judge import judge_with_plan
 from gpuready.workflow.refusal import Refused as Refused
-from gpuready.workflow.refusal import call_or_refuse, read_named_file, suggest_nearest
+from gpuready.workflow.refusal import call_or_refuse, suggest_nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,30 +39,39 @@ def check_machine(
     what_if: Mapping[str, str] | None = None,
     seconds: dict[str, float] | None = None,
     dockerfile: str | None = None,
+    image: str | None = None,
     partial: bool = False,
     settings: Settings | None = None,
     run_python: bool = False,
     deep: bool = False,
     imports: str = "never",
 ) -> list[Report]:
-    """Check a machine (this one, a recorded or a named one, or a container file) for these frameworks.
+    """Check a machine (this one, a recorded or a named one, a container file, or inside an image) for these frameworks.
 
     With ``partial``, a termination signal during probing is answered with the facts collected so far. Without
     ``run_python`` no program of the environment is started, but for ``imports``: torch and the frameworks are imported
     ``always``, ``never`` or as ``needed`` (machine_facts.start_probing). ``deep`` compares the contents of installed files.
     """
     with_reasons = _check_ignored_codes(ignore or {})
-    sees_packages = dockerfile is None and machine_facts.sees_packages(on, python)
+    sees_packages = image is not None or (dockerfile is None and machine_facts.sees_packages(on, python))
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     metadata = machine_facts.metadata_to_read(specs, own_contract)
     if dockerfile is not None and (deep or imports == "asked"):
         raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
-    collect, ready, stop = (
-        machine_facts.start_probing(on, python, what_if or {}, seconds, *metadata, run_python, deep, imports)
-        if dockerfile is None
-        else machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
-    )
+    if image is not None:
+        if dockerfile is not None:
+            raise Refused("--image and --dockerfile cannot be combined: name one of them")
+        from gpuready.workflow.image_facts import start_image_facts
+
+        words = _words_inside_image(frameworks, python, deep, imports == "asked")
+        collect, ready, stop = start_image_facts(image, on, what_if or {}, words)
+    elif dockerfile is not None:
+        collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
+    else:
+        collect, ready, stop = machine_facts.start_probing(
+            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports
+        )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)
@@ -81,11 +90,18 @@ def check_machine(
     try:
         reports = _judge_contracts(facts, _choose_contracts(facts, specs, own_contract), file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
-        if on is None or not machine_facts.is_machine_file(on):
+        stranger = image if on is None or not machine_facts.is_machine_file(on) else on
+        if stranger is None:
             raise
         # GPUREADY_DEBUG=1 shows it: it may be our own bug
-        raise Refused(_malformed_recording_message(on, error)) from error
+        raise Refused(_malformed_recording_message(stranger, error)) from error
     return reports if on else _add_knowledge_age(reports)
+
+
+def _words_inside_image(frameworks: Sequence[str], python: str | None, deep: bool, run_import: bool) -> list[str]:
+    """Return the words of the check that collects facts inside an image."""
+    named = [f"--python={python}"] if python is not None else []
+    return [*frameworks, *named, *(["--deep"] if deep else []), *(["--import"] if run_import else [])]
 
 
 def _add_knowledge_age(reports: list[Report]) -> list[Report]:
@@ -200,13 +216,13 @@ def add_other_contracts(facts: Facts, contract: Contract, every: list[Contract])
     """Add what the other requested frameworks would do to this one's environment."""
     if len(every) < 2:
         return facts
-    from gpuready.rules.pkg.contracts_cannot_share_environment import pins_of_others as pins
-    from gpuready.rules.sys.variables_two_frameworks_differ import variables_of_others as variables
+    from gpuready.rules.pkg.contracts_cannot_share_environment import pins_of_others
+    from gpuready.rules.sys.variables_two_frameworks_differ import variables_of_others
 
     other_names = ", ".join(c.name for c in every if c is not contract)
     return facts.with_facts(
-        Fact("contract.others", pins(contract, every), other_names, "stated"),
-        Fact("contract.variables", variables(contract, every), other_names, "stated"),
+        Fact("contract.others", pins_of_others(contract, every), other_names, "stated"),
+        Fact("contract.variables", variables_of_others(contract, every), other_names, "stated"),
     )
 
 
@@ -265,6 +281,15 @@ def save_text_file(path: str, text: str, private: bool = False) -> None:
         system.save_atomically(path, text, private)
     except system.AccessError as error:
         raise Refused(f"cannot write {path}: {error}") from None
+
+
+def require_new_file(path: str) -> None:
+    """Refused where a file is there already, or cannot be written."""
+    from gpuready.system import file_contents
+
+    if file_contents.file_size(path) is not None:
+        raise Refused(f"{path} is there already: name another file, or remove it")
+    require_writable(path)
 
 
 def require_writable(path: str | None) -> None:
@@ -336,13 +361,6 @@ def contract_diff(a: str, b: str, files: bool = False) -> list[Any]:
         return contract_show(spec, spec if files and ("/" in spec or spec.endswith(".toml")) else None)
 
     return diff_contract_rows(load_operand(a), load_operand(b))
-
-
-def contract_import(path: str) -> tuple[Contract, list[tuple[int, str]]]:
-    """Import an environment page as a contract; also return the lines that could not be placed."""
-    from gpuready.contracts.page import import_page
-
-    return call_or_refuse(import_page, read_named_file(path), path)
 
 
 def _check_ignored_codes(ignore: Mapping[str, str]) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuready import contracts
 from gpuready.catalog.packages import canonical_package_name, split_requirement
+from gpuready.contracts.pins import merge_metadata_pins
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TYPE_CHECKING = False
@@ -63,7 +64,7 @@ def _judge_by_metadata(
 ) -> Contract:
     """Return a borrowed contract with the pins of the version's own metadata; what is borrowed only advises."""
     if requires is not None and installed is not None:
-        return contracts.with_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
+        return merge_metadata_pins(borrowed, installed, *_pin_metadata(facts, requires))
     from gpuready.contracts.catalogued_release import judge_by_catalogue
 
     return judge_by_catalogue(borrowed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
 from gpuready import catalog, system
 from gpuready.catalog import causes, symbols
@@ -22,17 +23,11 @@ if TYPE_CHECKING:
     from gpuready.model.diagnosis import Diagnosis, LogEvidence
     from gpuready.system.log_streams import LogStream
 
-_PATTERN_TABLES: dict[str, PatternIndex] = {}
 
-
-def load_pattern_table(engine: str = "auto") -> PatternIndex:
+@cache
+def load_pattern_table() -> PatternIndex:
     """Return every rule's patterns and the known consequences, as compiled in the catalogue."""
-    if engine not in _PATTERN_TABLES:
-        from gpuready.system.compiled_cache import CompiledCache
-
-        cache = CompiledCache(system.LiveHost().variables, "patterns")
-        _PATTERN_TABLES[engine] = PatternIndex(catalog.load_catalog("patterns"), engine, cache)
-    return _PATTERN_TABLES[engine]
+    return PatternIndex(catalog.load_catalog("patterns"))
 
 
 def diagnose_logs(

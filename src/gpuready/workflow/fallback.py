@@ -8,7 +8,7 @@ from itertools import chain
 from gpuready import contracts
 from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
-from gpuready.model.plan import RejectedChoice
+from gpuready.model.plan import ASSUMED_SYSTEM, RejectedChoice, UnresolvedCause
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ MAX_OLDER_TORCHES = 3
 """How many older releases of torch are tried."""
 
 
-MISSING_TORCH = re.compile(r"no index that was asked has (?:.* or )?(?:torch|triton|pytorch-triton|nvidia-)")
-"""An index that lacks the chosen torch, or what that torch requires: a mirror, or a folder of wheels."""
+TORCH_PARTS = ("torch", "triton", "pytorch-triton", "nvidia-")
+"""Beginnings of the names of torch and of what it requires, which a mirror or a folder of wheels may lack."""
 
 NEWER_GLIBCS = ("2.34", "2.35", "2.39")
 """The glibc of RHEL 9, Ubuntu 22.04 and Ubuntu 24.04."""
@@ -99,23 +99,21 @@ def _resolve_nearest(
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
         return _resolve_neighbour(first, choose, resolve, free, why, pins) or next(iter(unread), resolved)
-    why = resolved.resolved.removeprefix("not resolved here: ")
-    if "python" in free and ": no wheel" in why:
+    why, cause = resolved.resolved.removeprefix("not resolved here: "), resolved.unresolved or UnresolvedCause("")
+    if "python" in free and cause.kind == "no-wheel":
         pythons = _plans_with_older_python(first, choose)
-        found = _first_resolved(
-            pythons, resolve, RejectedChoice(f"Python {first.python}", why.partition(", and to")[0])
-        )
+        found = _first_resolved(pythons, resolve, RejectedChoice(f"Python {first.python}", _no_wheel_for(cause)))
         if found is not None:
             return found
     if "torch" in free:
         local = _plans_with_local_torch(first, choose, wheel_names)
-        unused_cuda = _plans_with_unused_cuda(first, choose, why, "" if "python" in free else first.python, pins)
+        unused_cuda = _plans_with_unused_cuda(first, choose, cause, "" if "python" in free else first.python, pins)
         judged = (pair for pair in unused_cuda if accepts(pair[0]))
-        listed = _plans_with_listed_torch(first, choose, find_torch) if MISSING_TORCH.match(why) else ()
+        listed = _plans_with_listed_torch(first, choose, find_torch) if _lacks_torch(cause) else ()
         others = chain(local, judged, listed, _plans_from_pypi(first, choose, pins))
         return _first_resolved(others, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     if "build" in free:
-        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), why, first.python, ())
+        same = _plans_with_unused_cuda(first, lambda *_: first.replace(verdict="impossible"), cause, first.python, ())
         named = (pair for pair in same if accepts(pair[0]))
         return _first_resolved(named, resolve, RejectedChoice(f"torch {first.torch}", why)) or resolved
     return resolved
@@ -173,14 +171,15 @@ def _plans_with_older_torch(
 
 def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]) -> ResolvePlan:
     """Return a function that resolves plans, and asks an index of torch that did not answer no second time."""
-    unreachable: dict[str, str] = {}  # index -> what was said of it
+    unreachable: dict[str, Plan] = {}  # by index
 
     def resolve_plan(plan: Plan) -> Plan:
         if plan.index in unreachable and not has_local_torch(plan):
-            return plan.replace(resolved=unreachable[plan.index])
+            known = unreachable[plan.index]
+            return plan.replace(resolved=known.resolved, unresolved=known.unresolved)
         done = resolve(plan)
-        if done.resolved.startswith(f"not resolved here: the index {plan.index}: "):
-            unreachable[plan.index] = done.resolved
+        if done.unresolved == UnresolvedCause("index-unread", (plan.index,)):
+            unreachable[plan.index] = done
         return done
 
     return resolve_plan
@@ -200,7 +199,7 @@ def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan, find_wheels: FindW
         why = _why_no_wheel(resolved) or _why_build(built, find_wheels(built, target) if built else None)
         other = resolve(target) if why else resolved
         if other.lock and other is not resolved and sum(row.built for row in other.lock) <= len(built):
-            kept = [note for note in other.notes if not note.startswith("operating system not given")]
+            kept = [note for note in other.notes if note != ASSUMED_SYSTEM]
             note_text = f"operating system not given: planned for Linux with glibc {glibc} or newer: {why}"
             return other.replace(notes=(*kept, note_text))
     return resolved
@@ -215,10 +214,17 @@ def _why_build(built: Sequence[LockedPackage], wheels: frozenset[str] | None) ->
 def _why_no_wheel(resolved: Plan) -> str:
     """Return the reason where a package has no wheel for this platform, or none at all; empty otherwise."""
     if resolved.verdict == "impossible":
-        says = resolved.conflicts[-1].says if resolved.conflicts else ""
-        return says if "platform tag" in says else ""
-    says = resolved.resolved.removeprefix("not resolved here: ")
-    return says.partition(", and to learn")[0] if ": no wheel" in says else ""
+        return next((one.says for one in resolved.conflicts[-1:] if one.kind == "platform-tag"), "")
+    cause = resolved.unresolved
+    return _no_wheel_for(cause) if cause is not None and cause.kind == "no-wheel" else ""
+
+
+def _no_wheel_for(cause: UnresolvedCause) -> str:
+    return f"{' and '.join(cause.names[:4]) or 'a package'}: no wheel"
+
+
+def _lacks_torch(cause: UnresolvedCause) -> bool:
+    return cause.kind == "missing" and any(name.startswith(TORCH_PARTS) for name in cause.names)
 
 
 def _first_resolved(others: Iterable[tuple[Plan, str]], resolve: ResolvePlan, rejected: RejectedChoice) -> Plan | None:
@@ -266,14 +272,14 @@ def _plans_from_pypi(first: Plan, choose: ChoosePlan, pins: Sequence[str]) -> It
 
 
 def _plans_with_unused_cuda(
-    first: Plan, choose: ChoosePlan, why: str, python: str, pins: Sequence[str]
+    first: Plan, choose: ChoosePlan, cause: UnresolvedCause, python: str, pins: Sequence[str]
 ) -> Iterator[tuple[Plan, str]]:
     """Yield plans for the CPU with PyPI's build of their torch, the newest first, where the index of the smaller one cannot be read."""
     system = first.platform.partition("-")[2]
     if (
         not first.torch.endswith("+cpu")
         or first.index != "cpu"
-        or not why.startswith("the index cpu")
+        or cause not in (UnresolvedCause("index-unread", ("cpu",)), UnresolvedCause("index-refuses", ("cpu",)))
         or "manylinux" not in system
     ):
         return

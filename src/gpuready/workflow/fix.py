@@ -51,7 +51,7 @@ class FixRequest(Record):
 
 def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
     """Check the environment and search the smallest change that clears its findings."""
-    from gpuready.plan.fix import plan_fix
+    from gpuready.plan import fix as least_change
     from gpuready.workflow import machine_facts
 
     note("looking at the environment")
@@ -60,7 +60,7 @@ def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Rep
         machine_facts.require_interpreter(report.facts)
     if report.findings:
         note(f"trying changes for {len(report.findings)} findings")
-    return report, plan_fix(report, make_judge(report))
+    return report, least_change.plan_fix(report, make_judge(report))
 
 
 def plan_fix(

@@ -92,7 +92,7 @@ def make_step_runnable(step: FixStep, target: InstallTarget) -> FixStep:
 
 def _make_install_runnable(step: FixStep, target: InstallTarget) -> FixStep:
     if target.container:
-        import shlex  # re, below it, costs a check a sixth of its time
+        import shlex
 
         line = shlex.join(to_pip_command(step.run, target.python or "python", target.managed is True))
         return step.replace(does=f"{step.does}: in {target.container}, RUN {line}", run=(), safety="manual")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 
-from gpuready import system
 from gpuready.model import Record
 from gpuready.model.fix import FixItem
 
@@ -45,7 +44,7 @@ class FixTask(Record):
 
 def describe_target(facts: Facts) -> FixTarget:
     """Tell what the environment is from its facts."""
-    from gpuready.apply.environment_copy import EnvironmentCopy
+    from gpuready.apply.environment_copy import explain_refusal
     from gpuready.apply.generation import EnvironmentHome
 
     prefix, kind = str(facts.value_if_known("python.prefix") or ""), str(facts.value_if_known("python.kind") or "")
@@ -56,7 +55,7 @@ def describe_target(facts: Facts) -> FixTarget:
             return FixTarget("gpuready", folder)
     if kind != "venv":
         return FixTarget(kind, prefix, f"gpuready does not change a {kind} Python")
-    return FixTarget("venv", prefix, EnvironmentCopy(system.LiveHost(), prefix).explain_refusal())
+    return FixTarget("venv", prefix, explain_refusal(prefix))
 
 
 def list_fix_tasks(found: FixResult, target: FixTarget, framework: str, only: Sequence[str] = ()) -> list[FixTask]:

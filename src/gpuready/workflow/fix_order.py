@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from gpuready.apply.fix_record import FixState
     from gpuready.model import Report
     from gpuready.workflow.fix import FixRequest
     from gpuready.workflow.fix_items import FixTask
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 UV_DEADLINE = 4 * 3600.0
 MAX_ROUNDS = 3
 """How often the copy is changed and checked: later rounds for what the first one left of the same findings."""
-OTHER_STATE_FOLDER = ".gpuready-fix"
-"""The folder with what can be put back, where there is no environment to keep it beside."""
 
 
 NO_GPU_FOR_INSTALL = "once a GPU is visible here; for another machine add --on, such as --on h100x8"
@@ -68,6 +67,7 @@ class FixOrder:
         self.tasks = [self._make_task_runnable(task) for task in tasks]
         self.began = time.perf_counter()
         self.python_after, self.settings_file, self.copy = "", "", ""
+        self.fingerprint = ""  # of the environment before the first change
 
     def _make_task_runnable(self, task: FixTask) -> FixTask:
         """Return a task that is left to a person with commands that this person can run."""
@@ -93,6 +93,7 @@ class FixOrder:
         """Make the changes that gpuready makes, and check again."""
         if not self.changes_something:
             return self._make_outcome(self._idle_verdict(), self.before)
+        self.fingerprint = self._look()
         try:
             for how, make in (
                 ("packages", self._change_packages),
@@ -132,9 +133,18 @@ class FixOrder:
     def _describe_stop(self) -> str:
         done = [str(task.item.number) for task in self.tasks if task.item.state == "applied"]
         if not done:
-            return "nothing was changed"
+            return "nothing was changed" if self._is_unchanged() else f"look at {self.target.path}: it has changed"
         undo = " ".join(self._undo_command())
         return f"change {', '.join(done)} is made, the others are not" + (f"; {undo} takes it back" if undo else "")
+
+    def _look(self) -> str:
+        from gpuready.system.durable_files import fingerprint_environment
+
+        return fingerprint_environment(self.target.path) if self.target.path else ""
+
+    def _is_unchanged(self) -> bool:
+        """Look whether the environment is as it was, and no change was made elsewhere."""
+        return self._look() == self.fingerprint and not any(task.item.state == "applied" for task in self.tasks)
 
     def _set_state(self, tasks: list[FixTask], state: str) -> None:
         self.tasks = [t.replace(item=t.item.replace(state=state)) if t in tasks else t for t in self.tasks]
@@ -161,8 +171,7 @@ class FixOrder:
                     break
 
         self.show_step(f"copying {copy.path}")
-        copy.change(edit)
-        self.copy = copy.before
+        self.copy = copy.change(edit)
 
     def _steps_still_needed(self, report: Report, codes: set[str]) -> list[FixStep]:
         """Return the package steps that clear what is left of the same findings: an install may bring less than expected."""
@@ -179,9 +188,7 @@ class FixOrder:
         known = {finding.code for finding in self.before.findings}
         new = [f for f in report.findings if f.severity == "error" and f.code not in known]
         if new:
-            raise FixFailed(
-                f"the changed copy has a new problem, so nothing was changed ({new[0].code}): {new[0].says}"
-            )
+            raise FixFailed(f"the changed copy has a new problem, so it was not taken ({new[0].code}): {new[0].says}")
 
     def _install_environments(self, tasks: list[FixTask]) -> None:
         from gpuready.workflow.install import InstallOrder
@@ -212,7 +219,7 @@ class FixOrder:
 
         path = f"{self.host.get_cwd()}/{FILE_NAME}"
         changes = [change for task in tasks for change in task.changes]
-        SettingsFile(self.host, state_folder(self.host, self.target), path).write(*changed_variables(changes))
+        SettingsFile(open_fix_state(self.host, self.target)).write(path, *changed_variables(changes))
         self.settings_file = path
 
     def _remove_files(self, tasks: list[FixTask]) -> None:
@@ -247,6 +254,7 @@ class FixOrder:
             self.settings_file,
             self.copy,
             self._undo_command(),
+            verdict == "failed" and self._is_unchanged(),
             (*conflicts, *self.found.plan.notes, *self.uv_settings.notes) if verdict in ("dry-run", "by-hand") else (),
             round(time.perf_counter() - self.began, 3),
             self.before,
@@ -274,14 +282,13 @@ def _check_codes(only: Sequence[str], report: Report) -> tuple[str, ...]:
     return codes
 
 
-def state_folder(host: system.HostAccess, target: FixTarget) -> str:
-    """Return the folder that has what can be put back."""
-    from gpuready.apply.environment_copy import STATE_SUFFIX
+def open_fix_state(host: system.HostAccess, target: FixTarget) -> FixState:
+    """The user's own record of an environment; of the current folder where there is none that gpuready changes."""
+    from gpuready.apply.fix_record import FixState
     from gpuready.system.file_contents import resolve_real_path
 
-    if target.kind == "venv" and not target.refusal:
-        return resolve_real_path(target.path) + STATE_SUFFIX
-    return f"{host.get_cwd()}/{OTHER_STATE_FOLDER}"
+    is_copied = target.kind == "venv" and not target.refusal
+    return FixState(host, resolve_real_path(target.path if is_copied else host.get_cwd()))
 
 
 def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
@@ -293,16 +300,16 @@ def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
     began, host = time.perf_counter(), system.LiveHost()
     show_step("looking at the environment")
     target = describe_target(workflow.probe_machine(python, run_python=True))
-    folder = state_folder(host, target)
-    settings = SettingsFile(host, folder)
-    path = settings.path
-    undone = call_or_refuse(settings.undo)
-    copy = EnvironmentCopy(host, target.path) if target.kind == "venv" else None
-    if copy is not None and host.stat_path(copy.before) is not None:
+    state = call_or_refuse(open_fix_state, host, target)
+    copy = call_or_refuse(EnvironmentCopy, host, target.path) if target.kind == "venv" else None
+    if copy is not None and copy.before:
         call_or_refuse(copy.undo)
-    elif not undone:
+    elif copy is not None and (foreign := copy.find_foreign_state()):
+        raise Refused(copy.describe_foreign_state(foreign))
+    elif not state.read().settings_path:
         hint = f"; gpuready install --rollback -e {quote(target.path)} goes back" if target.kind == "gpuready" else ""
-        raise Refused(f"there is nothing to take back: {folder} has no copy{hint}")
-    notes = (f"{path} is as it was before",) if undone else ()
+        raise Refused(f"there is nothing to take back: gpuready fix has changed nothing of {target.path}{hint}")
+    settings = call_or_refuse(SettingsFile(state).undo)
+    notes = (f"{settings} is as it was before",) if settings else ()
     seconds = round(time.perf_counter() - began, 3)
     return FixOutcome("undone", environment=target.path, kind=target.kind, notes=notes, seconds=seconds)

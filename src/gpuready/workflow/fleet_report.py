@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuready.fleet.pair_search import PairSearch
     from gpuready.model import Facts, Report
     from gpuready.model.fleet import Drift, FleetReport
-    from gpuready.workflow.fleet import FleetRun
+    from gpuready.workflow.fleet_run import FleetRun
 
 DETAIL_ROUNDS = 3
 """How often details are requested: a node that does not answer is skipped, and another of its group asked."""

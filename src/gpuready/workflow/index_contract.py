@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready import contracts, system
 from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.metadata_contract import contract_from_metadata, list_torch_extras, with_torch_extra
-from gpuready.contracts.pins import add_metadata_pins, marker_environment, without_package_pins
+from gpuready.contracts.pins import add_metadata_pins, marker_environment, merge_metadata_pins, without_package_pins
 from gpuready.model import Fact
 from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -53,7 +53,7 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
         known = judge_by_catalogue(borrowed)
         is_known = any(need.level == "required" for need in known.needs)
         return [known] if is_known else [borrowed.replace(says=known.says), known]
-    return [contracts.with_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
+    return [merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
 
 
 def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
-from gpuready.fit.job.encoder_shapes import count_positions
+from gpuready.fit.job.learned_positions import count_positions
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
 from gpuready.jobs.trainer_settings import apply_trainer
@@ -118,13 +118,14 @@ def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[Fi
     sharded = fields.get("zero") or fields.get("fsdp") or split > 1
     count = sum(len(place.indexes) for place in machine)
     notes = list(spec.notes)
+    is_stated = "world" in origins
     if "world" not in fields and (sharded or (spec.kind in ALL_GPU_LAUNCHERS and count > 1)):
         fields["world"] = max(count, 1)
         origins["world"] = "the GPUs of the machine"
         if count < 2:
             notes.append("how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)")
     if split > fields.get("world", 1):
-        if origins.get("world", "the GPUs of the machine") != "the GPUs of the machine":
+        if is_stated:
             raise Refused(f"{split} GPUs cannot share each layer where {fields['world']} share the job (--world)")
         fields["world"] = split
     job = call_or_refuse(lambda: FitJob(dict(spec.model), **fields).validate_fields())  # type: ignore[arg-type]

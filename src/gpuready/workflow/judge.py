@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from gpuready.model import Contract, Facts, Finding, Report
     from gpuready.model.plan import Plan, PlanConflict
-    from gpuready.plan.choose import PlanJudge
+    from gpuready.plan.own_image import PlanJudge
 
 VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP", "BLD018")
 STEP_CODES = ("PKG002", "CAP009")

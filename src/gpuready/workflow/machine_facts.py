@@ -143,11 +143,15 @@ def is_machine_file(on: str) -> bool:
 
 def read_recording(path: str) -> Facts:
     """Read the facts of a recording; Refused for another tool's file or a newer schema."""
+    return parse_recording(read_named_file(path), path)
+
+
+def parse_recording(text: str, path: str) -> Facts:
+    """Parse the text of a recording; ``path`` is its name in refusals."""
     import json
 
     from gpuready.catalog import facts as catalogue
 
-    text = read_named_file(path)
     if not text.strip():
         raise Refused(f"{path} is empty; record a machine with `gpuready probe -o FILE`")
     try:

@@ -6,7 +6,7 @@ import re
 
 from gpuready import __version__, contracts, system, workflow
 from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
-from gpuready.model.proof import PASSED, SKIPPED, ProofRecord
+from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord
 from gpuready.prove import selection
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -246,7 +246,7 @@ def _proof_facts(proofs: Sequence[ProofResult], needed: Sequence[Contract]) -> l
     known = {fact.key for fact in facts}
     missing = dict.fromkeys(name for one in needed for name in selection.unproved_capabilities(one))
     facts += [
-        Fact(f"can.{name}", None, "the catalogue of proofs", "run", gap="gpuready has no proof of it")
+        Fact(f"can.{name}", None, "the catalogue of proofs", "run", gap=NO_PROOF)
         for name in missing
         if f"can.{name}" not in known
     ]

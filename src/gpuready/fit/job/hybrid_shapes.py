@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import MAX_LAYERS, ModelShape, parse_common_shape, read_count, read_layer_numbers
+from gpuready.fit.job.model_shape import ModelShape, parse_common_shape, read_count, read_layer_numbers
 from gpuready.fit.job.records import FitUndecided
 
 TYPE_CHECKING = False
@@ -56,26 +56,4 @@ def _with_shared_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelS
         expert_inner=read_count(config, "moe_intermediate_size"), dense_layers=tuple(sorted(dense)),
         shared_inner=read_count(config, "shared_expert_intermediate_size"),
         normed_router=bool(config.get("norm_topk_prob", True)),
-    )  # fmt: skip
-
-
-def parse_mamba2(config: Mapping[str, Any], family: str) -> ModelShape:
-    """Mamba-2: layers of one norm and one mixer, without attention or an MLP."""
-    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_heads")
-    inner, size, layers = (
-        read_count(config, "expand") * hidden, read_count(config, "head_dim"), read_count(config, "num_hidden_layers")
-    )  # fmt: skip
-    if heads * size != inner:
-        raise ValueError(f"num_heads x head_dim ({heads} x {size}) must be expand x hidden_size ({inner})")
-    groups = read_count(config, "n_groups")
-    if heads % groups:
-        raise ValueError(f"num_heads ({heads}) must be a multiple of n_groups ({groups})")
-    sizes = {
-        "state": read_count(config, "state_size"), "groups": groups, "chunk": read_count(config, "chunk_size", default=256),
-        "kernel": read_count(config, "conv_kernel"), "convolution_bias": int(bool(config["use_conv_bias"])),
-    }  # fmt: skip
-    return ModelShape(
-        family=family, hidden=hidden, layers=layers, heads=heads, kv_heads=heads, head_size=size, inner=inner, gated=False,
-        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), bias_mlp=bool(config["use_bias"]),
-        rotary=0.0, scaled_residual=bool(config["residual_in_fp32"]), sizes=sizes, mixers=("mamba2",) * min(layers, MAX_LAYERS),
     )  # fmt: skip

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.encoder_shapes import (
-    parse_bert,
-    parse_distilbert,
-    parse_modernbert,
-    parse_seq2seq,
-    parse_t5,
-    parse_vit,
-)
-from gpuready.fit.job.hybrid_shapes import parse_mamba2, parse_qwen3_next
+from gpuready.fit.job.hybrid_shapes import parse_qwen3_next
 from gpuready.fit.job.llama_variants import parse_arcee, parse_exaone4, parse_olmoe, parse_seed_oss, parse_stablelm
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
@@ -37,8 +29,8 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     parser = FAMILY_PARSERS.get(family)
     if parser is None:
         raise FitUndecided(
-            f"the architecture {family!r} is not one whose layers are known here "
-            f"({', '.join(dict.fromkeys((*MODEL_FAMILIES, *FAMILY_PARSERS)))}); --trace takes them from the torch that is installed"
+            f"the layers of {family!r} are not written down here; --trace takes them from the torch and transformers of "
+            "an environment (--python PATH)"
         )
     return parser(with_defaults(config, family) if family not in MODEL_FAMILIES else config, family)
 
@@ -135,27 +127,6 @@ def _parse_glm(config: Mapping[str, Any], family: str) -> ModelShape:
     )
 
 
-def _parse_falcon(config: Mapping[str, Any], family: str) -> ModelShape:
-    if config.get("alibi") or not config.get("parallel_attn"):
-        raise FitUndecided(
-            "a Falcon with alibi, or whose attention and MLP are not parallel, is not known here; --trace plays it"
-        )
-    heads = read_count(config, "num_attention_heads")
-    bias, new = bool(config["bias"]), bool(config["new_decoder_architecture"])
-    groups = read_count(config, "num_kv_heads", default=heads) if new or not config["multi_query"] else 1
-    hidden = read_count(config, "hidden_size")
-    norms = config.get("num_ln_in_parallel_attn")
-    return ModelShape(
-        family=family, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads,
-        kv_heads=groups if new or config["multi_query"] else heads, head_size=max(1, hidden // heads),
-        inner=read_count(config, "ffn_hidden_size", default=4 * hidden), vocabulary=read_count(config, "vocab_size"),
-        tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, activation=read_activation(config, ("activation",), "gelu"),
-        packed="falcon groups" if new else "falcon", bias_qkv=bias, bias_out=bias, bias_mlp=bias,
-        parallel="falcon" if (norms == 2 or (norms is None and new)) else "phi",
-        dropout_hidden=read_fraction(config, "hidden_dropout"), mlp_names=("dense_h_to_4h", "dense_4h_to_h"),
-    )  # fmt: skip
-
-
 def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
     hidden = read_count(config, "n_embd", "hidden_size", default=768)
     heads = read_count(config, "n_head", "num_attention_heads", default=12)
@@ -185,21 +156,6 @@ def _parse_opt(config: Mapping[str, Any], family: str) -> ModelShape:
         tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, rotary=0.0,
         activation=read_activation(config, ("activation_function",), "relu"), dropout_hidden=read_fraction(config, "dropout"),
         dropout_attention=read_fraction(config, "attention_dropout"), positions=read_count(config, "max_position_embeddings") + 2,
-    )  # fmt: skip
-
-
-def _parse_gpt_neo(config: Mapping[str, Any], family: str) -> ModelShape:
-    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_heads", "num_attention_heads")
-    if hidden % heads:
-        raise ValueError(f"hidden_size ({hidden}) must be a multiple of the heads ({heads})")
-    return ModelShape(
-        family=family, hidden=hidden, layers=read_count(config, "num_layers", "num_hidden_layers"), heads=heads, kv_heads=heads,
-        head_size=hidden // heads, inner=read_count(config, "intermediate_size", default=4 * hidden),
-        vocabulary=read_count(config, "vocab_size"), tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False,
-        activation=read_activation(config, ("activation_function",), "gelu_new"), bias_out=True, bias_mlp=True, rotary=0.0,
-        positions=read_count(config, "max_position_embeddings"), dropout_embedding=read_fraction(config, "embed_dropout"),
-        dropout_attention=read_fraction(config, "attention_dropout"), dropout_hidden=read_fraction(config, "resid_dropout"),
-        mlp_names=("c_fc", "c_proj"),
     )  # fmt: skip
 
 
@@ -287,22 +243,6 @@ def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 FAMILY_PARSERS: dict[str, ShapeParser] = {
-    "bert": parse_bert,
-    "roberta": parse_bert,
-    "xlm-roberta": parse_bert,
-    "camembert": parse_bert,
-    "distilbert": parse_distilbert,
-    "modernbert": parse_modernbert,
-    "vit": parse_vit,
-    "whisper": parse_seq2seq,
-    "bart": parse_seq2seq,
-    "mbart": parse_seq2seq,
-    "pegasus": parse_seq2seq,
-    "marian": parse_seq2seq,
-    "m2m_100": parse_seq2seq,
-    "t5": parse_t5,
-    "mt5": parse_t5,
-    "umt5": parse_t5,
     "arcee": parse_arcee,
     "exaone4": parse_exaone4,
     "olmoe": parse_olmoe,
@@ -318,16 +258,13 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "starcoder2": _parse_starcoder2,
     "glm": _parse_glm,
     "glm4": _parse_glm,
-    "falcon": _parse_falcon,
     "opt": _parse_opt,
-    "gpt_neo": _parse_gpt_neo,
     "granitemoe": _parse_granitemoe,
     "glm4_moe": _parse_glm4_moe,
     "deepseek_v2": _parse_deepseek,
     "deepseek_v3": _parse_deepseek,
     "gpt_oss": _parse_gpt_oss,
     "llama4_text": _parse_llama4,
-    "mamba2": parse_mamba2,
     "qwen3_next": parse_qwen3_next,
     "qwen3_5_text": parse_qwen3_next,
     "qwen3_5_moe_text": parse_qwen3_next,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from gpuready.fit.job.vision_towers import TowerWeight
+    from gpuready.fit.job.tower_weight import TowerWeight
 
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
@@ -93,8 +93,7 @@ class ModelShape(Record):
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
-    kind: str = "decoder"  # decoder, encoder (masked language model), image (classes of pictures), encoder-decoder
-    sizes: Mapping[str, int] = field(default_factory=dict)  # what only an encoder has
+    sizes: Mapping[str, int] = field(default_factory=dict)  # what only a gated delta net has
     mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
     tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
@@ -105,64 +104,6 @@ class ModelShape(Record):
 
     def is_sparse_layer(self, layer: int) -> bool:
         return bool(self.experts) and layer not in self.dense_layers
-
-    def count_parameters(self) -> int:
-        """Count the parameters of the whole model."""
-        if self.kind != "decoder":
-            from gpuready.fit.job.encoder_counts import count_encoder_parameters
-
-            return count_encoder_parameters(self)
-        if self.family == "mamba2":
-            from gpuready.fit.job.hybrid_counts import count_mamba2_parameters
-
-            return count_mamba2_parameters(self)
-        norm = self.hidden * (2 if self.norm == "layer" else 1)
-        norms_per_layer = 1 if self.parallel == "phi" else 4 if self.post_norms and self.input_norms else 2
-        sparse = sum(self.is_sparse_layer(layer) for layer in range(self.layers))
-        embeddings = (self.vocabulary * (1 if self.tied else 2) + self.positions) * self.hidden
-        return (
-            embeddings + norm + self.vocabulary * self.bias_head + sum(one.count_parameters() for one in self.tower)
-            + self._count_mixers() + self.layers * norms_per_layer * norm
-            + (self.layers - sparse) * self._count_dense_mlp() + sparse * self._count_experts()
-        )  # fmt: skip
-
-    def _count_mixers(self) -> int:
-        if not self.mixers:
-            return self.layers * self._count_attention()
-        from gpuready.fit.job.hybrid_counts import count_mixer_parameters
-
-        return count_mixer_parameters(self)
-
-    def _count_attention(self) -> int:
-        queries, keys = self.heads * self.head_size, self.kv_heads * self.head_size
-        if self.latent:
-            return self._count_latent_attention()
-        bias = self.bias_qkv * (queries + 2 * keys) + self.bias_out * self.hidden
-        norms = 2 * self.head_size if self.qk_norm_span == "head" else queries + keys
-        return 2 * self.hidden * (queries + keys) + bias + self.qk_norm * norms + self.sinks * self.heads
-
-    def _count_latent_attention(self) -> int:
-        """Count DeepSeek's projections through low ranks."""
-        query_rank, rank, rotated, plain, value = self.latent
-        queries = self.heads * (rotated + plain)
-        down = (query_rank and self.hidden * query_rank + query_rank + self.bias_qkv * query_rank) + (
-            (query_rank or self.hidden) * queries
-        )
-        latent = self.hidden * (rank + rotated) + rank + self.bias_qkv * (rank + rotated)
-        up = rank * self.heads * (plain + value) + self.heads * value * self.hidden + self.bias_out * self.hidden
-        return down + latent + up
-
-    def _count_dense_mlp(self) -> int:
-        rising = 2 if self.gated else 1
-        bias = self.bias_mlp * (rising * self.inner + self.hidden)
-        return (rising + 1) * self.hidden * self.inner + bias
-
-    def _count_experts(self) -> int:
-        shared = 3 * self.shared_inner + (
-            bool(self.shared_inner) and self.shared_gate
-        )  # the shared expert and its gate
-        bias = self.expert_bias * self.experts * (2 * self.expert_inner + self.hidden + 1)
-        return self.hidden * (self.experts * (3 * self.expert_inner + 1) + shared) + bias
 
 
 GATED_FAMILIES = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from gpuready.catalog import load_catalog
 from gpuready.fit.job.model_shape import read_count
-from gpuready.model.record import Record
+from gpuready.fit.job.tower_weight import TowerWeight
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,17 +12,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     Weights = tuple["TowerWeight", ...]
-
-
-class TowerWeight(Record):
-    """A weight with its bias; ``linear`` is the name of a linear layer, which can be adapted and quantised."""
-
-    shape: tuple[int, ...]
-    linear: str = ""
-    bias: bool = False
-
-    def count_parameters(self) -> int:
-        return prod(self.shape) + self.bias * self.shape[0]
 
 
 TOWER_TYPES = {

@@ -7,6 +7,7 @@ one buffer for all gradients, and 12 bytes of state for each value, shared among
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import FitJob
 from gpuready.fit.search.prediction import phase_stacks
 from gpuready.model.record import Record
@@ -51,7 +52,7 @@ def count_rank_parameters(config: Mapping[str, Any], split: MegatronSplit) -> tu
     layers = stage_layers(shape, split)
     experts = _count_expert_parameters(shape)
     tables = shape.vocabulary * (1 if shape.tied else 2) + shape.positions
-    dense = shape.count_parameters() - experts - tables * shape.hidden
+    dense = count_parameters(shape) - experts - tables * shape.hidden
     own_tables = -(-shape.vocabulary // split.tensor) * (1 if shape.tied or split.pipeline > 1 else 2)
     share = layers / shape.layers
     return (

@@ -16,7 +16,7 @@ from gpuready.fit.allocator.caching_allocator import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.allocator.memory_blocks import MemoryBlock
-    from gpuready.fit.search.prediction import TapeReplay
+    from gpuready.fit.search.tape_replay import TapeReplay
     from gpuready.fit.tape.autograd import Tape
 
 MIB = 1 << 20

@@ -7,6 +7,7 @@ cuBLAS workspaces are added as for every other model.
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.search.prediction import fit_from_tape
 from gpuready.fit.search.traced_kernels import read_traced_kernels
@@ -81,7 +82,7 @@ def predict_traced(job: FitJob, card: GpuCard, trace: Mapping[str, Any], search:
 def _compare_parameters(job: FitJob, trace: Mapping[str, Any]) -> None:
     """Compare the traced parameters with those that the layers known here have by the config."""
     try:
-        counted = parse_model_config(job.model).count_parameters()
+        counted = count_parameters(parse_model_config(job.model))
     except ValueError:  # not known here
         return
     traced = trace.get("count", counted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.model.record import Record
 
 TYPE_CHECKING = False
@@ -58,7 +59,7 @@ def find_rank_share(config: Mapping[str, Any], tensor: int = 1, pipeline: int = 
 
 def _count_layers(shape: ModelShape) -> int:
     tables = shape.vocabulary * (1 if shape.tied else 2) + shape.positions
-    return shape.count_parameters() - tables * shape.hidden
+    return count_parameters(shape) - tables * shape.hidden
 
 
 def _cache_layers(shape: ModelShape, layers: int) -> tuple[int, int]:

@@ -117,7 +117,6 @@ def _fused_attention(
 ) -> Tensor:
     """Run a fused kernel: keeps q, k, v, the result, and a log-sum-exp per row."""
     batch, heads, seq, size = q.shape
-    learned = mask if mask is not None and mask.requires_grad else None
     tracked = ops.any_requires_grad(q, k, v)
     if tracked:
         ops.count_saved()
@@ -152,17 +151,13 @@ def _fused_attention(
     def backward(g: Grads, inputs: tuple[Tensor, ...] = inputs, beside: object = beside) -> list[Tensor | None]:
         made: list[Tensor | None] = [ops.empty_like(x) for x in inputs]
         ops.tape.launch_kernel("attention backward", kernel, *sizes)
-        if bias_shape:  # rows of the bias' gradient are whole sixteens
-            whole = ops.new_empty((batch, heads, seq, -(-k_seq // 16) * 16), q_width)
-            made.append(ops.sum_to_shape_later(whole, bias_shape))
-            del whole
         size_of = backward_scratch(kernel, batch, heads, seq, k_seq, size, grouped, q_width)
         live_buffers = [ops.new_scratch(n) for n in size_of]
         del live_buffers
         return made
 
-    k_seq, q_width, bias_shape = k.shape[2], q.width, learned.shape if learned is not None else ()
-    ops.add_node(out, "attention", (q, k, v) if learned is None else (q, k, v, learned), backward)
+    k_seq, q_width = k.shape[2], q.width
+    ops.add_node(out, "attention", (q, k, v), backward)
     return out
 
 
@@ -212,11 +207,9 @@ def _math_attention(
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
     del dense, k_scaled
-    if bias is not None:  # a mask, which Falcon always makes, keeps the query's dtype and is cast as it is added
+    if bias is not None:  # a mask keeps the query's dtype and is cast as it is added
         mixed = narrow != 4 and (mask is not None or broadcast)
         ops.tape.launch_kernel("mixed" if mixed else "spread", scores.numel, 8 * scores.numel)
-    if bias is not None and bias.requires_grad:
-        scores = _add_bias_in_place(ops, scores, bias)
     weights = _safe_softmax(ops, scores)
     del scores
     weights = ops.dropout(weights, dropout)
@@ -226,19 +219,6 @@ def _math_attention(
     if narrow != out.width:  # torch casts the weights too, and drops them
         ops.tape.launch_kernel("move", weights.numel * (weights.width + narrow))
     return ops.to_width(out, narrow)
-
-
-def _add_bias_in_place(ops: TorchOps, scores: Tensor, bias: Tensor) -> Tensor:
-    """Add a learned bias to the scores; its gradient is the sum over the batch."""
-    out = ops.detach(scores)
-    if ops.any_requires_grad(scores, bias):
-        shape = bias.shape
-
-        def backward(g: Grads) -> tuple[Tensor | None, ...]:
-            return g[0], ops.sum_to_shape(g[0], shape)
-
-        ops.add_node(out, "add", (scores, bias), backward)
-    return out
 
 
 def _safe_softmax(ops: TorchOps, scores: Tensor) -> Tensor:
@@ -286,7 +266,6 @@ def eager_attention(
     softcap: bool,
     upcast: bool,
     widens: bool,
-    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Attention as the models implement it themselves."""
     batch, heads, seq, _ = q.shape
@@ -301,8 +280,6 @@ def eager_attention(
         scores = ops.scalar_op(scores)
         scores = ops.unary_op(scores, "tanh", keeps="result")
         scores = ops.scalar_op(scores)
-    if bias is not None:
-        scores = ops.add(scores, bias)
     if mask is not None:
         scores = ops.add(scores, mask)
     if widens and not upcast and scores.width == 2:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.fit.tape.autograd import GraphNode, Tensor
-from gpuready.fit.tape.early_backward import EarlyBackward
+from gpuready.fit.tape.autograd import EarlyBackward, GraphNode, Tensor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

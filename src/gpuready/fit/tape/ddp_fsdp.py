@@ -8,6 +8,7 @@ zero12.py and zero3.py.
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.weight_shards import new_shard, shards_on_host
 from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM, LabelledAllocator
 
 TYPE_CHECKING = False
@@ -15,20 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # sizes in bytes at which a DDP bucket is closed
-
-
-def splits_weights(job: FitJob) -> bool:
-    """Whether a rank holds only its shard of the weights."""
-    return gathers_by_layer(job) or (job.zero == 3 and (job.shard_ranks > 1 or job.task == "train"))
-
-
-def gathers_by_layer(job: FitJob) -> bool:
-    """Whether weights are gathered layer by layer, by FSDP2."""
-    return job.shard_ranks > 1 and job.fsdp
 
 
 class FsdpShards(LabelledAllocator):
@@ -39,7 +30,7 @@ class FsdpShards(LabelledAllocator):
     prefetches the previous group in the backward, and keeps the input of a reduction until the next one.
     """
 
-    def __init__(self, ops: TorchOps, model: DecoderModel, job: FitJob, trained: list[Tensor]) -> None:
+    def __init__(self, ops: TorchOps, model: ModelParts, job: FitJob, trained: list[Tensor]) -> None:
         super().__init__(ops)
         self.job = job
         self.in_flight: dict[int, Tensor] = {}  # gathers in flight
@@ -157,22 +148,6 @@ class FsdpShards(LabelledAllocator):
 
         ops.add_node(out, "shard", (x,), backward)
         return out
-
-
-def shards_on_host(job: FitJob) -> bool:
-    """Whether FSDP's shards and their gradients are in host memory."""
-    return gathers_by_layer(job) and job.offload == "parameters"
-
-
-def new_shard(ops: TorchOps, tensor: Tensor, job: FitJob, width: int = 0) -> Tensor:
-    """Allocate this rank's shard of a weight."""
-    shape, width = (-(-tensor.numel // job.shard_ranks),), width or tensor.width
-    if shards_on_host(job):
-        return Tensor(None, shape, width)
-    kind, ops.tape.kind = ops.tape.kind, "parameters"
-    made = ops.new_empty(shape, width)
-    ops.tape.kind = kind
-    return made
 
 
 def new_ddp_buckets(ops: TorchOps, job: FitJob, trained: list[Tensor]) -> list[Tensor]:

@@ -17,7 +17,7 @@ from gpuready.fit.tape.autograd import GraphNode, Tensor
 from gpuready.fit.tape.experts import run_moe
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
-from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, t5_norm, wide_rms_norm
+from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 
 TYPE_CHECKING = False
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from gpuready.fit.job.model_shape import ModelShape
     from gpuready.fit.job.records import FitJob, GpuCard
-    from gpuready.fit.tape.generation import KeyValueCache
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
+    from gpuready.fit.tape.key_value_cache import KeyValueCache
     from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 NORMS = {
-    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm, "llama4": late_norm, "t5": t5_norm,
+    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm, "llama4": late_norm,
 }  # fmt: skip
 
 

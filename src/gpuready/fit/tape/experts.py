@@ -7,14 +7,14 @@ from gpuready.fit.tape.routers import adapted_router_weight, route_tokens, top_k
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.fit.tape.decoder import DecoderModel
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SORT_KERNELS = 22  # small kernels that sort the tokens by expert and count them
 
 
-def run_moe(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Tensor:
+def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
     """Run the router, the selected experts, and the shared expert if there is one."""
     ops, s = model.ops, model.shape
     rows = x.numel // s.hidden
@@ -40,7 +40,7 @@ def run_moe(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Tensor:
     return out
 
 
-def _route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+def _route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the weights and the experts of every token, and the logits that the block holds."""
     ops, s = model.ops, model.shape
     if s.router != "softmax":
@@ -194,7 +194,7 @@ def mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) ->
     return out
 
 
-def _run_grouped(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+def _run_grouped(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Tokens sorted by expert, two grouped products, and back into their order."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
@@ -221,7 +221,7 @@ def _run_grouped(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: T
     return ops.to_width(summed, x.width)
 
 
-def _run_batched(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+def _run_batched(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Copy the expert's weights for every selected pair of token and expert; nothing is kept for a backward."""
     ops, s = model.ops, model.shape
     count = x.shape[0] * s.experts_per_token
@@ -240,7 +240,7 @@ def _run_batched(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: T
     return ops.to_width(summed, x.width)
 
 
-def _apply_expert_gate(model: DecoderModel, both: Tensor) -> Tensor:
+def _apply_expert_gate(model: ModelParts, both: Tensor) -> Tensor:
     ops = model.ops
     rows, size = both.shape[0], both.shape[1] // 2
     gate, up = ops.split(both, [(rows, size)] * 2)
@@ -263,7 +263,7 @@ def sum_expert_outputs(ops: TorchOps, x: Tensor, rows: int, k: int) -> Tensor:
     return out
 
 
-def _run_one_by_one(model: DecoderModel, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+def _run_one_by_one(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
     """Loop over the experts; each weight is a slice, whose gradient is a full tensor of zeros."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token

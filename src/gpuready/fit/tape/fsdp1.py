@@ -13,7 +13,7 @@ from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import TorchOps
 
 
@@ -24,7 +24,7 @@ class FlatShards(FsdpShards):
     one when the last has come, which is padded where the ranks do not divide it.
     """
 
-    def __init__(self, ops: TorchOps, model: DecoderModel, job: FitJob, trained: list[Tensor]) -> None:
+    def __init__(self, ops: TorchOps, model: ModelParts, job: FitJob, trained: list[Tensor]) -> None:
         self.adapters = {id(t) for t in trained} if job.method != "full" else set()
         super().__init__(ops, model, job, trained)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuready.fit.job.model_shape import ModelShape
     from gpuready.fit.job.records import FitJob, GpuCard
     from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
     from gpuready.fit.tape.linear_layers import WeightMaker
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

@@ -10,7 +10,7 @@ from gpuready.fit.tape.linear_layers import apply_linear
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 

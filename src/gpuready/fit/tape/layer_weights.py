@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.linear_layers import LinearLayer
+from gpuready.fit.tape.decoder_layer import LayerWeights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.job.model_shape import ModelShape
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
 
 LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
-
-
-class LayerWeights:
-    """The weights of one decoder layer."""
-
-    __slots__ = ("adapters", "index", "linears", "moe", "norms")
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.adapters: dict[str, tuple[Tensor, Tensor]] = {}  # of the router and the experts
-        self.linears: dict[str, LinearLayer] = {}
-        self.norms: dict[str, tuple[Tensor, Tensor | None]] = {}
-        self.moe: dict[str, Tensor] = {}
-
-    def list_tensors(self) -> list[Tensor]:
-        """Return every unquantised weight of the layer."""
-        tensors = [t for linear in self.linears.values() for t in linear.list_tensors()]
-        tensors += [t for pair in self.norms.values() for t in pair if t is not None]
-        tensors += [t for pair in self.adapters.values() for t in pair]
-        return [*tensors, *self.moe.values()]
 
 
 def adapts_experts(shape: ModelShape) -> bool:
@@ -40,12 +20,12 @@ def adapts_experts(shape: ModelShape) -> bool:
     )  # fmt: skip
 
 
-def new_norm_weights(model: DecoderModel, size: int) -> tuple[Tensor, Tensor | None]:
+def new_norm_weights(model: ModelParts, size: int) -> tuple[Tensor, Tensor | None]:
     one = model.maker.new_norm((size,))
     return one, model.maker.new_norm((size,)) if model.shape.norm == "layer" else None
 
 
-def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
+def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
     """Create the weights of a layer in module order."""
     s, layer = model.shape, LayerWeights(index)
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
@@ -72,7 +52,7 @@ def new_layer_weights(model: DecoderModel, index: int) -> LayerWeights:
     return layer
 
 
-def add_attention_weights(model: DecoderModel, layer: LayerWeights) -> None:
+def add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
     """Create the projections of queries, keys, values and the result."""
     s, make = model.shape, model.maker.new_linear
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
@@ -82,14 +62,14 @@ def add_attention_weights(model: DecoderModel, layer: LayerWeights) -> None:
     else:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-    dense = s.parallel in ("phi", "falcon") and s.norm == "layer"
+    dense = s.parallel == "phi" and s.norm == "layer"
     out = {"neox": "dense", "conv": "c_proj"}.get(
         s.packed, "dense" if dense else "out_proj" if s.family == "opt" else "o_proj"
     )
     layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
 
 
-def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefix: str = "") -> None:
+def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix: str = "") -> None:
     s, make = model.shape, model.maker.new_linear
     if s.gated and (s.packed == "phi3" or s.fused_gate):
         layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
@@ -105,7 +85,7 @@ def _add_mlp_weights(model: DecoderModel, layer: LayerWeights, inner: int, prefi
     layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
 
 
-def _add_expert_weights(model: DecoderModel, layer: LayerWeights) -> None:
+def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
     s, table = model.shape, model.maker.new_expert
     if s.router == "dense":
         layer.linears["router"] = model.maker.new_linear("router", s.hidden, s.experts, False)

@@ -6,7 +6,7 @@ from gpuready.fit.tape.autograd import Tensor, view_gradient
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
@@ -75,7 +75,7 @@ def liger_rotary(ops: TorchOps, x: Tensor, cos: Tensor, part: bool = False) -> T
     return out
 
 
-def liger_fused_loss(model: DecoderModel, hidden: Tensor) -> Tensor:
+def liger_fused_loss(model: ModelParts, hidden: Tensor) -> Tensor:
     """Compute logits in chunks; both gradients are computed in the forward and kept.
 
     If the head has the hidden states' dtype, Liger reuses one buffer for all chunks and accumulates the head's

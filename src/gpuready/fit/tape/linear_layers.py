@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode
-from gpuready.fit.tape.ddp_fsdp import splits_weights
 from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+from gpuready.fit.tape.weight_shards import splits_weights
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class WeightMaker:
         made = self.ops.new_parameter(shape, width, trained)
         tape.muted = False
         if self.sharded and not trained:
-            from gpuready.fit.tape.ddp_fsdp import new_shard
+            from gpuready.fit.tape.weight_shards import new_shard
 
             self.shares.append(new_shard(self.ops, made, self.job))
         tape.kind = kind

@@ -11,7 +11,7 @@ from gpuready.fit.tape.routers import scatter_top_logits
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 

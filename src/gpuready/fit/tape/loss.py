@@ -7,11 +7,11 @@ from gpuready.fit.tape.linear_layers import apply_linear
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
-def compute_logits(model: DecoderModel, hidden: Tensor) -> Tensor:
+def compute_logits(model: ModelParts, hidden: Tensor) -> Tensor:
     """Apply the head, with the softcap of the families that have one."""
     ops = model.ops
     logits = apply_linear(ops, hidden, model.head)
@@ -24,7 +24,7 @@ def compute_logits(model: DecoderModel, hidden: Tensor) -> Tensor:
     return logits
 
 
-def plain_loss(model: DecoderModel, hidden: Tensor, logits: Tensor) -> Tensor:
+def plain_loss(model: ModelParts, hidden: Tensor, logits: Tensor) -> Tensor:
     """Cross entropy over the shifted labels, in fp32."""
     ops = model.ops
     batch, seq, vocabulary = logits.shape

@@ -22,29 +22,6 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
-    if shape.kind == "encoder" and (shape.family == "distilbert" or "labels" in shape.sizes):
-        from gpuready.fit.tape import classifiers
-
-        plain, sorting = classifiers.DistilBertModel, classifiers.DistilBertClassifier
-        if shape.family == "distilbert":
-            return sorting if "labels" in shape.sizes else plain
-        return classifiers.BertClassifier
-    if shape.kind in ("encoder", "image"):
-        from gpuready.fit.tape import encoders
-
-        return {"vit": encoders.VitModel, "modernbert": encoders.ModernBertModel}.get(shape.family, encoders.BertModel)
-    if shape.norm == "t5":
-        from gpuready.fit.tape.t5 import T5Model
-
-        return T5Model
-    if shape.kind == "encoder-decoder":
-        from gpuready.fit.tape.encoder_decoder import EncoderDecoderModel
-
-        return EncoderDecoderModel
-    if "mamba2" in shape.mixers:
-        from gpuready.fit.tape.mamba2 import Mamba2Model
-
-        return Mamba2Model
     if "delta" in shape.mixers:
         from gpuready.fit.tape.delta_net import DeltaNetModel
 
@@ -57,14 +34,6 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         from gpuready.fit.tape.gpt_oss import GptOssModel
 
         return GptOssModel
-    if shape.family == "falcon":
-        from gpuready.fit.tape.falcon import FalconModel
-
-        return FalconModel
-    if shape.family == "gpt_neo":
-        from gpuready.fit.tape.gpt_neo import GptNeoModel
-
-        return GptNeoModel
     if shape.family == "llama4_text":
         from gpuready.fit.tape.llama4 import Llama4Model
 

@@ -69,13 +69,3 @@ def late_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
     """Llama 4's: normed in fp32, cast back, then scaled."""
     out = unit_norm(ops, x)
     return ops.mul(out, w)
-
-
-def t5_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
-    """T5's: the variance in fp32, the product in fp32, cast back, then scaled."""
-    variance = ops.mean(ops.unary_op(ops.to_width(x, 4), "pow", temporaries=2))
-    wide = ops.mul(x, ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2))
-    wide = ops.to_width(wide, w.width)
-    out = ops.mul(w, wide)
-    del wide, variance
-    return out

@@ -7,13 +7,13 @@ from gpuready.fit.tape import liger
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import TorchOps
 
     RotaryPair = tuple[Tensor, Tensor]
 
 
-def rotary_tables(model: DecoderModel, seq: int, width: int) -> RotaryPair | None:
+def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     """Return the cosines and sines of every position."""
     ops, size = model.ops, model.rotary_size()
     if not size:
@@ -63,7 +63,7 @@ def _complex_table(ops: TorchOps, seq: int, size: int) -> RotaryPair:
     return table, table
 
 
-def apply_rotary(model: DecoderModel, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
+def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
     """Rotate queries and keys; if only a part is rotated, join it with the rest.
 
     ``kept_alive`` receives what the attention holds in variables while it runs.

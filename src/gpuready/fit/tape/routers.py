@@ -7,8 +7,8 @@ from gpuready.fit.tape.attention import softmax
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.decoder import DecoderModel
-    from gpuready.fit.tape.layer_weights import LayerWeights
+    from gpuready.fit.tape.decoder_layer import LayerWeights
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
     Routing = tuple[Tensor, Tensor, Tensor]  # weights, experts, and logits, which the block holds to its end
@@ -42,12 +42,12 @@ def top_k_values(ops: TorchOps, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return out, places
 
 
-def route_tokens(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Routing:
+def route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> Routing:
     """Return the weights and the experts of every token, and the router's logits."""
     return ROUTERS[model.shape.router](model, layer, x)
 
 
-def _route_by_top_logits(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Routing:
+def _route_by_top_logits(model: ModelParts, layer: LayerWeights, x: Tensor) -> Routing:
     """gpt-oss and Granite: the highest logits, then a softmax over those."""
     ops, s = model.ops, model.shape
     logits = ops.linear(x, adapted_router_weight(ops, layer), layer.moe.get("router_bias"))
@@ -58,7 +58,7 @@ def _route_by_top_logits(model: DecoderModel, layer: LayerWeights, x: Tensor) ->
     return weights, picks, logits
 
 
-def _route_by_sigmoid(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Routing:
+def _route_by_sigmoid(model: ModelParts, layer: LayerWeights, x: Tensor) -> Routing:
     """DeepSeek V3 and GLM 4 MoE: sigmoids in fp32, the best groups, then the highest of these."""
     ops, s = model.ops, model.shape
     logits = _wide_logits(ops, layer, x)
@@ -75,7 +75,7 @@ def _route_by_sigmoid(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Ro
     return weights, picks, logits
 
 
-def _route_by_scores(model: DecoderModel, layer: LayerWeights, x: Tensor) -> Routing:
+def _route_by_scores(model: ModelParts, layer: LayerWeights, x: Tensor) -> Routing:
     """DeepSeek V2: a softmax in fp32, optionally the best groups, then the highest."""
     ops, s = model.ops, model.shape
     logits = _wide_logits(ops, layer, x)

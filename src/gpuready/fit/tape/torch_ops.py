@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuready.fit.tape.autograd import Tape
-    from gpuready.fit.tape.zero3 import Zero3Weights
+    from gpuready.fit.tape.weight_gathering import WeightGatherer
 
     Grads = list[Tensor]
 
@@ -31,7 +31,7 @@ class TorchOps(ElementwiseOps):
         self.double_quant = False
         self.half_is_fp16 = False
         self.bias_first = False  # gpt2's layers call addmm themselves
-        self.zero3: Zero3Weights | None = None  # gathers a module's weights while it runs
+        self.zero3: WeightGatherer | None = None  # gathers a module's weights while it runs
         self.checkpoint_survivors: list[Tensor] | None = None  # tensors that outlive a checkpointed pass
         self.unrequested_grads: list[Tensor] = []  # gradients that nothing reads; they live as long as the graph
 

@@ -8,7 +8,7 @@ from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
 from gpuready.fit.tape.checkpointing import Checkpointing
-from gpuready.fit.tape.ddp_fsdp import FsdpShards, gathers_by_layer, new_ddp_buckets, rebuild_ddp_buckets
+from gpuready.fit.tape.ddp_fsdp import FsdpShards, new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.dpo import inplace_log_probabilities, log_probabilities
 from gpuready.fit.tape.fsdp1 import FlatShards
 from gpuready.fit.tape.layer_weights import adapts_experts
@@ -17,6 +17,7 @@ from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.optimizers import JobOptimizer
 from gpuready.fit.tape.repeated_stretch import RepeatedStretch
 from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.weight_shards import gathers_by_layer
 from gpuready.fit.tape.zero3 import Zero3Weights
 from gpuready.fit.tape.zero12 import ZeroPartitions
 

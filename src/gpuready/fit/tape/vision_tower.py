@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gpuready.fit.job.vision_towers import TowerWeight
+    from gpuready.fit.job.tower_weight import TowerWeight
     from gpuready.fit.tape.linear_layers import WeightMaker
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.decoder import DecoderModel
+    from gpuready.fit.tape.model_parts import ModelParts
     from gpuready.fit.tape.optimizers import JobOptimizer
     from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
@@ -44,7 +44,7 @@ class GatherHandle:
 class Zero3Weights(LabelledAllocator):
     """The weights of a model on one rank of ZeRO 3."""
 
-    def __init__(self, ops: TorchOps, model: DecoderModel, job: FitJob, trained: list[Tensor]) -> None:
+    def __init__(self, ops: TorchOps, model: ModelParts, job: FitJob, trained: list[Tensor]) -> None:
         super().__init__(ops)
         self.job, self.trained, self.world = job, trained, job.shard_ranks
         every = [t for layer in model.layers for t in layer.list_tensors()]

@@ -10,14 +10,14 @@ import proof
 
 def run_proof(p):
     torch = p.torch()
-    roads = {
+    checks = {
         "int8": check_int8,
         "float8": check_float8,
         "training": check_float8_training,
         "nvfp4": check_nvfp4,
         "attention": check_fp8_attention,
     }
-    roads[p.arguments[0]](p, torch)
+    checks[p.arguments[0]](p, torch)
 
 
 def make_network(p, torch, dtype):

@@ -10,7 +10,7 @@ import proof
 def run_proof(p):
     torch = p.torch()
     package_import.import_compiled(p, "colossalai", "colossalai")
-    roads = {
+    checks = {
         "cpu-adam": check_cpu_adam,
         "fused-optim": check_fused_optim,
         "layernorm": check_layernorm,
@@ -18,7 +18,7 @@ def run_proof(p):
         "moe": check_moe,
         "inference-ops": check_inference_ops,
     }
-    roads[p.arguments[0]](p, torch)
+    checks[p.arguments[0]](p, torch)
 
 
 def load_extension(p, name):

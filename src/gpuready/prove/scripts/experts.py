@@ -72,7 +72,7 @@ def load_with_experts(p, transformers, folder, kind, half):
     taken = getattr(model.config, "_experts_implementation", "")
     p.record_note("experts", taken)
     if taken != kind:
-        raise proof.WrongResult("the experts go by %s instead of %s" % (taken or "an unknown road", kind))
+        raise proof.WrongResult("the experts go by %s instead of %s" % (taken or "an unknown implementation", kind))
     return model
 
 

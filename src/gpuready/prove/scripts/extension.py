@@ -1,4 +1,4 @@
-"""gpuready's own kernel, compiled and loaded here without torch headers: its AdamW step against float64."""
+"""A kernel of twenty lines, built ahead of time and on first use, loaded and run: its saxpy against float64."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SHAPES = ((4099,), (257, 129), (3,), (64, 1024))
-STEPS = 3
-LIMITS = {"float32": 2e-6, "bfloat16": 1e-2, "float16": 2e-3}
-"""Rounding of the parameter, relative to the reference's largest value."""
+COUNTS = (1, 255, 65537)
+FACTOR = 2.5
+LIMIT = 1e-6
+"""Rounding of float32, relative to the reference's largest value."""
 
 
 def import_own_gpuready() -> None:
@@ -37,47 +37,54 @@ def run_proof(p: proof.ProofRun) -> None:
     if p.cuda and torch.version.hip:
         raise proof.Unsupported("the kernel is CUDA, and this torch is built for ROCm")
     import_own_gpuready()
-    from gpuready import extensions
-    from gpuready.runtime import optimizers
+    from gpuready.extensions import CannotBuild
 
-    # Always compile here: a prebuilt library would test another machine's compiler.
-    os.environ["GPUREADY_EXTENSIONS_DIR"] = os.path.join(os.getcwd(), "extensions")
-    p.begin_step("compile")
-    kernel = next(one for one in extensions.BUNDLED_EXTENSIONS if one.kind == ("cuda" if p.cuda else "cpu"))
     try:
-        loaded = extensions.load_extension(kernel, torch, prebuilt=False)
-    except extensions.CannotBuild as error:
+        for how, loaded in build_both_ways(p, torch):
+            if loaded.how != how:
+                raise proof.WrongResult("the kernel that was to be %s is %s" % (how, loaded.how))
+            run_saxpy(p, torch, loaded)
+    except CannotBuild as error:
         message = str(error)
         if "there is no C++ compiler" in message or ("nvcc" in message and "failed" not in message):
             raise proof.Absent(message) from None
         raise proof.WrongResult(message) from None
-    p.record_number("build_seconds", loaded.seconds, unit="s")
-    p.record_note("built for", " ".join(loaded.entry.targets) or loaded.entry.inputs["machine"])
-    p.record_note("compiler", " ".join(map(str, loaded.entry.inputs["compiler"])))
-    optimizer = optimizers.FusedAdamW if p.cuda else optimizers.CPUAdam
-    for name in ("float32", "bfloat16", "float16"):
-        p.begin_step(f"step in {name}")
-        compare_with_float64(p, torch, optimizer, name)
 
 
-def compare_with_float64(p: proof.ProofRun, torch: Any, optimizer: Any, name: str) -> None:
-    """Take a few steps beside torch's AdamW in float64, which starts each step from our values."""
-    kind = getattr(torch, name)
-    mine = [torch.randn(shape, device=p.device).to(kind).requires_grad_() for shape in SHAPES]
-    settings = {"lr": 1e-2, "betas": (0.9, 0.99), "weight_decay": 0.1}
-    ours = optimizer(mine, state_dtype=torch.float32, **settings)
-    reference = [one.detach().cpu().double().requires_grad_() for one in mine]
-    theirs = torch.optim.AdamW(reference, **settings)
-    for _ in range(STEPS):
-        for one, other in zip(mine, reference, strict=True):
-            other.data.copy_(one.detach().cpu())
-            one.grad = torch.randn(one.shape, device=p.device).to(kind)
-            other.grad = one.grad.cpu().double()
-        ours.step()
-        theirs.step()
+def build_both_ways(p: proof.ProofRun, torch: Any) -> Any:
+    """Yield the kernel as it is built ahead of time, then on first use; folders of the proof's own, so both compile."""
+    from gpuready import extensions
+    from gpuready.extensions.example import SAXPY_CPU, SAXPY_CUDA
+
+    kernel = SAXPY_CUDA if p.cuda else SAXPY_CPU
+    ahead = os.path.join(os.getcwd(), "prebuilt")
+    os.environ["GPUREADY_EXTENSIONS_PREBUILT"] = ahead
+    os.environ["GPUREADY_EXTENSIONS_DIR"] = os.path.join(os.getcwd(), "extensions")
+    p.begin_step("build ahead of time")
+    (entry,), _ = extensions.build_extensions([kernel], ahead, torch=torch)
+    p.record_number("build_seconds", entry.seconds, unit="s")
+    p.record_note("built for", " ".join(entry.targets) or entry.inputs["machine"])
+    p.record_note("compiler", " ".join(map(str, entry.inputs["compiler"])))
+    yield "prebuilt", extensions.load_extension(kernel, torch)
+    p.begin_step("build on first use")
+    loaded = extensions.load_extension(kernel, torch, prebuilt=False)
+    p.record_number("first_use_seconds", loaded.seconds, unit="s")
+    yield "built", loaded
+
+
+def run_saxpy(p: proof.ProofRun, torch: Any, loaded: Any) -> None:
+    """Compare the kernel with torch's own result in float64."""
+    from gpuready.extensions.example import SAXPY_ARGUMENTS
+
+    saxpy = loaded.function("saxpy", SAXPY_ARGUMENTS)
+    stream = torch.cuda.current_stream().cuda_stream if p.cuda else None
+    for count in COUNTS:
+        x, y = (torch.rand(count, device=p.device) for _ in range(2))
+        reference = FACTOR * x.double().cpu() + y.double().cpu()
+        if code := saxpy(count, FACTOR, x.data_ptr(), y.data_ptr(), stream):
+            raise proof.WrongResult("the kernel could not be launched: CUDA error %d" % code)
         p.wait_for_gpu()
-    for at, (one, other) in enumerate(zip(mine, reference, strict=True)):
-        p.check_close(f"{name}_{at}", one, other, LIMITS[name])
+        p.check_close("%s_%d" % (loaded.how, count), y, reference, LIMIT)
 
 
 if __name__ == "__main__":

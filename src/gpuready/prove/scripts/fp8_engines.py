@@ -9,13 +9,13 @@ import proof
 
 def run_proof(p):
     torch = p.torch()
-    roads = {
+    checks = {
         "transformer-engine": check_transformer_engine,
         "blockscale": check_transformer_engine,
         "fbgemm": check_fbgemm,
         "deepgemm": check_deepgemm,
     }
-    roads[p.arguments[0]](p, torch)
+    checks[p.arguments[0]](p, torch)
 
 
 def check_transformer_engine(p, torch):

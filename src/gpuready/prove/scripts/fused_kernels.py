@@ -9,13 +9,13 @@ import proof
 
 def run_proof(p):
     torch = p.torch()
-    roads = {
+    checks = {
         "liger": check_liger,
         "cut-cross-entropy": check_cut_cross_entropy,
         "lora": check_lora_kernels,
         "mamba": check_mamba,
     }
-    roads[p.arguments[0]](p, torch)
+    checks[p.arguments[0]](p, torch)
 
 
 def compare_function(p, label, ours, exact, inputs, bound):

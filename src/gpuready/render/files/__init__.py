@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from gpuready.render.files.quoting import validate_plan_values
 
 TYPE_CHECKING = False
@@ -48,7 +50,7 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
     if file_format in HASHED_FORMATS and not is_resolved(plan):
         what = "a lock" if file_format == "lock" else "requirements with hashes"
         raise ValueError(f"{what} of {name} cannot be written: {unresolved_reason(plan)}; other formats can")
-    module = __import__(f"gpuready.render.files.{file_format}", fromlist=("render",))
+    module = import_module(f"gpuready.render.files.{file_format}")
     text: str = module.render(validate_plan_values(plan))
     return text
 

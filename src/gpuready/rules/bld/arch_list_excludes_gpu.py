@@ -28,6 +28,7 @@ from gpuready.rules import compilation, visible_gpus
 CODE = "BLD009"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", *compilation.READS)
+REQUIRED_FACTS = ("env.TORCH_CUDA_ARCH_LIST",)
 BROKEN = {
     "job.wants": ("build",),
     "env.TORCH_CUDA_ARCH_LIST": "7.0;7.5;8.0",

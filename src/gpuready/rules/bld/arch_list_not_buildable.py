@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "BLD010"
 SEVERITY = "error"
 READS = ("toolkit.path", *compilation.READS)
+REQUIRED_FACTS = ("env.TORCH_CUDA_ARCH_LIST",)
 BROKEN = {"job.wants": ("build",), "env.TORCH_CUDA_ARCH_LIST": "8.0 9.0 12.0+PTX", "toolkit.version": "12.4"}
 HEALTHY = BROKEN | {"toolkit.version": "12.8"}
 

@@ -25,6 +25,7 @@ from gpuready.rules import compilation
 CODE = "BLD022"
 SEVERITY = "warning"
 READS = ("env.TORCH_CUDA_ARCH_LIST", "package.deepspeed")
+REQUIRED_FACTS = ("env.TORCH_CUDA_ARCH_LIST", "package.deepspeed")
 BROKEN = {"env.TORCH_CUDA_ARCH_LIST": "9.0a", "package.deepspeed": "0.19.8"}
 HEALTHY = BROKEN | {"env.TORCH_CUDA_ARCH_LIST": "9.0"}
 

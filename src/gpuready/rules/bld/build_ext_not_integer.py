@@ -24,6 +24,7 @@ from gpuready.rules import compilation, job_request
 CODE = "BLD017"
 SEVERITY = "error"
 READS = ("env.BUILD_EXT", "package.*", "job.wants")
+REQUIRED_FACTS = ("env.BUILD_EXT",)
 CONTRACT = {
     "framework": "colossalai",
     "distribution": "colossalai",

@@ -25,6 +25,7 @@ from gpuready.rules import compilation, fix_steps
 CODE = "BLD008"
 SEVERITY = "error"
 READS = (*compilation.READS, *fix_steps.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {"job.wants": ("build",), "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = BROKEN | {"package.torch": "2.8.0+cu128"}
 CITE = "torch/utils/cpp_extension.py: an extension is compiled with the headers of the torch it runs with"

@@ -27,6 +27,7 @@ from gpuready.rules import compilation, contract_needs, fix_steps, visible_gpus
 CODE = "BLD011"
 SEVERITY = "error"
 READS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "python.path", *compilation.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {"job.wants": ("torch-compile",), "compiler.gcc": None}
 HEALTHY = {"job.wants": ("torch-compile",), "compiler.gcc": "12.2.0"}
 TOOL_NAMES = {"compiler.gcc": "a C compiler", "compiler.gxx": "a C++ compiler", "compiler.ninja": "ninja"}

@@ -25,6 +25,7 @@ from gpuready.rules import compilation, contract_needs
 CODE = "BLD006"
 SEVERITY = "error"
 READS = ("toolkit.path", "toolkit.home_missing", "toolkit.others", "torch.cuda", *compilation.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {"job.wants": ("build",), "toolkit.path": None, "toolkit.home_missing": None}
 HEALTHY = BROKEN | {"toolkit.path": "/usr/local/cuda"}
 CITE = "torch/utils/cpp_extension.py, _find_cuda_home"

@@ -24,6 +24,7 @@ from gpuready.rules import compilation
 CODE = "BLD016"
 SEVERITY = "warning"
 READS = ("env.FORCE_CUDA",)
+REQUIRED_FACTS = ("env.FORCE_CUDA",)
 CONTRACT = {
     "framework": "colossalai",
     "variables": ({"name": "FORCE_CUDA", "access": "read", "cite": "extensions/cuda_extension.py:33"},),

@@ -33,6 +33,7 @@ CODE = "BLD018"
 SEVERITY = "error"
 OWN_PTXAS = ("env.TRITON_PTXAS_PATH", "env.TRITON_PTXAS_BLACKWELL_PATH")
 READS = (*capability_floors.READS, *OWN_PTXAS, "package.triton", "torch.version")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "gpu.count": 1,

@@ -26,6 +26,7 @@ from gpuready.rules import compilation
 CODE = "BLD012"
 SEVERITY = "error"
 READS = ("python.headers", "python.path", *compilation.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {"job.wants": ("torch-compile",), "python.headers": False}
 HEALTHY = {"job.wants": ("torch-compile",), "python.headers": True}
 CITE = "triton/runtime/build.py and torch/utils/cpp_extension.py: both include Python.h"

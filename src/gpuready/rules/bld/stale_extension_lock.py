@@ -23,6 +23,7 @@ from gpuready.rules import visible_gpus
 CODE = "BLD015"
 SEVERITY = "warning"
 READS = ("cache.locks",)
+REQUIRED_FACTS = ("cache.locks",)
 BROKEN = {"cache.locks": ("/home/u/.cache/torch_extensions/py312_cu128/fused_adam/lock",)}
 HEALTHY = {"cache.locks": ()}
 CITE = "torch/utils/file_baton.py: wait() ends when the file is gone"

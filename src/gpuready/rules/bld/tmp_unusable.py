@@ -26,6 +26,7 @@ from gpuready.rules import compilation
 CODE = "BLD013"
 SEVERITY = "error"
 READS = ("tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", *compilation.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {"job.wants": ("build",), "tmp.path": "/scratch/job-7", "tmp.exists": False}
 HEALTHY = {"job.wants": ("build",), "tmp.path": "/tmp", "tmp.exists": True, "tmp.noexec": False, "tmp.free": 50 * 10**9}
 MINIMUM_FREE = 10**9

@@ -24,6 +24,7 @@ from gpuready.rules import compilation
 CODE = "BLD014"
 SEVERITY = "warning"
 READS = ("host.cores_usable", "memory.available", "memory.limit", *compilation.READS)
+REQUIRED_FACTS = ("job.wants", "env.BUILD_EXT")
 BROKEN = {
     "job.wants": ("build",),
     "env.MAX_JOBS": None,

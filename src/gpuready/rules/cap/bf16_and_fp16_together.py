@@ -24,6 +24,7 @@ from gpuready.rules import job_request
 CODE = "CAP011"
 SEVERITY = "warning"
 READS = ("job.wants",)
+REQUIRED_FACTS = ("job.wants",)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {"job.wants": ("bf16", "fp16")}
 HEALTHY = {"job.wants": ("bf16",)}

@@ -23,6 +23,7 @@ from gpuready.rules import capability_floors, visible_gpus
 CODE = "CAP001"
 SEVERITY = "error"
 READS = capability_floors.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("bf16",),
     "gpu.count": 1,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CODE = "CAP016"
 SEVERITY = "error"
 READS = (*proof_results.READS, *fix_steps.READS)
+REQUIRED_FACTS = ("proof.results",)
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("absent", "no GPU")
 

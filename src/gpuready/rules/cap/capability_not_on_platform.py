@@ -24,6 +24,7 @@ from gpuready.rules import job_request, visible_gpus
 CODE = "CAP012"
 SEVERITY = "error"
 READS = ("platform.name", "job.wants")
+REQUIRED_FACTS = ("job.wants",)
 CONTRACT = {"platforms": ("cuda", "mps")}
 BROKEN = {"job.wants": ("flash-attn",), "platform.name": "mps"}
 HEALTHY = BROKEN | {"platform.name": "cuda"}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "CAP005"
 SEVERITY = "error"
 READS = requested_features.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("flash-attn",),
     "gpu.count": 1,

@@ -23,6 +23,7 @@ from gpuready.rules import capability_floors, visible_gpus
 CODE = "CAP003"
 SEVERITY = "warning"
 READS = capability_floors.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("fp16",),
     "gpu.count": 1,

@@ -23,6 +23,7 @@ from gpuready.rules import job_request
 CODE = "CAP010"
 SEVERITY = "info"
 READS = ("job.wants",)
+REQUIRED_FACTS = ("job.wants",)
 CONTRACT = {
     "framework": "roll",
     "capabilities": ({"name": "fp8", "cite": "fp8_rollout.md:59", "traits": ("moe-by-block",)},),

@@ -25,6 +25,7 @@ from gpuready.rules import capability_floors, visible_gpus
 CODE = "CAP002"
 SEVERITY = "error"
 READS = capability_floors.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("fp8",),
     "gpu.count": 1,

@@ -23,6 +23,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "CAP017"
 SEVERITY = "warning"
 READS = ("job.unknown_keys", "job.config")
+REQUIRED_FACTS = ("job.unknown_keys",)
 CITE = "the schema of the framework's configuration file"
 BROKEN = {"job.config": "train.yml", "job.unknown_keys": ({"key": "adaptr", "nearest": "adapter"},)}
 HEALTHY = BROKEN | {"job.unknown_keys": ({"key": "my_plugin_option", "nearest": ""},)}

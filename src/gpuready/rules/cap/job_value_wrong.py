@@ -22,6 +22,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "CAP018"
 SEVERITY = "error"
 READS = ("job.wrong_values", "job.config")
+REQUIRED_FACTS = ("job.wrong_values",)
 CITE = "the schema of the framework's configuration file"
 _ROW = {"key": "micro_batch_size", "takes": "a whole number", "found": "'two'"}
 BROKEN = {"job.config": "train.yml", "job.wrong_values": (_ROW,)}

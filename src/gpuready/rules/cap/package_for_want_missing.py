@@ -24,6 +24,7 @@ from gpuready.rules import capability_floors, fix_steps, job_request, visible_gp
 CODE = "CAP009"
 SEVERITY = "error"
 READS = fix_steps.READS
+REQUIRED_FACTS = ("job.wants",)
 CONTRACT = {"capabilities": ({"name": "sage-attention"},)}
 BROKEN = {
     "job.wants": ("sage-attention",),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CODE = "CAP014"
 SEVERITY = "error"
 READS = proof_results.READS
+REQUIRED_FACTS = ("proof.results",)
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("crashed", "ended by SIGSEGV, in the step: import torch")
 

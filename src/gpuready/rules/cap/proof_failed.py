@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 CODE = "CAP013"
 SEVERITY = "error"
 READS = proof_results.READS
+REQUIRED_FACTS = ("proof.results",)
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("failed", "product_error is 0.5, and has to be <= 0.012")
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CODE = "CAP015"
 SEVERITY = "error"
 READS = proof_results.READS
+REQUIRED_FACTS = ("proof.results",)
 CONTRACT = {"capabilities": ({"name": "bf16", "level": "required"},)}
 BROKEN, HEALTHY = proof_results.proof_examples("hung", "no end after 60 s, in the step: multiply in bf16")
 

@@ -24,6 +24,7 @@ from gpuready.rules import requested_features, visible_gpus
 CODE = "CAP006"
 SEVERITY = "error"
 READS = requested_features.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("bnb-4bit",),
     "gpu.count": 1,

@@ -25,6 +25,7 @@ from gpuready.rules import capability_floors, requested_features, visible_gpus
 CODE = "CAP004"
 SEVERITY = "error"
 READS = requested_features.READS
+REQUIRED_FACTS = ("gpu.count",)
 CONTRACT = {"capabilities": ({"name": "tf32", "gate": "tf32"},)}
 BROKEN = {
     "job.wants": ("tf32",),

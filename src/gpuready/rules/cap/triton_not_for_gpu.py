@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CODE = "CAP007"
 SEVERITY = "error"
 READS = requested_features.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "gpu.count": 1,

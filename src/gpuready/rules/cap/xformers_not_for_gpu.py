@@ -24,6 +24,7 @@ from gpuready.rules import requested_features, visible_gpus
 CODE = "CAP008"
 SEVERITY = "warning"
 READS = requested_features.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("xformers",),
     "gpu.count": 1,

@@ -30,6 +30,7 @@ READS = (
     *("driver.compat", "driver.library", "driver.version", "gpu.count", "gpu.visible", "gpu.name"),
     *("gpu.capability", "job.wants"),
 )
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "driver.compat": "/usr/local/cuda/compat/libcuda.so.570.124.06",

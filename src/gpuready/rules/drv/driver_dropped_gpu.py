@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 CODE = "DRV007"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CODE = "DRV008"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.version", "os.system")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -29,6 +29,7 @@ READS = (
     *("fabric.switches", "fabric.manager", "gpu.count", "gpu.mig", "gpu.processes"),
     *("driver.version", "os.container", "os.sandbox", "os.wsl", "job.wants"),
 )
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"gpu.count": 8, "fabric.switches": 4, "fabric.manager": "installed", "driver.version": "580.95.05"}
 HEALTHY = BROKEN | {"fabric.manager": "running"}
 

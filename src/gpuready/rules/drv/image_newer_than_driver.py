@@ -28,6 +28,7 @@ from gpuready.rules import gpu_health
 CODE = "DRV014"
 SEVERITY = "error"
 READS = ("container.cuda", "container.image", "driver.version", "torch.cuda", "gpu.name", "gpu.visible")
+REQUIRED_FACTS = ("container.cuda",)
 BROKEN = {"container.cuda": "13.0", "driver.version": "470.42.01", "gpu.visible": (0,), "torch.cuda": None}
 HEALTHY = BROKEN | {"driver.version": "580.95.05"}
 CITE = "NVIDIA container images for CUDA, NVIDIA_REQUIRE_CUDA; CUDA Compatibility, Forward Compatibility"

@@ -28,6 +28,7 @@ from gpuready.rules.drv.driver_dropped_gpu import driver_opened_gpus
 CODE = "DRV009"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "driver.kind")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -22,6 +22,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "DRV005"
 SEVERITY = "error"
 READS = ("gpu.count", "driver.stub")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"gpu.count": 1, "driver.stub": "/usr/local/cuda/lib64/stubs/libcuda.so.1"}
 HEALTHY = {"gpu.count": 1, "driver.stub": None}
 

@@ -25,6 +25,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "DRV013"
 SEVERITY = "info"
 READS = (*gpu_health.READS, "gpu.persistence", "driver.wsl")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 2,
     "gpu.visible": (0, 1),

@@ -25,6 +25,7 @@ from gpuready.rules import gpu_health
 CODE = "DRV012"
 SEVERITY = "error"
 READS = ("os.wsl", "driver.wsl", "libcuda.path", "driver.library", "driver.error", "gpu.count", "job.wants")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "os.wsl": True,
     "driver.wsl": True,

@@ -23,6 +23,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT009"
 SEVERITY = "warning"
 READS = ("fleet.clocks",)
+REQUIRED_FACTS = ("fleet.clocks",)
 BROKEN = {"fleet.clocks": ({"nodes": "n0017", "count": 1, "seconds": 47},)}
 HEALTHY = {"fleet.clocks": ()}
 REFUSED_AFTER_S = 300

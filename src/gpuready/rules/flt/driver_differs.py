@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT002"
 SEVERITY = "error"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("driver", "driver.version", "580.95.05", "550.54.15")
 FACETS = ("driver",)
 

@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT006"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN = {
     "fleet.drift": (
         {

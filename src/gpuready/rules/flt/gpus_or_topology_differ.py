@@ -23,6 +23,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT008"
 SEVERITY = "error"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("gpus", "gpu.ecc", "8 x on", "8 x off")
 FACETS = ("gpus", "topology")
 

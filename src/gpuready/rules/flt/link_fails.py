@@ -22,6 +22,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT017"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
+REQUIRED_FACTS = ("fleet.suspects",)
 BROKEN = {
     "fleet.suspects": (
         {

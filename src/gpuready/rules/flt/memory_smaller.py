@@ -25,6 +25,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT010"
 SEVERITY = "error"
 READS = ("fleet.memory",)
+REQUIRED_FACTS = ("fleet.memory",)
 BROKEN = {
     "fleet.memory": (
         {"what": "/dev/shm", "nodes": "n0998", "count": 1, "size": 64 << 20, "usual": 1 << 40, "stratum": "all"},

@@ -23,6 +23,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT014"
 SEVERITY = "warning"
 READS = ("fleet.flaps",)
+REQUIRED_FACTS = ("fleet.flaps",)
 BROKEN = {"fleet.flaps": ({"said": "clear and not-ready", "nodes": "n0007", "count": 1},)}
 HEALTHY = {"fleet.flaps": ()}
 

@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT016"
 SEVERITY = "error"
 READS = ("fleet.suspects",)
+REQUIRED_FACTS = ("fleet.suspects",)
 BROKEN = {
     "fleet.suspects": (
         {"kind": "node", "names": ("n0412",), "failed": 3, "passed": 0, "confirmed": True, "evidence": (), "gpu": None},

@@ -23,6 +23,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT015"
 SEVERITY = "error"
 READS = ("fleet.codes", "fleet.widespread")
+REQUIRED_FACTS = ("fleet.codes",)
 BROKEN = {"fleet.codes": ({"code": "DRV001", "nodes": "n[0003-0004]", "count": 2, "of": 1000},), "fleet.widespread": ()}
 HEALTHY = BROKEN | {"fleet.codes": ()}
 

@@ -25,6 +25,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT011"
 SEVERITY = "error"
 READS = ("fleet.outliers",)
+REQUIRED_FACTS = ("fleet.outliers",)
 BROKEN = {
     "fleet.outliers": (
         {"node": "n0412", "gpu": 3, "figure": "gemm_bf16", "value": 650.0, "usual": 707.0, "share": -0.081,

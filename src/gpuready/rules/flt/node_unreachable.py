@@ -25,6 +25,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT001"
 SEVERITY = "error"
 READS = ("fleet.unreachable", "fleet.nodes")
+REQUIRED_FACTS = ("fleet.unreachable",)
 BROKEN = {
     "fleet.nodes": 1000,
     "fleet.unreachable": (

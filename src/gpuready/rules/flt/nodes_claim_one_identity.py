@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT012"
 SEVERITY = "error"
 READS = ("fleet.conflicts",)
+REQUIRED_FACTS = ("fleet.conflicts",)
 BROKEN = {"fleet.conflicts": ({"what": "8 GPUs", "nodes": "n[0041-0042]"},)}
 HEALTHY = {"fleet.conflicts": ()}
 

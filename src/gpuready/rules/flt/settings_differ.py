@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT004"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("limits", "limit.memlock", "-1", "65536")
 FACETS = ("variables", "limits", "mounts", "clocks", "time")
 

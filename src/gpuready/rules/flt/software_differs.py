@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT003"
 SEVERITY = "error"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("torch", "torch.version", "2.8.0+cu128", "2.7.1+cu126")
 FACETS = ("torch", "cuda", "kernels", "packages", "python")
 GRAVE = ("torch", "cuda", "kernels")

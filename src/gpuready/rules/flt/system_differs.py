@@ -23,6 +23,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT005"
 SEVERITY = "warning"
 READS = ("fleet.drift",)
+REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("firmware", "firmware.bios", "2.4", "2.1")
 FACETS = ("kernel", "firmware", "nics")
 

@@ -24,6 +24,7 @@ from gpuready.rules import fleet_findings
 CODE = "FLT013"
 SEVERITY = "warning"
 READS = ("fleet.widespread",)
+REQUIRED_FACTS = ("fleet.widespread",)
 BROKEN = {"fleet.widespread": ({"code": "SYS011", "nodes": "n[0001-0300]", "count": 300, "of": 1000},)}
 HEALTHY = {"fleet.widespread": ()}
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CODE = "GPU005"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, *contract_needs.READS)
+REQUIRED_FACTS = ("gpu.count",)
 CONTRACT = {"needs": ({"key": "gpu.capability", "want": ">=7.0", "cite": "README.md:474"},)}
 BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("Tesla P100-PCIE-16GB",), "gpu.capability": ("6.0",)}
 HEALTHY = BROKEN | {"gpu.name": ("Tesla V100-PCIE-16GB",), "gpu.capability": ("7.0",)}

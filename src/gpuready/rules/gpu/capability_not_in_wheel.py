@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 CODE = "GPU004"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", "torch.cuda", "torch.arch", "job.wants", *fix_steps.READS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -24,6 +24,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU011"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.throttle")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

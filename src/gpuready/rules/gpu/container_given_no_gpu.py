@@ -27,6 +27,7 @@ from gpuready.rules import job_request, visible_gpus
 CODE = "GPU023"
 SEVERITY = "error"
 READS = ("container.gpus", "container.shows", "container.image", "job.wants")
+REQUIRED_FACTS = ("container.gpus",)
 BROKEN = {"container.gpus": "none", "container.shows": False}
 HEALTHY = {"container.gpus": "all", "container.shows": False}
 CITE = "Docker documentation: compose, GPU support; NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES"

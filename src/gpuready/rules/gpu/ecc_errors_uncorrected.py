@@ -28,6 +28,7 @@ CODE = "GPU008"
 SEVERITY = "error"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*gpu_health.READS, "gpu.ecc_errors", *FLAGS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -25,6 +25,7 @@ from gpuready.rules import gpu_health, job_request, visible_gpus
 CODE = "GPU015"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "visibility.cuda")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"job.gpus": 8, "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
 HEALTHY = BROKEN | {"job.gpus": 4}
 

@@ -33,6 +33,7 @@ SCHEDULERS = (
 
 ACCESS_LIMITS = ("os.container", "os.sandbox", "driver.wsl", *(f"env.{name}" for name in SCHEDULERS))
 READS = ("gpu.count", "gpu.pci_count", "env.names", "gpu.mig", "job.wants", *ACCESS_LIMITS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 7,
     "gpu.pci_count": 8,

@@ -29,6 +29,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU006"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.mode", "gpu.processes", "env.CUDA_MPS_PIPE_DIRECTORY")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.mode": ("prohibited",)}
 HEALTHY = BROKEN | {"gpu.mode": ("exclusive-process",), "gpu.processes": ()}
 CITE = "NVML API, nvmlComputeMode_t"

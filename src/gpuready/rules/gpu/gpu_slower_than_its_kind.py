@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 CODE = "GPU021"
 SEVERITY = "error"
 READS = ("bench.measures", *slowness_reasons.READS)
+REQUIRED_FACTS = ("bench.measures",)
 _ROW = {
     "name": "matmul-bf16",
     "gpu": 0,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "GPU016"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.capability", "gpu.memory", "job.device_map")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.gpus": 2,
     "gpu.count": 2,

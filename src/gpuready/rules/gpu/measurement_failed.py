@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CODE = "GPU022"
 SEVERITY = "error"
 READS = ("bench.measures",)
+REQUIRED_FACTS = ("bench.measures",)
 _ROW = {"name": "matmul-bf16", "gpu": 0, "raw": "failed", "why": "RuntimeError: no kernel image is available"}
 BROKEN = {"bench.measures": (_ROW,)}
 HEALTHY = {"bench.measures": (_ROW | {"raw": "measured", "why": ""},)}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "GPU007"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.mig", "gpu.mig_devices", "visibility.cuda")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

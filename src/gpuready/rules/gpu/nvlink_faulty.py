@@ -26,6 +26,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU020"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.nvlink", "gpu.nvlink_errors", "gpu.mig", "fabric.switches")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 2,
     "gpu.visible": (0, 1),

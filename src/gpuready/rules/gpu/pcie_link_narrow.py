@@ -27,6 +27,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU010"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.pcie", "gpu.pcie_max")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CODE = "GPU012"
 SEVERITY = "warning"
 READS = (*gpu_health.READS, "gpu.power_limit", "gpu.power_limit_default")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

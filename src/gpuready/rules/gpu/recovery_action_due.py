@@ -27,6 +27,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU025"
 SEVERITY = "error"
 READS = (*gpu_health.READS, "gpu.recovery")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"gpu.count": 1, "gpu.visible": (0,), "gpu.name": ("NVIDIA H100 80GB HBM3",), "gpu.recovery": ("gpu-reset",)}
 HEALTHY = BROKEN | {"gpu.recovery": ("none",)}
 CITE = "NVIDIA GPU Memory Error Management, Error Recovery and Response Flags"

@@ -30,6 +30,7 @@ CODE = "GPU009"
 SEVERITY = "error"
 FLAGS = ("gpu.remap_failure", "gpu.remap_pending")
 READS = (*gpu_health.READS, *FLAGS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -27,6 +27,7 @@ from gpuready.rules import gpu_health
 CODE = "GPU017"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.nodes", "os.container", "os.sandbox", "gpu.capability", "job.wants")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"gpu.count": 1, "gpu.nodes": ({"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}), "os.container": "docker"}
 HEALTHY = BROKEN | {"gpu.nodes": ({"path": "/dev/nvidia-uvm"}, {"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"})}
 CONTROL, UNIFIED = "/dev/nvidiactl", "/dev/nvidia-uvm"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "GPU002"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 2,
     "visibility.cuda": {"value": "", "shown": (), "ignored": (), "why": "CUDA_VISIBLE_DEVICES hides all GPUs"},

@@ -26,6 +26,7 @@ from gpuready.rules.gpu.visibility_hides_gpus import name_gpus_step, quote_devic
 CODE = "GPU003"
 SEVERITY = "error"
 READS = ("gpu.count", "visibility.cuda", "gpu.uuid", "job.wants")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "visibility.cuda": {"value": "0,99", "shown": (0,), "ignored": ("99",), "why": "'99' is no GPU of this machine"},

@@ -24,6 +24,7 @@ from gpuready.rules import job_request
 CODE = "MEM003"
 SEVERITY = "warning"
 READS = ("memory.total", "memory.limit", "job.*")
+REQUIRED_FACTS = ("job.parameters",)
 BROKEN = {"job.parameters": 70_000_000_000, "job.wants": ("bf16",), "memory.total": 2 << 40, "memory.limit": 64 << 30}
 HEALTHY = BROKEN | {"memory.limit": 512 << 30}
 

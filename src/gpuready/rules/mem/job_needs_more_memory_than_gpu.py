@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CODE = "MEM008"
 SEVERITY = "error"
 READS = ("job.fit", "job.config")
+REQUIRED_FACTS = ("job.fit",)
 BROKEN = {
     "job.config": "train.yml",
     "job.fit": ({"gpus": (0,), "name": "Tesla T4", "needs": 32 << 30, "has": 15 << 30, "moment": "backward"},),

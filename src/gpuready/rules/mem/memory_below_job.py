@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CODE = "MEM001"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.memory", *contract_needs.READS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),

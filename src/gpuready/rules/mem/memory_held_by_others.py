@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CODE = "MEM002"
 SEVERITY = "warning"
 READS = (*visible_gpus.READS, "gpu.memory", "gpu.free", "gpu.processes", "job.*")
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "gpu.count": 1,
     "gpu.visible": (0,),

@@ -24,6 +24,7 @@ from gpuready.rules import environment_variables, job_request, job_topology, vis
 CODE = "NET012"
 SEVERITY = "error"
 READS = job_topology.READS
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"env.names": ("LOCAL_WORLD_SIZE",), "env.LOCAL_WORLD_SIZE": "8", "gpu.count": 4, "gpu.visible": (0, 1, 2, 3)}
 HEALTHY = BROKEN | {"env.LOCAL_WORLD_SIZE": "4"}
 PER_TASK = ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "RAY_JOB_ID")

@@ -24,6 +24,7 @@ from gpuready.rules import job_topology, rdma_ports, visible_gpus
 CODE = "NET004"
 SEVERITY = "warning"
 READS = (*rdma_ports.READS, *job_topology.READS)
+REQUIRED_FACTS = ("net.ib",)
 BROKEN = {
     "job.wants": ("multi-node",),
     "net.ib": {"mlx5_0/1": {"state": "init", "link_layer": "InfiniBand", "rate": None, "netdev": "ib0"}},

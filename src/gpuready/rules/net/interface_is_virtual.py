@@ -24,6 +24,15 @@ from gpuready.rules import job_topology, network_interfaces
 CODE = "NET003"
 SEVERITY = "warning"
 READS = ("net.interface", *network_interfaces.READS, *job_topology.READS)
+REQUIRED_FACTS = (
+    "job.wants",
+    "env.RANK",
+    "env.LOCAL_RANK",
+    "env.WORLD_SIZE",
+    "env.LOCAL_WORLD_SIZE",
+    "env.MASTER_PORT",
+    "env.MASTER_ADDR",
+)
 BROKEN = {"job.wants": ("multi-node",), "net.interface": "docker0", "net.interfaces": {}}
 HEALTHY = BROKEN | {"net.interface": "enp1s0f0"}
 HOST_ONLY_PREFIXES = ("docker", "virbr", "veth", "podman", "cni-podman", "lxcbr", "lxdbr")

@@ -24,6 +24,7 @@ from gpuready.rules import environment_variables, job_topology, network_interfac
 CODE = "NET001"
 SEVERITY = "error"
 READS = (*network_interfaces.READS, *job_topology.READS)
+REQUIRED_FACTS = ("env.NCCL_SOCKET_IFNAME", "env.GLOO_SOCKET_IFNAME")
 BROKEN = {
     "job.wants": ("multi-gpu",),
     "env.names": ("NCCL_SOCKET_IFNAME",),

@@ -23,6 +23,7 @@ from gpuready.rules import environment_variables, gpu_health, job_topology, rdma
 CODE = "NET010"
 SEVERITY = "warning"
 READS = ("gpu.nvlink", *rdma_ports.READS, *job_topology.READS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "env.names": ("NCCL_P2P_DISABLE",),
     "env.NCCL_P2P_DISABLE": "1",

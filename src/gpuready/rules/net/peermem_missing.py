@@ -24,6 +24,7 @@ from gpuready.rules import job_topology, rdma_ports
 CODE = "NET005"
 SEVERITY = "warning"
 READS = ("net.peermem", "os.kernel", "driver.kind", *rdma_ports.READS, *job_topology.READS)
+REQUIRED_FACTS = ("net.ib",)
 BROKEN = {
     "job.wants": ("multi-node",),
     "gpu.count": 8,

@@ -25,6 +25,7 @@ from gpuready.rules import environment_variables, job_topology
 CODE = "NET011"
 SEVERITY = "warning"
 READS = ("gpu.count", "gpu.name", "driver.version", "env.*", "job.wants", "job.gpus")
+REQUIRED_FACTS = ("gpu.count",)
 CONTRACT = {"framework": "transformers"}
 BROKEN = {
     "gpu.count": 2,

@@ -24,6 +24,7 @@ from gpuready.rules import contract_needs, fix_steps, job_request
 CODE = "PKG005"
 SEVERITY = "error"
 READS = ("python.path", *contract_needs.READS)
+REQUIRED_FACTS = ("job.wants", "job.device_map")
 BROKEN = {"job.device_map": "auto", "package.accelerate": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"job.device_map": "auto", "package.accelerate": "1.15.0", "python.path": "/venv/bin/python"}
 CITE = "transformers, from_pretrained: device_map needs accelerate"

@@ -23,6 +23,7 @@ from gpuready.rules import fix_steps, job_request, visible_gpus
 CODE = "PKG014"
 SEVERITY = "error"
 READS = ("torch.cuda", "extension.linked", "env.BNB_CUDA_VERSION", *fix_steps.READS)
+REQUIRED_FACTS = ("package.bitsandbytes", "job.wants")
 BROKEN = {
     "job.wants": ("bnb-4bit",),
     "package.bitsandbytes": "0.49.2",

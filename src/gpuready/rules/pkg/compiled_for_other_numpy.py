@@ -28,6 +28,7 @@ from gpuready.rules import fix_steps, import_damage, visible_gpus
 CODE = "PKG046"
 SEVERITY = "error"
 READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "pyarrow",

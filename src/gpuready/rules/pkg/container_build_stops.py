@@ -4,8 +4,8 @@
 Whether each ``RUN pip install`` and ``RUN uv pip install`` has a Python that it may install into. It is an error
 where pip would install into the Python of the distribution and the distribution forbids it (PEP 668: Debian from
 12 on, Ubuntu from 23.04 on, Alpine from 3.19 on), or where uv has no virtual environment and no ``--system``.
-Nothing is reported where ``--break-system-packages`` or its variable is set, where EXTERNALLY-MANAGED was
-removed, behind a condition, or on a base image that the catalogue does not know.
+Nothing is reported where ``--break-system-packages`` or its variable is set, after a command that was not looked
+at, or on a base image that the catalogue does not know.
 
 ## Why it matters
 The command ends with ``error: externally-managed-environment`` or ``No virtual environment found``, and so does the
@@ -27,6 +27,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "PKG045"
 SEVERITY = "error"
 READS = ("container.refused",)
+REQUIRED_FACTS = ("container.refused",)
 BROKEN = {"container.refused": ({"line": 3, "why": "pip refuses to install into this Python (PEP 668)"},)}
 HEALTHY = {"container.refused": None}
 CITE = "PEP 668: marking Python base environments as externally managed; uv documentation: using Python environments"

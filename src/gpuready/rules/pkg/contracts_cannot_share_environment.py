@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "PKG008"
 SEVERITY = "error"
 READS = ("contract.*", "package.*", "python.version")
+REQUIRED_FACTS = ("contract.others",)
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {
     "package.transformers": "5.20.1",

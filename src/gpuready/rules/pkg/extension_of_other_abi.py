@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CODE = "PKG011"
 SEVERITY = "error"
 READS = ("torch.abi", "extension.linked", *torch_compatibility.READS)
+REQUIRED_FACTS = ("extension.linked",)
 BROKEN = {
     "job.wants": ("flash-attn",),
     "torch.abi": False,

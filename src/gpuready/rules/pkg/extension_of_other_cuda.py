@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CODE = "PKG010"
 SEVERITY = "error"
 READS = ("torch.cuda", "extension.linked", *torch_compatibility.READS)
+REQUIRED_FACTS = ("extension.linked",)
 BROKEN = {
     "job.wants": ("xformers",),
     "torch.cuda": "13.0",

@@ -25,6 +25,7 @@ from gpuready.rules import import_damage, visible_gpus
 CODE = "PKG043"
 SEVERITY = "warning"
 READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "numpy",

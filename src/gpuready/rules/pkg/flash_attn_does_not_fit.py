@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 CODE = "PKG012"
 SEVERITY = "error"
 READS = ("torch.cuda", "torch.abi", *torch_compatibility.READS)
+REQUIRED_FACTS = ("package.flash-attn", "job.wants")
 BROKEN = {
     "job.wants": ("flash-attn",),
     "package.flash-attn": "2.8.3+cu12torch2.8cxx11abitrue",

@@ -36,6 +36,7 @@ SEVERITY = "error"
 READS = (*import_damage.READS, "package.*")
 KINDS = (*import_rows.FILE_KINDS, *import_rows.LIBRARY_KINDS, *import_rows.NEED_KINDS)
 NOT_TRIED = "files differ and nothing was imported: `gpuready check --import` would tell"
+REQUIRED_FACTS = ("import.damage", "import.hidden", "import.result")
 ROW = {
     "distribution": "tokenizers",
     "kind": "missing",

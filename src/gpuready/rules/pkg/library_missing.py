@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CODE = "PKG047"
 SEVERITY = "error"
 READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage", "import.result")
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "opencv-python",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 CODE = "PKG017"
 SEVERITY = "warning"
 READS = ("library.shadowed", "torch.cuda")
+REQUIRED_FACTS = ("library.shadowed",)
 BROKEN = {
     "torch.cuda": "12.8",
     "library.shadowed": {

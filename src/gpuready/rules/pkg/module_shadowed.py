@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CODE = "PKG020"
 SEVERITY = "error"
 READS = ("python.shadowed", "import.hidden")
+REQUIRED_FACTS = ("python.shadowed", "import.hidden")
 BROKEN = {"python.shadowed": ("/home/u/train/torch.py",), "import.hidden": ()}
 HEALTHY = {"python.shadowed": ("/home/u/train/left_pad.py",), "import.hidden": ()}
 ALWAYS_IMPORTED = ("torch", "numpy")

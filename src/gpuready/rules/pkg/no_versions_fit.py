@@ -27,6 +27,7 @@ COMPARED_FACTS = (
     "python.version",
 )  # fmt: skip
 READS = ("contract.conflict", *COMPARED_FACTS)
+REQUIRED_FACTS = ("contract.conflict",)
 BROKEN = {
     "driver.version": "550.54.15",
     "contract.conflict": {

@@ -23,6 +23,7 @@ from gpuready.rules import import_damage, visible_gpus
 CODE = "PKG044"
 SEVERITY = "warning"
 READS = import_damage.READS
+REQUIRED_FACTS = ("import.damage",)
 CONTRACT = {"distribution": "demo"}
 ROW = {
     "distribution": "jinja2",

@@ -25,6 +25,7 @@ from gpuready.rules import torch_compatibility
 CODE = "PKG023"
 SEVERITY = "error"
 READS = torch_compatibility.READS
+REQUIRED_FACTS = ("package.vllm",)
 BROKEN = {"job.wants": ("vllm",), "package.vllm": "0.11.2", "torch.version": "2.10.0+cu128"}
 HEALTHY = BROKEN | {"torch.version": "2.9.0+cu128"}
 

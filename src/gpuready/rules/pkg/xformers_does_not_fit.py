@@ -24,6 +24,7 @@ from gpuready.rules import torch_compatibility
 CODE = "PKG013"
 SEVERITY = "error"
 READS = torch_compatibility.READS
+REQUIRED_FACTS = ("package.xformers",)
 BROKEN = {"job.wants": ("xformers",), "package.xformers": "0.0.32.post2", "torch.version": "2.9.1+cu128"}
 HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 

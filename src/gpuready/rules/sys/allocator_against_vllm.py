@@ -26,6 +26,7 @@ from gpuready.rules import allocator_settings, contract_needs, job_request
 CODE = "SYS014"
 SEVERITY = "warning"
 READS = (*allocator_settings.READS, "job.wants", *contract_needs.READS)
+REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "job.wants": ("vllm",),
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),

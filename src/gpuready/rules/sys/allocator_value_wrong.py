@@ -25,6 +25,7 @@ from gpuready.rules import allocator_settings, environment_variables, visible_gp
 CODE = "SYS013"
 SEVERITY = "error"
 READS = allocator_settings.READS
+REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),
     "env.PYTORCH_CUDA_ALLOC_CONF": "expandable_segments=True",

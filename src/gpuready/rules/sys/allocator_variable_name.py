@@ -27,6 +27,7 @@ from gpuready.rules.allocator_settings import NEW_VARIABLE, OLD_VARIABLE
 CODE = "SYS012"
 SEVERITY = "warning"
 READS = allocator_settings.READS
+REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "env.names": (NEW_VARIABLE,),
     "env.PYTORCH_ALLOC_CONF": "expandable_segments:True",

@@ -26,6 +26,7 @@ from gpuready.rules import capability_floors, environment_variables, job_request
 CODE = "SYS020"
 SEVERITY = "error"
 READS = ("cache.inductor", "env.*", "job.wants")
+REQUIRED_FACTS = ("cache.inductor",)
 BROKEN = {
     "job.wants": ("torch-compile",),
     "cache.inductor": {"path": "/tmp/torchinductor_ada", "uid": 0, "mine": False},

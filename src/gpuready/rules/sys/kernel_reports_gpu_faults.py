@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 CODE = "SYS021"
 SEVERITY = "warning"
 READS = ("kernel.xids", "gpu.pci", "gpu.visible", "gpu.recovery", "gpu.ecc_errors", "os.container")
+REQUIRED_FACTS = ("kernel.xids",)
 BROKEN = {
     "kernel.xids": (
         {
@@ -91,7 +92,7 @@ def _fix_steps(faults: list[tuple[dict[str, Any], dict[str, Any]]]) -> tuple[Fix
 
 
 def _may_go_on(row: dict[str, Any], known: dict[str, Any]) -> bool:
-    return _is_mild(row, known) or str(known["action"]).startswith("go on")
+    return _is_mild(row, known) or bool(known.get("goes_on"))
 
 
 def _is_mild(row: dict[str, Any], known: dict[str, Any]) -> bool:

@@ -24,6 +24,7 @@ from gpuready.rules import environment_variables, job_topology, rdma_ports
 CODE = "SYS007"
 SEVERITY = "warning"
 READS = ("limit.memlock", "net.ib", *job_topology.READS)
+REQUIRED_FACTS = ("net.ib",)
 BROKEN = {
     "job.wants": ("multi-node",),
     "limit.memlock": 8 << 20,

@@ -22,6 +22,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 CODE = "SYS010"
 SEVERITY = "info"
 READS = ("hub.offline", "hub.cache")
+REQUIRED_FACTS = ("hub.offline",)
 BROKEN = {"hub.offline": True, "hub.cache": "/home/ada/.cache/huggingface/hub"}
 HEALTHY = BROKEN | {"hub.offline": False}
 

@@ -24,6 +24,7 @@ from gpuready.rules import environment_variables, visible_gpus
 CODE = "SYS019"
 SEVERITY = "warning"
 READS = ("path.unsafe", "os.wsl")
+REQUIRED_FACTS = ("path.unsafe",)
 BROKEN = {"path.unsafe": (".", "/opt/tools"), "os.wsl": False}
 HEALTHY = BROKEN | {"path.unsafe": ()}
 WINDOWS = "/mnt/"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 CODE = "SYS017"
 SEVERITY = "warning"
 READS = ("contract.*",)
+REQUIRED_FACTS = ("contract.variables",)
 CONTRACT = {
     "variables": ({"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},)
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
 import gc
 import marshal
 import os
+import signal
 import sys
 import time
 
@@ -197,18 +197,18 @@ def _run_child(work: Work, write: int, deadline: float) -> None:
 
 def _cancel_timer() -> None:
     """Stop the timer: the work is done, and the parent may take its time to read."""
-    _signal.setitimer(_signal.ITIMER_REAL, 0)
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _prepare_child(write: int, deadline: float) -> None:
     global _parent_pipe
     gc.disable()  # a collection would copy every page shared with the parent
     os.setpgid(0, 0)
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP, _signal.SIGALRM, _signal.SIGCHLD):
-        _signal.signal(number, _signal.SIG_DFL)
-    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     # The kernel ends this process even if the parent is not there to do it.
-    _signal.setitimer(_signal.ITIMER_REAL, deadline + 1.0)
+    signal.setitimer(signal.ITIMER_REAL, deadline + 1.0)
     if _parent_pipe >= 0:
         os.close(_parent_pipe)
     _parent_pipe = write

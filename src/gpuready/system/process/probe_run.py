@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
+import signal
 import time
 from itertools import islice
 
@@ -116,13 +116,13 @@ class _ForkedRun(ProbeRun):
         termination.collect_unkillable()  # a server probes repeatedly: collect what could not be killed last time
         self._children: list[ForkedChild | str] = []
         # A signal between the start of a child and storing it would leave the child running.
-        before = _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
         try:
             try:
                 for task in tasks:
                     self._children.append(_fork_probe(host, task))
             finally:
-                _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         except BaseException:
             self.stop_probes()
             raise

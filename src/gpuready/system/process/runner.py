@@ -311,7 +311,7 @@ def run_program(
     return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started_at, end, cut)
 
 
-def ask_program(host: HostAccess, argv: Sequence[str], question: str, deadline: float, limit: int) -> RunResult:
+def ask_program(host: HostAccess, argv: Sequence[str], question: str | bytes, deadline: float, limit: int) -> RunResult:
     """Run one program with a text on its stdin; the text lies in a file of our own while it runs."""
     import tempfile
 
@@ -319,7 +319,7 @@ def ask_program(host: HostAccess, argv: Sequence[str], question: str, deadline: 
     if program is None:
         return RunResult(tuple(argv), None, end="not found")
     with tempfile.NamedTemporaryFile(prefix=".gpuready-ask-") as file:
-        file.write(question.encode("utf-8", "replace"))
+        file.write(question.encode("utf-8", "replace") if isinstance(question, str) else question)
         file.flush()
         return run_program(program, argv, unredacted_variables(host), deadline, limit, stdin=file.name)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]  # "signal" only wraps it in enums, which costs a millisecond
 import os
+import signal
 import time
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ def time_until_kill(deadline: float) -> float:
 def defer_termination(on: bool) -> None:
     """In an isolated child: block SIGTERM, so that it never arrives between starting a process and reporting it."""
     if report_group:
-        _signal.pthread_sigmask(_signal.SIG_BLOCK if on else _signal.SIG_UNBLOCK, (_signal.SIGTERM,))
+        signal.pthread_sigmask(signal.SIG_BLOCK if on else signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
 
 def report_group_started(group: int) -> None:
@@ -107,7 +107,7 @@ def kill_and_collect(pid: int, grace: float = KILL_GRACE_S) -> tuple[int | None,
     """Kill a group and collect its leader: the wait status, or None and where it is stuck."""
     kill_group(pid)
     status, until = wait_for_child(pid, grace), time.monotonic() + PROCESSOR_GRACE_S
-    while status is None and time.monotonic() < until and describe_stuck_process(pid).startswith("in state R"):
+    while status is None and time.monotonic() < until and _is_running(pid):
         status = wait_for_child(pid, grace)
     if status is None:
         _unkillable.append(pid)
@@ -139,6 +139,12 @@ def ends_within(pid: int, seconds: float) -> bool:
             return False
         time.sleep(0.0005)
     return True
+
+
+def _is_running(pid: int) -> bool:
+    from gpuready.system.process.inspection import read_process_stat
+
+    return read_process_stat(pid)[0] == "R"
 
 
 def describe_stuck_process(pid: int) -> str:

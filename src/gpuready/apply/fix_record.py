@@ -1,0 +1,78 @@
+"""What the last fix of an environment did, in the user's own state folder: the only thing that a recovery or an undo believes.
+
+    STATE/gpuready/fixes/HASH/record.json   FixRecord: the token that names the copy, the phase, the settings file before the change
+    STATE/gpuready/fixes/HASH/journal.jsonl what was done, step by step
+
+STATE is XDG_STATE_HOME or ~/.local/state; HASH is of the environment's path. Nobody else can write there, or foresee a token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+
+from gpuready.apply.journal import InstallJournal
+from gpuready.model import Record
+from gpuready.model.validation import parse_record
+from gpuready.system import AccessError, durable_files, file_contents
+from gpuready.system.own_folders import make_state_folder
+from gpuready.system.process.runner import unredacted_variables
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.system import HostAccess
+
+DRAFTING, EXCHANGING, COPYING, DONE, UNDOING, COPYING_BACK = (
+    "draft",
+    "exchange",
+    "in-place",
+    "done",
+    "undo",
+    "undo-in-place",
+)
+
+
+class FixRecord(Record):
+    """One environment. ``token`` names the copy beside it that ``phase`` is about; empty where there is none."""
+
+    path: str
+    token: str = ""
+    phase: str = ""
+    previous: str = ""  # the copy before that one, kept until the new one is published
+    rubbish: tuple[str, ...] = ()  # copies that can be removed
+    settings_path: str = ""
+    settings_before: str | None = None  # None where there was no such file
+
+
+class FixState:
+    """The user's own folder for one environment, or for the settings of a folder without one."""
+
+    def __init__(self, host: HostAccess, path: str):
+        """ValueError where the user has no state folder."""
+        self.path = path
+        name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
+        try:
+            self.folder = make_state_folder(unredacted_variables(host), "fixes", name)
+        except AccessError as error:
+            raise ValueError(
+                f"gpuready fix keeps its way back in your state folder, and there is none: {error}; set XDG_STATE_HOME"
+            ) from None
+        self.file = f"{self.folder}/record.json"
+        self.journal = InstallJournal(self.folder, host.get_wall_time)
+
+    def read(self) -> FixRecord:
+        """Return the record; an empty one where nothing is known of this environment."""
+        try:
+            found = parse_record(FixRecord, json.loads(file_contents.read_text_file(self.file) or "{}"))
+        except (ValueError, RecursionError):
+            return FixRecord(self.path)
+        return found if found.path == self.path else FixRecord(self.path)
+
+    def save(self, **changes: Any) -> FixRecord:
+        """Change the record on disk, and return it."""
+        record = self.read().replace(**changes)
+        durable_files.replace_file(self.file, json.dumps(record.to_json()), 0o600)
+        return record

@@ -1,0 +1,84 @@
+"""All choices of one contract on one machine, and the limits that each one fails."""
+
+from __future__ import annotations
+
+from gpuready.model import versions
+from gpuready.plan import conflict
+from gpuready.plan.candidates import PYTHONS, list_selectable_builds
+from gpuready.plan.limits import list_limits, no_build_limit
+from gpuready.plan.platform import PlanPlatform, PlanRequest, plan_device
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gpuready.catalog.torch import TorchBuild
+    from gpuready.model import Contract, Facts
+    from gpuready.model.plan import KernelPlan, PlanConflict
+    from gpuready.plan.platform import Limit
+
+    Choice = tuple[TorchBuild, str]
+
+
+class SearchSpace:
+    """All choices of one contract on one machine, and the limits that each one fails."""
+
+    def __init__(self, facts: Facts, contract: Contract, request: PlanRequest):
+        device, system = plan_device(facts, contract), str(facts.value_if_known("os.system") or "linux")
+        self.contract, self.request = contract, request
+        self.platform = PlanPlatform(facts, device)
+        machine = str(facts.value_if_known("os.arch") or "x86_64")
+        self.builds = list_selectable_builds(machine, device, system)
+        if device == "cpu" and "+cu" in request.torch:  # a build for CUDA computes on the CPU too, if somebody has it
+            self.builds = [one.replace(cuda="", arch=()) for one in list_selectable_builds(machine, "cuda", system)]
+        self.pythons = [_full_python_version(python, request) for python in reversed(PYTHONS)]
+        self.limits = list_limits(self.platform, contract, request)
+        if not self.builds:
+            self.builds = list_selectable_builds("x86_64", device)[:1]  # something for the limits to fail on
+            self.limits.append(no_build_limit(facts, f"torch has no build for {device} on {system}, {machine}"))
+        self.masks = self._failure_masks()
+        self.kernels: dict[tuple[str, str, str], tuple[KernelPlan, ...]] = {}
+
+    def _failure_masks(self) -> dict[tuple[int, str], int]:
+        """Return a bit mask of failed limits per choice. A limit is evaluated once per value it depends on."""
+        by_torch, by_python = [0] * len(self.builds), dict.fromkeys(self.pythons, 0)
+        both: dict[tuple[int, str], int] = {}
+        for number, limit in enumerate(self.limits):
+            bit = 1 << number
+            if limit.axes == "python" and self.builds:
+                for python in self.pythons:
+                    by_python[python] |= bit if limit.fails(self.builds[0], python) else 0
+            elif limit.axes == "torch":
+                for i, build in enumerate(self.builds):
+                    by_torch[i] |= bit if limit.fails(build, self.pythons[0]) else 0
+            else:
+                for i, build in enumerate(self.builds):
+                    for python in self.pythons:
+                        if limit.fails(build, python):
+                            both[i, python] = both.get((i, python), 0) | bit
+        return {
+            (i, p): by_torch[i] | by_python[p] | both.get((i, p), 0)
+            for i in range(len(self.builds))
+            for p in self.pythons
+        }
+
+    def open_choices(self) -> list[Choice]:
+        """Return the choices that fail no limit, the newest torch first."""
+        return [(self.builds[i], python) for (i, python), mask in self.masks.items() if not mask]
+
+    def first_failed_limit(self, index: int, pythons: Sequence[str]) -> Limit | None:
+        """Return the first limit that rules out a build with every Python; None if one is open."""
+        least = min((self.masks[index, p] for p in pythons), key=lambda m: (m != 0, (m & -m).bit_length() * -1))
+        return None if not least else self.limits[(least & -least).bit_length() - 1]
+
+    def smallest_conflict(self) -> PlanConflict:
+        numbers = conflict.smallest_failing_set(self.masks.values(), len(self.limits))
+        return conflict.describe_conflict([self.limits[n] for n in numbers])
+
+
+def _full_python_version(python: str, request: PlanRequest) -> str:
+    """Return the full version of a Python if the requested or installed one has this minor."""
+    for full in (request.python, request.prefer):
+        if full and versions.major_minor(full) == versions.major_minor(python):
+            return full
+    return python

@@ -1,0 +1,1 @@
+"""Generated: the table of the rules."""

@@ -1,0 +1,170 @@
+"""Draft a contract of a release from its files, or from its metadata on the user's index.
+
+Files and syntax trees are read; nothing is imported or run. A draft has pins, Python, what the commands import at
+their start, variables and version gates; people add gates on hardware and jobs.
+"""
+
+from __future__ import annotations
+
+from gpuready.contracts.release_table import expand_release
+from gpuready.contracts.toml import decode_toml
+from gpuready.contracts.validate import find_problems
+from gpuready.model import Contract, Facts
+from gpuready.system import file_contents
+from gpuready.system.imports.package_source import PackageSource, read_package_source
+from gpuready.system.imports.start_imports import find_start_imports
+from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, find_variable_uses
+from gpuready.system.imports.version_gates import SOURCES_WITH_GATES, find_version_gates
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from gpuready.system.imports.variable_uses import VariableUse
+
+
+def draft_contract(spec: str, path: str | None = None) -> Contract:
+    """Draft a contract for ``NAME`` or ``NAME==VERSION`` from a wheel, a source archive or a checkout; else by the index."""
+    name, _, version = spec.partition("==")
+    row = _read_index_row(name, version) if path is None else read_file_row(path, name, version)
+    if version and row["version"] != version:
+        raise Refused(f"{path} is of version {row['version']}, not {version}")
+    start = {"framework": name, "distribution": row["name"], "title": name, "platforms": ["cuda"]}
+    data = expand_release(start, row | {"line": version_line(row["version"])}, is_own=False)
+    data = {key: data[key] for key in data if key not in ("page", "says")}
+    if problems := find_problems(data, spec):
+        raise Refused(problems[0])
+    return Contract.from_json(data)
+
+
+def version_line(version: str) -> str:
+    """The versions that a release stands for: ``5.21.1`` -> ``5.21``."""
+    return ".".join(version.split(".")[:2])
+
+
+# -- from the index ---------------------------------------------------------------------------------------
+
+
+def _read_index_row(name: str, version: str) -> dict[str, Any]:
+    from gpuready.plan.platform import PlanRequest
+    from gpuready.workflow.index_contract import make_release_finder
+
+    release = make_release_finder(Facts([]), PlanRequest(), (), False, False)(name, version or None)
+    if release is None:
+        raise Refused(f"no index knows {name}{f'=={version}' if version else ''}: name a wheel or a checkout after it")
+    metadata = PackageSource(
+        name, release.version, release.requires_dist, release.requires_python, is_dynamic=False, commands=(), files={}
+    )
+    return read_release_row(metadata, "metadata of the index")
+
+
+# -- from files -------------------------------------------------------------------------------------------
+
+
+def read_file_row(path: str, name: str, version: str) -> dict[str, Any]:
+    """Return what a wheel, a source archive or a checkout tells; the name and the version where it does not state them."""
+    from tarfile import TarError
+    from zipfile import BadZipFile
+
+    try:
+        source = read_package_source(path)
+    except (OSError, EOFError, TarError, BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or "it cannot be unpacked"
+        raise Refused(f"{path} is no wheel, source archive or folder of a checkout: {reason}") from None
+    project = None if source.name else file_contents.read_text_file(f"{path}/pyproject.toml")
+    if project is not None:
+        source = _with_project_table(source, call_or_refuse(decode_toml, project, "pyproject.toml", "project"))
+    if not (source.version or version):
+        raise Refused(f"{path} does not state its version: gpuready contract new {name}==VERSION {path}")
+    return read_release_row(source, _describe_source(path), name, version)
+
+
+def _with_project_table(source: PackageSource, data: dict[str, Any]) -> PackageSource:
+    """A checkout has no METADATA: name, version, pins and commands stand in ``[project]``, as far as they are static."""
+    project = _table(data, "project")
+    requires = _texts(project.get("dependencies"))
+    for extra, rows in _table(project, "optional-dependencies").items():
+        requires += [_with_extra(row, extra) for row in _texts(rows)]
+    scripts = _texts(list(_table(project, "scripts").values()))
+    return source.replace(
+        name=str(project.get("name", "")),
+        version=str(project.get("version", "")),
+        requires_dist=tuple(requires),
+        requires_python=str(project.get("requires-python", "")),
+        is_dynamic="dependencies" in _texts(project.get("dynamic")),
+        commands=tuple(dict.fromkeys(text.partition(":")[0] for text in scripts)),
+    )
+
+
+def _table(data: dict[str, Any], key: str) -> dict[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _with_extra(requirement: str, extra: str) -> str:
+    """``numba; python_version < "3.13"`` of an extra, as METADATA has it."""
+    name, _, marker = requirement.partition(";")
+    condition = f'({marker.strip()}) and extra == "{extra}"' if marker.strip() else f'extra == "{extra}"'
+    return f"{name.strip()} ; {condition}"
+
+
+def _describe_source(path: str) -> str:
+    if file_contents.list_names_or_empty(path):
+        return "its checkout"
+    return f"{path.rpartition('/')[2]}, sha256 {file_contents.hash_file_contents(path)[:16]}"
+
+
+def read_release_row(source: PackageSource, where: str, name: str = "", version: str = "") -> dict[str, Any]:
+    """Return what the files of one release tell, as a row of a table of releases."""
+    named, numbered = source.name or name, source.version or version
+    return {
+        "name": named.lower(),
+        "version": numbered,
+        "origin": f"{named} {numbered} ({where})",
+        "python": source.requires_python,
+        "dynamic": source.is_dynamic,
+        "requires": list(source.requires_dist),
+        "starts": [
+            f"{one.module} {one.path}:{one.line} {one.through}".strip()
+            for one in find_start_imports(source.parse_modules(), _list_commands(source))
+        ],
+        "variables": _summarize_uses(find_variable_uses(source.parse_modules(SOURCES_WITH_VARIABLES))),
+        "gates": [
+            f"{g.package}{g.specifier} ({g.path}:{g.line})"
+            for g in find_version_gates(source.parse_modules(SOURCES_WITH_GATES))
+        ],
+    }
+
+
+def _list_commands(source: PackageSource) -> list[str]:
+    """The modules of its commands; of a package without any, the package itself."""
+    tops = sorted(
+        {path.partition("/")[0] for path in source.files if path.count("/") == 1 and path.endswith("__init__.py")}
+    )
+    own = source.name.lower().replace("-", "_")
+    return list(source.commands) or [top for top in tops if top.lower() == own] or tops[:1]
+
+
+def _summarize_uses(uses: list[VariableUse]) -> list[str]:
+    """One text for each variable: ``NAME read,set-if-unset path:line value``, at the first place, that of a set before that of a read."""
+    found: dict[str, list[VariableUse]] = {}
+    for use in uses:
+        found.setdefault(use.name, []).append(use)
+    return [_summarize_variable(name, found[name]) for name in sorted(found)]
+
+
+def _summarize_variable(name: str, uses: list[VariableUse]) -> str:
+    sets = [use for use in uses if use.access == "set"]
+    words = ["read"] if len(sets) < len(uses) else []
+    words += ["set-if-unset" if all(use.keeps for use in sets) else "set"] if sets else []
+    first = (sets or uses)[0]
+    values = {use.value for use in sets}
+    value = values.pop() if len(values) == 1 else "*" if values else ""
+    return " ".join(
+        part for part in (name, ",".join(words), f"{first.path}:{first.line}", value.replace("\n", " ")) if part
+    )

@@ -1,0 +1,226 @@
+"""One run over a fleet: what to do on the nodes, the transport, the answers."""
+
+from __future__ import annotations
+
+import time
+
+from gpuready import system
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.journal import AnswerJournal
+from gpuready.fleet.transport import TransportUnavailable
+from gpuready.model.record import Record, field
+from gpuready.workflow import fleet_transport
+from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from gpuready.model.fleet import FleetNode, NodeAnswer
+    from gpuready.workflow.fleet_transport import ReachOptions
+
+    ShowProgress = Callable[[str, int, int], None]
+
+
+RETRY_PAUSES, RETRY_THINNING, RETRIES = (2.0, 5.0, 10.0, 20.0, 30.0, 60.0), 4, 3
+"""Seconds before nodes that failed for now are asked again, and how many times fewer of them at once each time."""
+
+
+FLUSH_EACH_LIMIT = 256
+"""Up to this many nodes, every answer is written to disk at once."""
+
+
+MAX_KEPT_RUNS, RECENT_SECONDS = 50, 600.0
+"""Runs kept in the cache, besides those written to within RECENT_SECONDS."""
+
+
+class FleetTask(Record):
+    """What to do on the nodes."""
+
+    do: str
+    frameworks: tuple[str, ...] = ()
+    timeout: float = 0.0
+    reference: str = ""
+    resume: str = ""
+    strict: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+    retries: int = RETRIES
+    runs: str = ""  # a folder with records of earlier runs
+    knowledge: str = ""  # a file of knowledge that the nodes judge by
+
+    @property
+    def node_seconds(self) -> float:
+        return self.timeout or NODE_SECONDS[self.do]
+
+
+class FleetRun:
+    """One run over a fleet: the transport, the answers, and the folder that it can be resumed from."""
+
+    def __init__(self, task: FleetTask, reach: ReachOptions, show_progress: ShowProgress):
+        self.task, self.show_progress, self.started = task, show_progress, time.monotonic()
+        self.folder = task.resume.rstrip("/")
+        saved = _read_run_file(task) if task.resume else {}
+        token = str(saved.get("run") or _random_token())
+        self.transport, self.transport_reason = fleet_transport.open_transport(reach, token, task.frameworks)
+        self.token = str(getattr(self.transport, "token", token))
+        self.nodes: list[FleetNode] = []
+        self.notes: list[str] = []
+        self.failed_for_now: set[str] = set()
+        self.python = reach.python
+        self.has_named_nodes = bool(reach.nodes or reach.hosts)
+        self.knowledge = _pack_knowledge(task.knowledge)
+
+    def list_nodes(self) -> None:
+        """Find the nodes, and open the journal of their answers."""
+        self.show_progress("looking for nodes", 0, 0)
+        try:
+            self.nodes = call_or_refuse(self.transport.list_nodes)
+        except TransportUnavailable as error:
+            raise Refused(str(error)) from None
+        if not self.nodes:
+            raise Refused(f"{self.transport.name} knows no node")
+        if self.task.do == "bisect" and len(self.nodes) < 2:
+            raise Refused(f"bisect compares pairs of nodes, and there is only {self.nodes[0].name}: name two or more")
+        self.notes += getattr(self.transport, "notes", ())
+        self.folder = self.folder or _make_run_folder()
+        _save_run_file(self.folder, self.task, self.token, self.transport.name)
+        self.journal = AnswerJournal(self.folder)
+        self.gather = AnswerCollector(self.nodes, self.token, self.journal)
+
+    def query_nodes(self) -> AnswerCollector:
+        """Ask all nodes that have not answered yet; those that fail for now several times."""
+        unanswered = [node for node in self.gather.list_unanswered() if self._should_ask(node)]
+        if self.task.resume and len(unanswered) < len(self.nodes):
+            self.notes.append(
+                f"{len(self.nodes) - len(unanswered)} nodes had answered before: only {len(unanswered)} were asked"
+            )
+        request = self.make_request(REQUEST_KINDS[self.task.do])
+        self.ask_nodes(unanswered, request)
+        self._ask_again(request)
+        return self.gather
+
+    def _ask_again(self, request: dict[str, Any]) -> None:
+        """Ask nodes again that failed for now: after a pause that grows, and fewer at once."""
+        parallel = getattr(self.transport, "parallel", 0)
+        for pause in RETRY_PAUSES[: self.task.retries]:
+            again = [node for node in self.gather.list_unanswered() if node.name in self.failed_for_now]
+            if not again:
+                break
+            self.show_progress(f"asking {len(again)} nodes again in {pause:g} s", 0, 0)
+            time.sleep(pause)
+            if parallel:
+                self.transport.parallel = max(1, self.transport.parallel // RETRY_THINNING)  # type: ignore[attr-defined]
+            self.ask_nodes(again, request)
+        if parallel:
+            self.transport.parallel = parallel  # type: ignore[attr-defined]
+
+    def _should_ask(self, node: FleetNode) -> bool:
+        """Skip nodes that the scheduler reports as down or drained, unless they were named."""
+        return (
+            node.state in ("up", "unknown")
+            or self.has_named_nodes
+            or self.transport.name not in ("slurm", "ray", "kubernetes")
+        )
+
+    def make_request(self, do: str, **more: Any) -> dict[str, Any]:
+        options = {**self.task.options, **({"strict": True} if self.task.strict else {})}
+        if self.python:
+            options["python"] = self.python
+        words = {"schema": 1, "do": do, "framework": list(self.task.frameworks), "token": self.token}
+        known = {"knowledge": self.knowledge} if self.knowledge and do in ("check", "prove", "bench") else {}
+        return {**words, "options": options, **known, **more}
+
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: dict[str, Any]) -> None:
+        """Ask some nodes; gather their answers and write them to disk."""
+        done = 0
+
+        def record_answer(answer: NodeAnswer) -> None:
+            nonlocal done
+            done += 1
+            self.failed_for_now.discard(answer.node)
+            if answer.for_now:
+                self.failed_for_now.add(answer.node)
+            self.gather.add_answer(answer)
+            if len(nodes) <= FLUSH_EACH_LIMIT:
+                self.journal.flush_to_disk()
+            self.show_progress(f"nodes ({request['do']})", done, len(nodes))
+
+        if nodes:
+            self.show_progress(f"nodes ({request['do']})", 0, len(nodes))
+            self.transport.ask_nodes(nodes, request, self.task.node_seconds, record_answer)
+            self.journal.flush_to_disk()
+
+    def close(self) -> None:
+        close = getattr(self.transport, "close", None)
+        if close is not None:
+            close()
+
+
+def _pack_knowledge(name: str) -> str:
+    if not name:
+        return ""
+    from gpuready.workflow.knowledge import pack_for_nodes
+
+    return pack_for_nodes(name)
+
+
+def _random_token() -> str:
+    import os
+
+    return os.urandom(8).hex()
+
+
+def _make_run_folder() -> str:
+    from gpuready.system import own_folders
+
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_random_token()[:6]}"
+    try:
+        folder = own_folders.make_cache_folder(system.LiveHost().variables, "fleet", name)
+    except system.AccessError as error:
+        raise Refused(f"a run keeps its answers in a folder: {error}; XDG_CACHE_HOME names one") from None
+    own_folders.prune_old_folders(folder.rpartition("/")[0], MAX_KEPT_RUNS, RECENT_SECONDS)
+    return folder
+
+
+def _read_run_file(task: FleetTask) -> dict[str, Any]:
+    """Return the contents of the run.json of a run to resume."""
+    import json
+
+    path = f"{task.resume.rstrip('/')}/run.json"
+    try:
+        saved = json.loads(read_named_file(path))
+    except (ValueError, RecursionError):
+        raise Refused(f"{path} is not JSON: this folder is not a run of gpuready fleet") from None
+    if (
+        not isinstance(saved, dict)
+        or not isinstance(saved.get("run"), str)
+        or not _is_optional_list(saved.get("frameworks"))
+    ):
+        raise Refused(f"{path} tells of no run of gpuready fleet")
+    requested = (task.do, list(task.frameworks))
+    if (saved.get("do"), saved.get("frameworks")) != requested:
+        command = " ".join(["gpuready fleet", str(saved.get("do")), *map(str, saved.get("frameworks") or [])])
+        raise Refused(f"--resume {task.resume}: that run was `{command}`; resume it with the same words")
+    return saved
+
+
+def _save_run_file(folder: str, task: FleetTask, token: str, engine: str) -> None:
+    import json
+
+    from gpuready import __version__
+
+    document = {"schema": 1, "gpuready": __version__, "run": token, "do": task.do, "engine": engine}
+    text = json.dumps(document | {"frameworks": list(task.frameworks)}, indent=1)
+    call_or_refuse(system.save_atomically, f"{folder}/run.json", text + "\n")
+
+
+REQUEST_KINDS = {"check": "check", "prove": "prove", "bench": "bench", "drift": "fingerprint", "bisect": "fingerprint"}
+
+
+NODE_SECONDS = {"check": 60.0, "prove": 900.0, "bench": 1200.0, "drift": 60.0, "bisect": 60.0}
+"""Seconds that a node may take, unless --timeout is set."""
+
+
+def _is_optional_list(value: object) -> bool:
+    return value is None or isinstance(value, list)
