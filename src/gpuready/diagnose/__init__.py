@@ -10,6 +10,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from gpuready.diagnose.cause_suspect import CauseSuspect
 from gpuready.diagnose.class_guess import guess_class, may_speak_of
 from gpuready.diagnose.complaint import imports_own_tree
@@ -34,21 +37,15 @@ from gpuready.diagnose.origin import (
     names_environment,
 )
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
-from gpuready.diagnose.version_conflict import check_direction, find_conflict
+from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.tracebacks import is_cut_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+Cause = Mapping[str, Any]
+Lookup = Callable[[str, str], Cause | None]
+PairLookup = Callable[[str, str], str]
 
-    from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict
-
-    Cause = Mapping[str, Any]
-    Lookup = Callable[[str, str], Cause | None]
-    PairLookup = Callable[[str, str], str]
 
 MAX_ALTERNATIVES = 4
 """Maximum number of alternatives."""

@@ -7,6 +7,10 @@ Resolved 35 packages in 334ms ... error: found distribution ...           the pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.diagnose.event_order import EventOrder
 from gpuready.diagnose.failure_facts import follow_chain
 from gpuready.diagnose.origin import (
     BUILD_FOLDER,
@@ -19,17 +23,10 @@ from gpuready.diagnose.origin import (
 )
 from gpuready.diagnose.refused_options import refuses_options, refuses_values
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_summary import LogSummary
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.diagnose.event_order import EventOrder
-    from gpuready.logs.log_summary import LogSummary
-    from gpuready.logs.logged_exception import LoggedException
 
 BUILD, RESOLUTION, NETWORK, KERNEL = "extension-build-failed", "package-resolution", "hub-unreachable", "triton-kernel-failed"  # fmt: skip
 RENDEZVOUS = "rendezvous-unreachable"

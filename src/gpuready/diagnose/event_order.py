@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from gpuready.diagnose.cause_suspect import CauseSuspect
 from gpuready.diagnose.origin import names_no_reason, speaks_of_values
 from gpuready.diagnose.refused_options import names_refused_option
 from gpuready.diagnose.survival import SurvivalAnalysis
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
 from gpuready.model.diagnosis import NOT_ENVIRONMENT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.diagnose.cause_suspect import CauseSuspect
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (

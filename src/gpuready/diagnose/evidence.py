@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from gpuready.diagnose.cause_suspect import CauseSuspect
+from gpuready.diagnose.event_order import EventOrder
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_summary import LogSummary, PatternMatch
 from gpuready.model.diagnosis import Consequence, LogEvidence
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuready.diagnose.cause_suspect import CauseSuspect
-    from gpuready.diagnose.event_order import EventOrder
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
 
 MAX_EVIDENCE = 6
 """Maximum number of lines of evidence."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gpuready.diagnose.event_order import EventOrder
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_summary import LogSummary
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import HEALTHY, Diagnosis, ExceptionLink
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.diagnose.event_order import EventOrder
-    from gpuready.logs.log_summary import LogSummary
-    from gpuready.logs.logged_exception import LoggedException
 
 MAX_LINKS, MAX_MESSAGE = 8, 400
 """Exceptions of a chain, and characters of each message."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.diagnose.python_names import PLAIN_MODULES, load_python_names
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.logs.logged_exception import LoggedException
 
 PYTHON_VERSION = "python-version-unsupported"
 

@@ -8,10 +8,7 @@ MisconfigurationException: no `training_step()` method defined
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.logged_exception import LoggedException
+from gpuready.logs.logged_exception import LoggedException
 
 MAX_MESSAGE = 400
 """Characters of a message that are read."""

@@ -12,7 +12,9 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.complaint import MIN_SPECIAL, read_complaint
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuready.diagnose.complaint import MIN_SPECIAL, Complaint, read_complaint
 from gpuready.diagnose.library_classes import (
     is_part_of_model,
     is_torch_module,
@@ -22,18 +24,13 @@ from gpuready.diagnose.library_classes import (
 )
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Span = Mapping[str, str]
+SymbolTable = Callable[[str, str], Sequence[Span]]
 
-    from gpuready.diagnose.complaint import Complaint
-    from gpuready.logs.logged_exception import LoggedException
-
-    Span = Mapping[str, str]
-    SymbolTable = Callable[[str, str], Sequence[Span]]
 
 _CLASS = LazyRegex(r"[A-Z][a-z0-9]{1,30}[A-Z]\w{1,60}(?:\.|$)")
 _DERIVED_MODEL = LazyRegex(r"[A-Z]\w{2,40}For[A-Z]\w{2,40}$")

@@ -6,16 +6,13 @@ beginning (``connect``, ``connection``) and by the parts of a name (``Safetensor
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from math import log
+from typing import Any
+
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.log_patterns import LogPattern, PatternPiece, plain_words
+from gpuready.logs.log_patterns import LogPattern, PatternPiece, PatternRow, plain_words
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.logs.log_patterns import PatternRow
 
 MAX_TEXTS, MAX_CHARACTERS, MAX_CONDITIONS = 60, 700, 3
 """Number of texts that are compared, how much of each, and the conditions of a pattern whose words belong to it."""
@@ -107,8 +104,6 @@ class CauseWords:
 
     def _collect_votes(self, words: Iterable[str]) -> dict[str, list[tuple[float, str]]]:
         """The words that speak for each cause, with how much each does."""
-        from math import log
-
         found: dict[str, list[tuple[float, str]]] = {}
         for word in words:
             counts = self._counts.get(word, {})

@@ -6,13 +6,10 @@ NCCL INFO transport/shm.cc:101 -> 2
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 CUDA_ERRORS = {
     2: "MemoryAllocation", 3: "InitializationError", 35: "InsufficientDriver", 46: "DevicesUnavailable",

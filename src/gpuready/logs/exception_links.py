@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.logs.logged_exception import LoggedException
+from gpuready.logs.logged_exception import LoggedException
 
 _IMPORT_TYPES = ("ImportError", "ModuleNotFoundError", "OSError")
 _ASKS_FOR_PACKAGE = LazyRegex(

@@ -6,13 +6,10 @@ curl: (22) The requested URL returned error: 404
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 NEAR, MAX_ADDRESSES = 3, 400
 """Lines between the status and the address, and number of lines with an address that are looked at."""

@@ -6,13 +6,10 @@ Patterns ignore letter case by themselves. Only a log without a single capital i
 from __future__ import annotations
 
 import builtins
+import re
+from collections.abc import Sequence
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Sequence
 
 _LOWERED = LazyRegex(
     r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first|watchdog caught|worknccl\("

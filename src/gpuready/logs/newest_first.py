@@ -7,13 +7,10 @@ ERROR 2025-04-05T00:01:19.209014177Z Traceback (most recent call last):
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MAX_PREFIX, SAMPLE_LINES = 80, 400
 """Characters of a line in which its time is, and lines that are looked at."""

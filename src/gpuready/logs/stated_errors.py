@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 from gpuready.logs.error_numbers import find_cuda_errors, find_nccl_chains
 from gpuready.logs.http_status import find_hub_refusals
+from gpuready.logs.log_lines import LogLine
 from gpuready.logs.stated_packages import find_asked_packages
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.logs.log_lines import LogLine
 
 
 def state_errors(lines: Sequence[LogLine]) -> dict[int, str]:

@@ -6,13 +6,12 @@ beginning (``kill``: killed, killing), or with a dot at its end as a whole (``ra
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_patterns import LogPattern
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MIN_GROUPS, MAX_TEXTS, MAX_CHARACTERS = 2, 60, 800
 """Groups of a topic at least, the number of texts that are compared, and how much of each."""
@@ -62,8 +61,6 @@ def _group_regex(group: str) -> str:
 
 
 def _word_regex(word: str) -> str:
-    import re
-
     plain = re.escape(word.removesuffix("."))
     return rf"{plain}(?![a-z0-9])" if word.endswith(".") else plain
 

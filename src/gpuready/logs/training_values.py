@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.conditions import parse_number
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 MIN_STREAK, MAX_TEXT = 3, 600
 """Last lines that must tell the same, and how much of each is read."""

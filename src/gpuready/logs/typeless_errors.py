@@ -7,10 +7,7 @@ AttributeError("'tuple' object has no attribute 'hidden_states'")
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 _FORMS = (
     ("has no attribute", "AttributeError", LazyRegex(r"(?:type object |module )?'[\w.]{1,120}' (?:object )?has no attribute '\w{1,80}'")),
