@@ -11,8 +11,7 @@ class CauseSuspect(Record):
 
     cause: str
     code: str
-    strength: str  # root, symptom, unknown, clue, nearest
+    strength: str  # root, symptom, unknown, clue, report
     seen: tuple[PatternMatch, ...] = ()
     failure: int | None = None  # an unrecognised exception
-    last: int | None = None  # an unrecognised complaint
     captures: dict[str, str] = field(default_factory=dict)  # of an unrecognised exception

@@ -18,8 +18,6 @@ MAX_EVIDENCE = 6
 
 
 def collect_evidence(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> list[LogEvidence]:
-    if suspect.last is not None:
-        return [make_evidence(summary, order, suspect.last)]
     if suspect.failure is not None:
         failure = summary.failures[suspect.failure]
         index = order.exception_index(failure)

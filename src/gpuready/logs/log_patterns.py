@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRENGTHS = ("root", "symptom", "clue", "trace")
-PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived", "cut")
+PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
 KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause"}
 
 MAX_GAP = 400
