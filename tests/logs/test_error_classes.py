@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.diagnose.python_names import load_python_names
-from gpuready.logs.error_numbers import CUDA_ERRORS, parse_cuda_error
-from gpuready.logs.http_status import parse_http_status
+from gpuready.diagnose.python_release import load_python_names
 from gpuready.logs.line_forms import undo_markdown
+from gpuready.logs.stated_errors import CUDA_ERRORS, parse_cuda_error, parse_http_status
 from gpuready.workflow.diagnose import diagnose_logs
 
 HEAD = "Traceback (most recent call last):\n"

@@ -10,17 +10,18 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.cause_suspect import CauseSuspect
 from gpuready.diagnose.complaint import imports_own_tree
-from gpuready.diagnose.event_order import EventOrder
-from gpuready.diagnose.evidence import collect_consequences, collect_evidence, make_evidence
+from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.diagnose.failure_facts import (
     add_failure_facts,
+    collect_consequences,
+    collect_evidence,
     describe_no_cause,
     find_final_exception,
     find_host,
     find_stated_host,
     follow_chain,
+    make_evidence,
 )
 from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from gpuready.diagnose.survival import SurvivalAnalysis
+from gpuready.logs.log_summary import PatternMatch
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
+from gpuready.model.record import Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpuready.diagnose.cause_suspect import CauseSuspect
     from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
+    from gpuready.logs.log_summary import LogSummary
     from gpuready.logs.logged_exception import LoggedException, StackFrame
+
+
+class CauseSuspect(Record):
+    """One possible cause, with its matches in the order of their weight."""
+
+    cause: str
+    code: str
+    strength: str  # root, symptom, unknown, clue, report
+    seen: tuple[PatternMatch, ...] = ()
+    failure: int | None = None  # an unrecognised exception
+    captures: dict[str, str] = field(default_factory=dict)  # of an unrecognised exception
+
 
 EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (
@@ -213,12 +226,6 @@ class EventOrder:
         name = failure.short_type.lower()
         is_error = name.endswith(EXCEPTION_SUFFIXES)
         return name in _ENVIRONMENT_EXCEPTIONS or not is_error or _is_device_error(failure)
-
-    def is_in_consequence(self, line: LogLine) -> bool:
-        """Whether a line is part of an exception that only reports what another process did, or of one whose end is missing."""
-        failures = enumerate(self.summary.failures)
-        found = (f for number, f in failures if number in self._after or not f.type)
-        return any(f.source == line.source and f.number <= line.number <= f.last for f in found)
 
     # -- rank and host ----------------------------------------------------------------------------------------------
 

@@ -11,10 +11,9 @@ from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.logged_exception import LoggedException
-from gpuready.logs.newest_first import order_by_time
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
-from gpuready.logs.runs import keep_last_run
+from gpuready.logs.runs import keep_last_run, order_by_time
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
 from gpuready.model.record import Record
