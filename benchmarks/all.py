@@ -49,7 +49,7 @@ JOBS = (
     Job("command_speed", "--rounds 9 -o FILE", 1.2, "--rounds 1 -o FILE"),
     Job("check_speed", "--rivals PATIENT --rounds 15 -o FILE", 2.3, "--rivals PATIENT --rounds 1 -o FILE", "torch"),
     Job("plan_speed", "--repeat 7 -o FILE", 0.7, "--repeat 1 -o FILE"),
-    Job("log_speed", "--mib 2048 --runs 2 -o FILE", 3, "--mib 16 --runs 1 -o FILE", "disk"),
+    Job("log_speed", "--mib 1000 --runs 2 -o FILE", 3, "--mib 16 --runs 1 -o FILE", "disk"),
     Job("shuffled_ranks", "--runs 400 -o FILE", 0.7, "--runs 20 -o FILE"),
     Job("fit_speed", "--repeat 5 -o FILE", 0.8, "--repeat 1 -o FILE"),
     Job("launch_overhead", "--python PATIENT/bin/python --pairs 6 -o FILE", 2.2,

@@ -82,7 +82,7 @@ def test_no_secret_leaves_by_any_door(tmp_path):
 
 def test_a_real_h200_is_clear_and_nothing_says_ready():
     ran = gpuready("check", "transformers", "--on", H200)
-    assert ran.code == 0 and ran.out.startswith("no problems found (not run yet)")
+    assert ran.code == 0 and ran.out.startswith("no problems found (nothing imported)")
     assert " ready" not in ran.out.replace("not ready", "")
 
 

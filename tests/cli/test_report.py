@@ -31,7 +31,7 @@ def test_one_file_and_the_verdict(tmp_path):
     run = gpuready("report", "transformers", "--on", H200, cwd=tmp_path)
     assert (run.code, run.out) == (
         0,
-        "transformers 5.17.0: no problems found (not run yet)\n",
+        "transformers 5.17.0: no problems found (nothing imported)\n",
     ) and "wrote gpuready-report.html" in run.err
     page = (tmp_path / "gpuready-report.html").read_text()
     assert page.startswith("<!doctype html>") and "NVIDIA H200" in page

@@ -225,7 +225,7 @@ def test_an_environment_that_was_only_found_is_never_started(broken: Environment
 def test_a_whole_environment_is_not_imported_and_the_headline_says_so(copy: EnvironmentCopy) -> None:
     (copy.here / "demo.toml").write_text(CONTRACT_FILE)
     code, out, _ = check(copy, "--python", str(copy.root))
-    assert code == 0 and out.startswith("no problems found (nothing imported or run yet)")
+    assert code == 0 and out.startswith("no problems found (nothing imported)")
     assert check(copy, "--python", str(copy.root), "--import")[1].startswith("no problems found (not run yet)")
 
 
@@ -238,4 +238,10 @@ def test_a_server_starts_nothing_whatever_it_is_asked(broken: EnvironmentCopy, m
     parsed = parse_command_line(["check", "--contract", "demo.toml", "--python", str(broken.root), "--json"])
     text, code = run_parsed_command(parsed, Screen(), 0.0)
     assert code == 3 and "nothing was imported" in text
+    assert not (broken.root.parent / "started").exists()
+
+
+def test_no_dry_run_starts_anything(broken: EnvironmentCopy) -> None:
+    ran = gpuready("fix", "--contract", "demo.toml", "--python", str(broken.root), "--dry-run", cwd=broken.here)
+    assert ran.code in (0, 1, 3) and ran.out, ran.err
     assert not (broken.root.parent / "started").exists()

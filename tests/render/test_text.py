@@ -211,7 +211,7 @@ def test_verbose_shows_facts_and_timings_and_brief_does_not():
     ("name", "line"),
     [
         ("old_driver", "axolotl 0.18.0: not ready (DRV003)\n"),
-        ("clear_h200", "transformers 5.22: no problems found (not run yet)\n"),
+        ("clear_h200", "transformers 5.22: no problems found (nothing imported)\n"),
         ("proven", "transformers 5.22: ready\n"),
         ("undecided", "transformers 5.22: can't tell (GPU004, DRV001)\n"),
         ("ignored", "axolotl 0.18.0: not ready (SYS004), 1 ignored\n"),

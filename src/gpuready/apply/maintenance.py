@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuready.apply import audit, wheel_contents
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
-from gpuready.model.plan import InstallResult
-from gpuready.system import file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model.plan import LockedPackage
-    from gpuready.system import HostAccess
+from gpuready.model.plan import InstallResult, LockedPackage
+from gpuready.model.validation import parse_record
+from gpuready.system import HostAccess, file_contents
 
 
 def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResult:
@@ -46,8 +43,6 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
 
     ``folders`` of wheels: packages whose wheel of the lock is there are compared with it, the others with their RECORD.
     """
-    from gpuready.apply import audit, wheel_contents
-
     _require_managed(home)
     published = home.current_generation()
     if published is None:
@@ -57,8 +52,9 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
     of_wheels, compared = wheel_contents.compare_with_wheels(published.path, rows, folders)
     all_faults = [*audit.audit_environment(published.path, manifest), *of_wheels]
     all_faults += wheel_contents.find_overreach(published.path)
-    found = {(fault.kind, fault.path): fault for fault in all_faults if fault.kind not in audit.HARMLESS_FAULTS}
-    faults = tuple(found.values())
+    found = {(fault.kind, fault.path): fault for fault in all_faults}
+    faults = tuple(fault for fault in found.values() if fault.kind not in audit.HARMLESS_FAULTS)
+    harmless = [f"{fault.path}: {fault.says}" for fault in found.values() if fault not in faults]
     before = home.previous_generation()
     verdict = "damaged" if faults else "intact"
     known = manifest.get("packages") or {}
@@ -69,7 +65,7 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
         published.name,
         before.name if before else "",
         faults=faults,
-        notes=_describe_comparison(compared, len(rows)),
+        notes=(*_describe_comparison(compared, len(rows)), *harmless[:5]),
         need=need,
         exit=1 if faults else 0,
     )
@@ -77,9 +73,6 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
 
 def _locked_rows(manifest: Mapping[str, Any]) -> list[LockedPackage]:
     """Return the lock of a published generation; rows that cannot be read are left out."""
-    from gpuready.model.plan import LockedPackage
-    from gpuready.model.validation import parse_record
-
     plan = manifest.get("plan")
     rows = plan.get("lock") if isinstance(plan, dict) else ()
     try:

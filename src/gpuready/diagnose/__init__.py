@@ -10,6 +10,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from gpuready.diagnose.complaint import imports_own_tree
 from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.diagnose.failure_facts import (
@@ -27,20 +30,14 @@ from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
-from gpuready.diagnose.version_conflict import check_direction, find_conflict
+from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+Cause = Mapping[str, Any]
+Lookup = Callable[[str, str], Cause | None]
+PairLookup = Callable[[str, str], str]
 
-    from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict
-
-    Cause = Mapping[str, Any]
-    Lookup = Callable[[str, str], Cause | None]
-    PairLookup = Callable[[str, str], str]
 
 MAX_ALTERNATIVES = 4
 """Maximum number of alternatives."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.diagnose.survival import SurvivalAnalysis
-from gpuready.logs.log_summary import PatternMatch
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 
 class CauseSuspect(Record):

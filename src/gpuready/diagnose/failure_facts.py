@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import HEALTHY, Consequence, Diagnosis, ExceptionLink, LogEvidence
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.diagnose.event_order import CauseSuspect, EventOrder
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.logged_exception import LoggedException
 
 MAX_LINKS, MAX_MESSAGE = 8, 400
 """Exceptions of a chain, and characters of each message."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_summary import LogSummary, exception_chain
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 USER, REMOTE_CODE = "user", "transformers_modules"
 """Package names of the user's own files, and of code that came with a model."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.logs.logged_exception import LoggedException
 
 _CAME = {
     "3.6": "secrets enum:Flag,IntFlag,auto contextlib:AbstractContextManager typing:NoReturn math:tau",

@@ -12,22 +12,19 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
-from gpuready.diagnose.complaint import read_complaint
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuready.diagnose.complaint import Complaint, read_complaint
 from gpuready.diagnose.library_classes import is_part_of_model, keeps_attributes, package_of_class
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
 from gpuready.model.versions import compare_versions
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+Span = Mapping[str, str]
+SymbolTable = Callable[[str, str], Sequence[Span]]
 
-    from gpuready.diagnose.complaint import Complaint
-    from gpuready.logs.logged_exception import LoggedException
-
-    Span = Mapping[str, str]
-    SymbolTable = Callable[[str, str], Sequence[Span]]
 
 _PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
                      "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip

@@ -8,27 +8,24 @@ explained by them and is not accused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
 from gpuready.fleet.fault_degrees import (
     BAD_LINK_FAILURE,
     BAD_LINK_PRIOR,
     FAULT_RATES,
     RANDOM_FAILURE,
+    DegreeProbabilities,
     divide_degrees,
     message_to_partner,
     multiply_degrees,
     normalize_degrees,
     outcome_likelihoods,
 )
-from gpuready.model.fleet import PASSED, FleetSuspect
+from gpuready.model.fleet import PASSED, FleetSuspect, NodePair
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+NodeNames = tuple[str, str]
 
-    from gpuready.fleet.fault_degrees import DegreeProbabilities
-    from gpuready.model.fleet import NodePair
-
-    NodeNames = tuple[str, str]
 
 DEGREE_PRIOR = (0.25, 0.35, 0.4)
 """Prior distribution of bad nodes over the three non-zero ``FAULT_RATES``."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
-    DegreeProbabilities = tuple[float, ...]
+DegreeProbabilities = tuple[float, ...]
+
 
 FAULT_RATES = (0.0, 0.4, 0.7, 0.99)
 RANDOM_FAILURE, BAD_LINK_PRIOR, BAD_LINK_FAILURE = 1e-4, 3e-4, 0.9

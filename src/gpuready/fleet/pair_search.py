@@ -8,15 +8,14 @@ members pass with others is retried; its link is at fault.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from random import Random
+
 from gpuready.fleet.fault_beliefs import FaultBeliefs
 from gpuready.model.fleet import FAILED, PASSED, SLOW, FleetSuspect, NodePair
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from random import Random
+NodeNames = tuple[str, str]
 
-    NodeNames = tuple[str, str]
 
 MAX_ROUNDS, SCREENING_ROUNDS = 8, 3
 ROUND_ROBIN_NODES = 8
@@ -39,8 +38,6 @@ class PairSearch:
         screening: int = SCREENING_ROUNDS,
         start: int = 0,
     ):
-        from random import Random
-
         self.names = list(dict.fromkeys(names))
         self.switches = {name: switch for name, switch in (switches or {}).items() if switch}
         self.rounds, self.screening, self.round_number = rounds, screening, 0

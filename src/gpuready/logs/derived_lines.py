@@ -5,17 +5,13 @@ No line of a log can forge one: the place of a log line is never ``derived``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.conditions import parse_number
+from gpuready.logs.flight_recorder import Standstill
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.process_exits import find_exits
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.flight_recorder import Standstill
-    from gpuready.logs.log_lines import LogLine
 
 _WORK = LazyRegex(r"WorkNCCL\(SeqNum=(\d{1,12}), OpType=(\w{1,40})(?=[,)])(?:, NumelIn=(\d{1,12})(?=[,)]))?")
 """What a rank waits in; a number or a name that the line is cut in does not count."""

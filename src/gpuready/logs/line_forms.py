@@ -4,17 +4,16 @@ Markdown."""
 from __future__ import annotations
 
 import builtins
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from gpuready.logs.lazy_regex import LazyRegex
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+Row = tuple[int, str, dict[str, Any]]
+"""Number of the line, its text, and the fields that were stated about it."""
 
-    Row = tuple[int, str, dict[str, Any]]
-    """Number of the line, its text, and the fields that were stated about it."""
 
 SAMPLE_LINES, MAX_PARTS, MAX_JOINED = 400, 200, 8192
 """Lines by which the form is judged, lines that one may become, and characters of a joined line."""
@@ -106,8 +105,6 @@ def _is_json_log(sample: Sequence[str]) -> bool:
 
 
 def _load_object(text: str) -> dict[str, Any]:
-    import json
-
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -6,18 +6,17 @@ no difference. Matching goes from piece to piece and never back over a gap, so t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from gpuready.logs import conditions
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.regex_pieces import literal_sets, parse_regex, required_literals
 from gpuready.model.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+PatternRow = tuple[str, str | Mapping[str, Any]]
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRENGTHS = ("root", "symptom", "clue", "trace")
 PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")

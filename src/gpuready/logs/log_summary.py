@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
@@ -17,12 +19,6 @@ from gpuready.logs.runs import keep_last_run, order_by_time
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from gpuready.logs.literal_search import LiteralSearch
 
 NEAR_LINES = 8
 """Lines of the same process before and after a line that count as its context."""

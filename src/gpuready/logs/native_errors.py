@@ -6,10 +6,7 @@ And Python's own as people quote them: without their type, or as ``repr`` shows 
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 _FORMS = (
     # terminate called after throwing an instance of 'c10::Error'

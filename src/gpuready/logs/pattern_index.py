@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.logs.excerpt import MAX_LINES
 from gpuready.logs.literal_search import LiteralSearch
-from gpuready.logs.log_patterns import LogPattern, compile_patterns, pattern_literals, validate_pattern
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.logs.log_patterns import PatternRow
-
+from gpuready.logs.log_patterns import LogPattern, PatternRow, compile_patterns, pattern_literals, validate_pattern
 
 STRUCTURE_LITERALS = (
     "Traceback (most recent call last)", '", line ', "Error: ", "Exception: ", "terminate called after", "NCCL WARN",

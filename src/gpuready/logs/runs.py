@@ -5,16 +5,12 @@ A log whose newest line is first, as log explorers show it, is read from its end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
 from gpuready.logs.run_activity import is_complaint_line, is_progress_line, is_success_line
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.logs.log_lines import LogLine
 
 _PROMPT = LazyRegex(
     r"\s{0,4}(?:\([\w./ -]{1,60}\) ?){0,3}"

@@ -9,16 +9,12 @@ NCCL INFO transport/shm.cc:101 -> 2
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
 from gpuready.logs.stated_packages import find_asked_packages
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
 
 NEAR, MAX_ADDRESSES = 3, 400
 """Lines between the status and the address, and number of lines with an address that are looked at."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
 from gpuready.logs.logged_exception import LoggedException, StackFrame, link_exceptions
 from gpuready.logs.native_errors import continues_native_error, parse_native_error, parse_typeless_error
 from gpuready.logs.run_activity import says_handled
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.logs.log_lines import LogLine
 
 MAX_MESSAGE_LINES, MAX_LINKED, MAX_TYPELESS, MAX_QUOTED = 40, 4000, 12, 3
 """Maximum number of lines of a message, of characters in which links are replaced, of lines at the end in which a message
