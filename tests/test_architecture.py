@@ -37,11 +37,45 @@ ACCESS_IMPORTS = {
     "select", "signal", "resource", "pwd", "mmap",
 }  # fmt: skip
 """Modules that touch processes, files or the network."""
-HEAVY = {
-    "typing", "dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "inspect", "tomllib",
-    "importlib.metadata", "contextlib", "tempfile", "shutil", "asyncio", "torch", "yaml", "rich", "jinja2", "ctypes",
-    "socket", "urllib",
+OPTIONAL = {
+    "anyio", "hyperscan", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
+    "tomllib", "torch", "transformers", "typing_extensions", "uv", "uvicorn", "yaml",
 }  # fmt: skip
+"""Not of the standard library, or not of every Python: may be imported inside any function."""
+HEAVY = {
+    "ast", "asyncio", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "ipaddress", "json", "multiprocessing",
+    "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "urllib", "zipfile",
+}  # fmt: skip
+"""What most checks need not load: may be imported inside a function of a module that a check imports."""
+ON_DEMAND = {
+    "__init__.py": {"gpuready.commands"},
+    "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
+    "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
+    "commands/check.py": {f"gpuready.render.{name}" for name in ("changes", "json_results", "junit", "notebook", "sarif")},
+    "commands/knowledge.py": {"gpuready.workflow.knowledge"},
+    "commands/mcp.py": {"gpuready.mcp"},
+    "commands/result.py": {"gpuready.render.notebook"},
+    "contracts/__init__.py": {"gpuready.contracts.contract_file"},
+    "probe/__init__.py": {"gpuready.probe"},
+    "probe/environment_choice.py": {"gpuready.probe.project_environment"},
+    "probe/job.py": {"gpuready.jobs"},
+    "rules/__init__.py": {"gpuready.rules.log_rules"},
+    "system/live_host.py": {
+        f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "log_tail", "nvml", "process.runner")
+    },
+    "workflow/__init__.py": {
+        "gpuready.catalog.causes", "gpuready.catalog.facts", "gpuready.check.changes", "gpuready.contracts.diff", "gpuready.jobs",
+        "gpuready.logs", "gpuready.rules", "gpuready.runtime.job_placement", "gpuready.workflow.fit", "gpuready.workflow.image_facts",
+    },
+    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.metadata_contract"},
+    "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},
+    "workflow/machine_facts.py": {
+        "gpuready.catalog.facts", "gpuready.jobs", "gpuready.probe.job", "gpuready.probe.stated_machine", "gpuready.workflow.container_file",
+    },
+}  # fmt: skip
+"""What only some flags of a check need, by the module that imports it inside a function."""
+ELSEWHERE = {"apply/generation_hook.py", "launcher/rank_main.py", "launcher/ray_driver.py"}
+"""Run in another Python, without gpuready; so do the folders ``scripts``."""
 
 
 def package(path: Path) -> str:
@@ -104,8 +138,39 @@ def test_the_import_table():
 
 def edges(path: Path, modules: dict[str, Path]) -> set[str]:
     """The modules of ours that a file imports; ``from package import module`` leads to the module, not to the package."""
-    found = {name for name in imports(path) if name in modules}
+    found = {name for name in imports(path, typing_too=True) if name in modules}
     return {n for n in found if not any(other.startswith(f"{n}.") for other in found)}
+
+
+def may_stand_inside(name: str, path: str) -> bool:
+    """Whether a function of a file may import a module."""
+    allowed = OPTIONAL | HEAVY | ON_DEMAND.get(path, set())
+    return any(name == one or name.startswith(f"{one}.") for one in allowed)
+
+
+def test_imports_stand_at_the_top():
+    for path in FILES:
+        where = path.relative_to(SRC).as_posix()
+        if path.parent.name in {"scripts", "data"} or where in ELSEWHERE:
+            continue
+        assert "TYPE_CHECKING = False" not in path.read_text(), (
+            f"{where}: take it from typing, for optional modules alone"
+        )
+        for function in nodes_of(path, ast.FunctionDef, ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import):
+                    names = {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    names = (
+                        {node.module}
+                        if may_stand_inside(node.module, where)
+                        else {f"{node.module}.{a.name}" for a in node.names}
+                    )
+                else:
+                    continue
+                assert all(may_stand_inside(name, where) for name in names), (
+                    f"{where}:{node.lineno}: import {names} at the top"
+                )
 
 
 def test_no_import_cycles():
@@ -114,6 +179,7 @@ def test_no_import_cycles():
         name = ".".join(("gpuready", *path.relative_to(SRC).with_suffix("").parts)).removesuffix(".__init__")
         modules[name] = path
     graph = {name: edges(path, modules) - {name} for name, path in modules.items()}
+    graph["gpuready"] = set()  # what it imports for the type checker alone are the commands
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -144,8 +210,8 @@ ACCESS_MODULES = {
     "apply/environment_copy.py": "os.access",
     "apply/generation.py": "os.access os.listdir os.path.isdir os.path.isfile os.path.islink os.path.lexists",
     "apply/generation_hook.py": "fcntl os.close os.open os.path.isfile os.path.realpath",
-    "cli/__init__.py": "os._exit os.environ",
-    "cli/progress.py": "os.write",
+    "cli/__init__.py": "os._exit os.environ signal",
+    "cli/progress.py": "os.write signal",
     "cli/terminal.py": "os.dup2 os.environ os.fstat os.get_terminal_size os.open",
     "commands/mcp.py": "os.environ os.getcwd",
     "commands/serve.py": "os.environ",
@@ -155,7 +221,7 @@ ACCESS_MODULES = {
     "render/run.py": "signal",
     "render/sarif.py": "urllib",
     "runtime/configure.py": "os.environ os.listdir",
-    "runtime/group.py": "open os.close",
+    "runtime/group.py": "open os.close socket",
     "runtime/code_fingerprints.py": "open os.listdir os.path.isfile",
     "runtime/launch.py": "os.environ",
     "web/server.py": "os.environ os.sched_getaffinity",
@@ -223,7 +289,7 @@ def test_nothing_happens_at_import():
     clean = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
                            capture_output=True, text=True, check=True)  # fmt: skip
     loaded = set(clean.stdout.split())
-    assert not loaded & HEAVY
+    assert not loaded & (HEAVY | OPTIONAL | {"dataclasses", "argparse", "logging", "pathlib"} - {"typing_extensions"})
     assert not loaded & {"gpuready.catalog.data.patterns", "gpuready.catalog.data.log_rules"}, "only a log needs them"
 
 

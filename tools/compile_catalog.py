@@ -177,7 +177,6 @@ CAUSE_KEYS = {
     "too_old",
     "pairs",
     "inside",
-    "topics",
 }
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}
 RULE_KEYS = {"code", "name", "severity", "title", "text"}
@@ -233,7 +232,7 @@ def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> 
 
 def compile_causes(root: Path = ROOT) -> dict[str, Any]:
     """What each cause says and how it is fixed."""
-    drop = {"patterns", "consequences", "phrases", "rule", "topics"}
+    drop = {"patterns", "consequences", "phrases", "rule"}
     return {"cause": [{k: v for k, v in data.items() if k not in drop} for data in read_cause_files(root)]}
 
 
@@ -252,21 +251,12 @@ def compile_pattern_table() -> dict[str, Any]:
     rows = [_pattern_row(data, pattern) for data in read_cause_files() for pattern in data["patterns"]]
     rows.sort(key=lambda row: (families.index(row[0][:3]), row[0]))
     rows += [("", _consequence_row(row)) for row in compile_consequences()["aftermath"]]
-    causes = read_cause_files()
-    topics = [(data["codes"][0], data["slug"], text) for data in causes for text in data.get("topics", ())]
-    descriptions = [(data["codes"][0], data["slug"], _describe_cause(data)) for data in causes]
     try:
-        return build_pattern_table(rows, topics, descriptions)
+        return build_pattern_table(rows)
     except ValueError as bad:
         raise SystemExit(str(bad)) from None
     finally:
         sys.path.remove(str(ROOT.parent))
-
-
-def _describe_cause(data: dict[str, Any]) -> str:
-    """What a cause says, and the title of its rule, without the gaps."""
-    words = data["says"].translate(str.maketrans("[]{}", "    "))
-    return " ".join((*words.split(), *data.get("rule", {}).get("title", "").split()))
 
 
 def _pattern_row(data: dict[str, Any], pattern: Any) -> tuple[str, dict[str, Any]]:

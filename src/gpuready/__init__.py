@@ -8,7 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuready.commands import CallablePackage
+    from collections.abc import Callable
+    from typing import Generic, ParamSpec, TypeVar
+
     from gpuready.commands.bench import bench as bench
     from gpuready.commands.check import check as _check
     from gpuready.commands.contract import contract as contract
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
     from gpuready.commands.report import report as report
     from gpuready.commands.result import Result as Result
     from gpuready.workflow.refusal import Refused as Refused
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+    class CallablePackage(ModuleType, Generic[P, R]):
+        """A package that can be called as the command of its name."""
+
+        def __init__(self, does: Callable[P, R]) -> None: ...
+        def __call__(self, *args: P.args, **named: P.kwargs) -> R: ...
 
     check = CallablePackage(_check)
     diagnose = CallablePackage(_diagnose)

@@ -19,6 +19,7 @@ OPEN = {
     "systems": ("glibc", "python", "codenames"),
     "images": ("cudas", "tags"),
     "kernels": ("cuda", "built"),
+    "models": ("config",),
     "programs": ("words",),
 }
 """Columns whose keys are data themselves: versions, words, settings of a model."""

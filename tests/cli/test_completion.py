@@ -85,7 +85,7 @@ SHELLS = [
 def test_commands_flags_choices_and_names(place, shell):
     ask = ASKED[shell]
     assert ask(place, "") >= HEADS and ask(place, "che") == {"check"}
-    assert ask(place, "contract", "") >= {"list", "show", "diff", "import"}
+    assert ask(place, "contract", "") >= {"list", "show", "diff", "new", "check"}
     assert ask(place, "fleet", "ch") == {"check"}
     assert ask(place, "check", "--dr") == {"--driver"}
     assert ask(place, "fleet", "check", "--pro") == {"--prolog"}

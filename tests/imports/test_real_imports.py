@@ -239,3 +239,9 @@ def test_a_server_starts_nothing_whatever_it_is_asked(broken: EnvironmentCopy, m
     text, code = run_parsed_command(parsed, Screen(), 0.0)
     assert code == 3 and "nothing was imported" in text
     assert not (broken.root.parent / "started").exists()
+
+
+def test_no_dry_run_starts_anything(broken: EnvironmentCopy) -> None:
+    ran = gpuready("fix", "--contract", "demo.toml", "--python", str(broken.root), "--dry-run", cwd=broken.here)
+    assert ran.code in (0, 1, 3) and ran.out, ran.err
+    assert not (broken.root.parent / "started").exists()

@@ -13,7 +13,6 @@ import pytest
 
 from gpuready.system import imports
 from gpuready.system.imports import damage, survey_cache
-from gpuready.system.process import isolation
 
 SITE = "env/lib/python3.12/site-packages"
 
@@ -46,7 +45,7 @@ def world(tmp_path, monkeypatch):
     write(tmp_path / "cwd/notes.txt", "")
     os.symlink(write(tmp_path / "python3.12", "no ELF"), tmp_path / "python")
     monkeypatch.setattr(survey_cache, "SETTLED_SECONDS", -60.0)  # all of it was just made
-    monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)
+    monkeypatch.setattr(survey_cache, "is_single_threaded", lambda: True)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path
 
@@ -72,7 +71,9 @@ def ask(world: Path, **changes: object) -> tuple[dict[str, object], bool]:
     """The answer, and whether it took a survey."""
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(damage, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a))
+        patch.setattr(
+            survey_cache, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a)
+        )
         answer = survey_cache.survey_imports("", {"XDG_CACHE_HOME": str(world / "cache")}, request(world, **changes))
     return answer, bool(made)
 
@@ -248,9 +249,9 @@ def test_without_a_cache_it_only_takes_longer(world, variables):
 
 def test_what_is_not_kept(world, monkeypatch):
     assert ask(world, deep=True)[1] and ask(world, deep=True)[1], "contents may rot without a trace"
-    monkeypatch.setattr(isolation, "is_single_threaded", lambda: False)
+    monkeypatch.setattr(survey_cache, "is_single_threaded", lambda: False)
     assert ask(world)[1] and not entries(world), "notes are for one survey at a time"
-    monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)
+    monkeypatch.setattr(survey_cache, "is_single_threaded", lambda: True)
     assert ask(world, roots=["absent"]) == ({"roots": []}, False) and not entries(world)
 
 

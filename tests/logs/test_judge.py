@@ -204,10 +204,10 @@ def test_a_server_that_says_goodbye_calmly_is_dead_all_the_same():
     assert found(text).cause == "cuda-oom"
 
 
-def test_a_complaint_without_a_traceback_at_the_end():
+def test_a_complaint_without_a_traceback_at_the_end_is_quoted():
     text = STEP.format(n=1) + "2026-11-15 10:00:20,000 ERROR trainer: no rows left after filtering\n"
     one = found(text)
-    assert one.cause == "not-environment" and one.evidence[0].line == 2 and one.confidence < 0.7
+    assert one.verdict == "unknown" and one.evidence[0].line == 2
 
 
 def test_threads_that_wait_for_others():

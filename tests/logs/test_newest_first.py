@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready.logs.newest_first import order_by_time
+from gpuready.logs.runs import order_by_time
 from gpuready.workflow.diagnose import diagnose_logs
 
 ERROR = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.catalog import causes
-from gpuready.diagnose import CLASS_NOTE, class_guess
 from gpuready.diagnose.origin import find_origin, package_of_frame
 from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.workflow.diagnose import diagnose_logs
@@ -99,20 +97,6 @@ def test_an_unknown_exception_elsewhere_is_no_cause_and_its_origin_is_told(last,
     one = found(last, *files)
     assert (one.verdict, one.cause, one.exit) == ("unknown", "", 3)
     assert one.origin.startswith(origin)
-
-
-def test_a_class_is_guessed_from_the_place_of_an_unknown_exception_and_the_answer_says_so():
-    one = found("RuntimeError: unheard of", OWN, f"{SITE}/torch/_inductor/codecache.py")
-    assert one.cause == "triton-kernel-failed" and CLASS_NOTE in one.notes and one.confidence < 0.5
-    assert one.origin.startswith("a compiler (torch)")
-
-
-def test_every_class_that_is_guessed_is_a_cause():
-    tables = (class_guess._PLACES, class_guess._CUT_PLACES, class_guess._TOOLS)
-    rows = (class_guess._KINDS, class_guess._NATIVE, class_guess._TYPES)
-    slugs = {slug for table in tables for slug, _ in table} | {slug for row in rows for slug in row.values()}
-    assert len(slugs) > 10
-    assert not [slug for slug in slugs if causes.find_cause_for_code("", slug) is None]
 
 
 def test_letter_case_makes_no_difference():

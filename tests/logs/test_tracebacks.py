@@ -28,7 +28,7 @@ def test_a_plain_one():
     assert (failure.type, failure.message) == ("ValueError", "no\nand a second line")
     assert (failure.number, failure.at, failure.last) == (1, 7, 9) or failure.last == 8
     assert [frame.line for frame in failure.frames] == [12, 3]
-    assert failure.frames[0].code == "main()" and failure.user_frame.file == "/home/me/train.py"
+    assert failure.frames[0].code == "main()" and not failure.frames[0].is_library
 
 
 def test_without_its_head_and_without_its_frames():
@@ -79,7 +79,7 @@ def test_the_output_of_a_build_is_indented():
 
 def test_libraries_are_no_work_of_the_user():
     text = PLAIN.replace("/home/me/train.py", "/usr/lib/python3.12/runpy.py")
-    assert reported(text)[0].user_frame is None
+    assert all(frame.is_library for frame in reported(text)[0].frames)
 
 
 def test_prose_is_no_exception():

@@ -14,7 +14,7 @@ import pytest
 
 from gpuready.model import Fact
 from gpuready.system import RecordingHost, ReplayHost, run_probes, start_probes
-from gpuready.system.process import inspection, isolation, probe_run
+from gpuready.system.process import isolation, probe_run
 from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S, wait_until
 from tests.system.looks import one, raises, well
 
@@ -239,7 +239,7 @@ def spin(_):
 def test_a_probe_that_gets_no_processor_is_waited_for(live, monkeypatch):
     """At a load of 30 on two cores, the probe of a fresh environment took more than its 8 seconds, and an install failed."""
     used = iter([0.01, 0.02, 0.03])
-    monkeypatch.setattr(inspection, "read_processor_seconds", lambda pid: next(used, 9.0))
+    monkeypatch.setattr(isolation, "read_processor_seconds", lambda pid: next(used, 9.0))
     begun = time.monotonic()
     gap = one(live, spin, deadline=0.3).gap
     assert gap == f"no answer within {max(0.3, round(time.monotonic() - begun)):g} s"

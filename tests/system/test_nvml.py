@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost
+from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost, live_host
 from gpuready.system.nvml import combine_parts
 from gpuready.system.nvml_gpu import _parse_process_rows
-from gpuready.system.process import isolation
 from tests.deadlines import AFTER_S, GENEROUS_S, HANG_S
 
 GAP = {"gap": "Not Supported"}
@@ -214,7 +213,7 @@ def test_where_no_process_can_be_started(ask, monkeypatch):
     def refuse():
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(isolation, "is_single_threaded", lambda: True)  # a thread of an earlier test may still end
+    monkeypatch.setattr(live_host, "is_single_threaded", lambda: True)  # a thread of an earlier test may still end
     monkeypatch.setattr(os, "fork", refuse)
     with pytest.raises(AccessError, match=r"^cannot start a process: resource temporarily unavailable$"):
         ask()

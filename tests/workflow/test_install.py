@@ -11,6 +11,7 @@ from gpuready.model.plan import LockedPackage, Plan
 from gpuready.probe.packages import probe_packages
 from gpuready.probe.target_environment import describe_environment
 from gpuready.system import LiveHost
+from gpuready.workflow import install
 from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.install_advice import suggest_elsewhere
 from gpuready.workflow.machine_facts import add_environment_purpose
@@ -53,7 +54,7 @@ def test_a_python_that_is_not_here_is_fetched_by_uv_unless_it_was_named(monkeypa
     order = _planned("2.13.0+cpu")
     order.plan, order.python, order.notes = order.plan.replace(python="3.12"), named, []
     order.host, order.uv_settings = _Reported(offline), uv.UvSettings()
-    monkeypatch.setattr(uv, "find_python", lambda *_: "")
+    monkeypatch.setattr(install, "find_python", lambda *_: "")
     if offline or named:
         with pytest.raises(Refused, match=r"3\.12 is not to be found here: install it \(uv python install 3\.12\)"):
             order._find_interpreter("uv")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import posixpath
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Record
 from gpuready.model.plan import InstallFault
 from gpuready.system import durable_files, file_contents
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Any
+OnProgress = Callable[[], None]
 
-    OnProgress = Callable[[], None]
 
 LARGE_FILE = 1 << 20
 """Bytes from which on a file is hashed beside others: these files are most of an environment."""
@@ -94,9 +94,6 @@ def _is_file_size(text: str) -> bool:
 
 def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFileRow]:
     """Parse a RECORD; its paths are relative to ``site``."""
-    import csv
-    import posixpath
-
     try:
         for cells in csv.reader(text.splitlines()):
             if not cells or not cells[0]:
@@ -142,8 +139,6 @@ def list_startup_code(root: str, inventory: DistributionInventory | None = None)
 
 def _folder_of_line(path: str, line: str) -> str:
     """Return the folder that a line of a .pth file adds to the import path."""
-    import posixpath
-
     return posixpath.normpath(f"{path.rpartition('/')[0]}/{line.strip()}")
 
 

@@ -10,8 +10,10 @@ error: Failed to build `kite==1.0`
 from __future__ import annotations
 
 import re
+import shlex
 
 from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
+from gpuready.system.download import unquote_url
 
 _FAILED = re.compile(r"Failed to (?:download and )?build(?: source distribution)?:? `([^`\n]{1,200})`")
 _FAILED_UNNAMED = re.compile(
@@ -101,10 +103,6 @@ def _show_package(package: str) -> str:
 
 def _make_wheel_command(package: str) -> str:
     """Return how to make its wheel. Only ``kite==1.0`` is of an index: the bare name of another may be a stranger's package there."""
-    import shlex
-
-    from gpuready.system.download import unquote_url
-
     command, address = "pip wheel --no-build-isolation --no-deps", package.rpartition(" @ ")[2]
     path = unquote_url(address.removeprefix("file://"))
     if path.startswith("/") and "#" not in path:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from gpuready.apply import uv
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuready.apply import uv, uv_output
 from gpuready.apply.index_files import index_authorization, parse_file_entry
 from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
+from gpuready.apply.source_archive import read_build_requirements
+from gpuready.apply.uv_config import parse_toml, split_index_login
+from gpuready.apply.wheel_search import find_folder_wheels
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
-from gpuready.model.plan import LockedPackage
-from gpuready.system import AccessError, save_atomically
+from gpuready.model import SCHEMA
+from gpuready.model.plan import LockedPackage, Plan
+from gpuready.model.versions import major_minor
+from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from gpuready.model.plan import Plan
-    from gpuready.system import HostAccess
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.runner import unredacted_variables
 
 LOCK_FILE, REQUIREMENTS_FILE, README_FILE = "gpuready.lock", "requirements.txt", "README.txt"
 
@@ -62,10 +65,6 @@ def write_bundle(
 
 def format_lock_file(plan: Plan) -> str:
     """Format the lock as a file."""
-    import json
-
-    from gpuready.model import SCHEMA
-
     body = {"schema": SCHEMA, "kind": "lock"} | plan.replace(indexes={}).to_json()
     return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
 
@@ -123,10 +122,6 @@ def _ask_pylock(
     flags: tuple[str, ...] = (),
 ) -> list[dict[str, Any]]:
     """Return the packages of uv's answer to a request, each with its files."""
-    from gpuready.apply.uv_config import parse_toml
-    from gpuready.system.own_folders import TemporaryFolder
-    from gpuready.system.process.runner import unredacted_variables
-
     path = uv.find_uv(host)
     with TemporaryFolder(unredacted_variables(host)) as scratch:
         save_atomically(f"{scratch}/pyproject.toml", request.format_project())
@@ -140,8 +135,6 @@ def _ask_pylock(
         ran = uv.run_uv(host, argv, settings, env=env)
         text = host.read_text(f"{scratch}/pylock.toml", 64 << 20) if ran.rc == 0 else None
     if text is None:
-        from gpuready.apply import uv_output
-
         names = {url: name for name, url in request.addresses.items()}
         failure = uv_output.parse_uv_failure(ran.err or ran.end, plan.framework, names)
         raise ValueError(
@@ -152,8 +145,6 @@ def _ask_pylock(
 
 def _fetch_build_requirements(host: HostAccess, plan: Plan, draft: str, settings: uv.UvSettings) -> None:
     """Fetch what the sources in a bundle are built with, such as setuptools: offline nothing else brings it."""
-    from gpuready.apply.source_archive import read_build_requirements
-
     archives = [name for name in host.list_directory(draft) or () if name.endswith((".tar.gz", ".zip"))]
     requires = sorted({one for name in archives for one in read_build_requirements(f"{draft}/{name}")})
     if not requires:
@@ -175,9 +166,6 @@ def _lock_request(
     host: HostAccess, plan: Plan, settings: uv.UvSettings
 ) -> tuple[ResolutionRequest, dict[str, str | None]]:
     """Return the lock as a request: each row exactly, from the index it came from."""
-    from gpuready.apply.uv_config import split_index_login
-    from gpuready.apply.wheel_search import find_folder_wheels
-
     sources: dict[str, str] = {}
     addresses: dict[str, str] = {}
     env: dict[str, str | None] = {}
@@ -214,8 +202,6 @@ def _choose_file(row: LockedPackage, listed: dict[str, Any], ranks: dict[str, in
 def rank_target_tags(python: str, platform: str) -> dict[str, int]:
     """Map every wheel tag that a target accepts to its rank, best first."""
     from packaging import tags
-
-    from gpuready.model.versions import major_minor
 
     version = major_minor(python)
     platforms = list(list_target_platforms(platform))

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuready.model import Record
+from gpuready.model.plan import LockedPackage, Plan
 from gpuready.system import file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model.plan import LockedPackage, Plan
 
 UNPACK_FACTOR = 3.0
 """Unpacked size of a wheel as a multiple of its size: 1.6 for CUDA libraries, 4 for Python sources."""

@@ -9,28 +9,22 @@ the user's own state folder (``fix_record``): whatever else lies in ENV.gpuready
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from shlex import quote
 
 from gpuready.apply import fix_record as phases
 from gpuready.apply import uv
-from gpuready.apply.fix_record import FixState
+from gpuready.apply.fix_record import FixRecord, FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.lease import Lease, LeaseBusyError
+from gpuready.apply.uv import UvSettings
 from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
 from gpuready.catalog.packages import canonical_package_name, split_requirement
-from gpuready.system import AccessError, durable_files, file_contents
+from gpuready.system import AccessError, HostAccess, durable_files, file_contents
 from gpuready.system.files import read_link
 from gpuready.system.private_files import require_own_folder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gpuready.apply.fix_record import FixRecord
-    from gpuready.apply.uv import UvSettings
-    from gpuready.system import HostAccess
 
 STATE_SUFFIX = ".gpuready-fix"
 COPY_DEADLINE = 3600.0

@@ -11,19 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from typing import Any
 
 from gpuready.apply.journal import InstallJournal
 from gpuready.model import Record
 from gpuready.model.validation import parse_record
-from gpuready.system import AccessError, durable_files, file_contents
+from gpuready.system import AccessError, HostAccess, durable_files, file_contents
 from gpuready.system.own_folders import make_state_folder
 from gpuready.system.process.runner import unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.system import HostAccess
 
 DRAFTING, EXCHANGING, COPYING, DONE, UNDOING, COPYING_BACK = (
     "draft",

@@ -11,17 +11,15 @@ Publishing is one rename of ``current``. A generation without a manifest is unfi
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 from gpuready.model import Record
 from gpuready.system import durable_files, file_contents, file_locks, private_files
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 MANIFEST_FILE = "gpuready.json"
 IN_USE_LOCK = "in-use.lock"
@@ -53,8 +51,6 @@ class EnvironmentGeneration(Record):
 
     def read_manifest(self) -> dict[str, Any]:
         """Return the manifest written at publication; empty if it cannot be read."""
-        import json
-
         try:
             manifest = json.loads(file_contents.read_text_file(f"{self.path}/{MANIFEST_FILE}") or "")
         except (ValueError, RecursionError):

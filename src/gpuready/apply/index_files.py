@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from typing import Any
+
+from gpuready.apply.uv import UvSettings
 from gpuready.system.download import unquote_url
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.apply.uv import UvSettings
 
 
 def parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -25,8 +23,6 @@ def parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:
 
 def index_authorization(url: str, settings: UvSettings) -> str:
     """Return the login of the user's own index, for a file on the same host."""
-    from base64 import b64encode
-
     host = url.partition("://")[2].partition("/")[0]
     for known in (settings.env.get("UV_DEFAULT_INDEX") or "", *settings.extra):
         login, at, at_host = known.partition("://")[2].partition("/")[0].rpartition("@")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.apply import resolution_cache, uv
 from gpuready.apply.index_files import index_authorization, parse_file_entry
 from gpuready.apply.resolution_request import ResolutionRequest, format_stated_metadata
+from gpuready.apply.uv_config import parse_toml
 from gpuready.model import Record, validation
 from gpuready.model.metadata import parse_metadata
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess, save_atomically
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.runner import unredacted_variables
+from gpuready.system.release_metadata import fetch_release_metadata
 
 DEADLINE = 60.0
 
@@ -53,11 +53,6 @@ def find_index_release(
 
 def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, settings: uv.UvSettings) -> dict[str, Any]:
     """Ask uv for the files of a release. Its metadata is stated as empty, so that nothing is built to learn it."""
-    from gpuready.apply.uv_config import parse_toml
-    from gpuready.system import save_atomically
-    from gpuready.system.own_folders import TemporaryFolder
-    from gpuready.system.process.runner import unredacted_variables
-
     with TemporaryFolder(unredacted_variables(host)) as folder:
         save_atomically(f"{folder}/pyproject.toml", request.format_project())
         argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
@@ -74,9 +69,6 @@ def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, set
 
 
 def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSettings) -> IndexRelease:
-    from gpuready.system.process.runner import unredacted_variables
-    from gpuready.system.release_metadata import fetch_release_metadata
-
     wheels = [one for one in listed.get("wheels", ()) if isinstance(one, dict)]
     entry = wheels[0] if wheels else listed["sdist"]
     url = parse_file_entry(entry)[1]

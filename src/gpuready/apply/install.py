@@ -5,32 +5,28 @@ The published generation is never touched on the way: not by an error, a signal,
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from gpuready import __version__
 from gpuready.apply import audit, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
 from gpuready.apply.install_errors import InstallFailed, format_os_error, suggest_missing_package
+from gpuready.apply.install_steps import InstallInputs
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.source_checkout import add_left_out
+from gpuready.apply.uv import UvSettings
 from gpuready.apply.uv_failure import explain_uv_failure
 from gpuready.contracts import distribution_name
-from gpuready.model.plan import InstallResult
+from gpuready.model import FixStep, Report
+from gpuready.model.plan import InstallFault, InstallResult, Plan
 from gpuready.model.verdict_words import verdict_words
-from gpuready.system import durable_files
+from gpuready.system import HostAccess, durable_files
 from gpuready.system.imports.real_import import ImportTask, import_roots
 from gpuready.system.interrupts import note_interrupt
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from gpuready.apply.install_steps import InstallInputs
-    from gpuready.apply.uv import UvSettings
-    from gpuready.model import FixStep, Report
-    from gpuready.model.plan import InstallFault, Plan
-    from gpuready.system import HostAccess
 
 CLEANUP_SECONDS = 3.0
 """How long cleanup may take after a stop, in seconds; the next install removes the rest."""
@@ -316,10 +312,6 @@ class Installer:
 
     def _write_manifest(self, generation: EnvironmentGeneration, known: dict[str, Any]) -> None:
         """Sync to disk, then write the manifest as the last file, which completes the generation."""
-        import json
-
-        from gpuready import __version__
-
         manifest = {
             "schema": 1,
             "gpuready": __version__,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import errno
+import re
+from collections.abc import Sequence
 
-    from gpuready.model import Report
-    from gpuready.model.plan import InstallFault
+from gpuready.model import Report
+from gpuready.model.plan import InstallFault
 
 
 class InstallFailed(Exception):
@@ -20,8 +20,6 @@ class InstallFailed(Exception):
 
 def format_os_error(error: OSError) -> str:
     """Format an OSError with its errno name: ``ENOSPC, no space left on device``."""
-    import errno
-
     code = errno.errorcode.get(error.errno or 0, "")
     message = (error.strerror or str(error)).lower()
     where = f" ({error.filename})" if error.filename else ""
@@ -30,8 +28,6 @@ def format_os_error(error: OSError) -> str:
 
 def suggest_missing_package(error: str) -> str:
     """What to do about ``ModuleNotFoundError: No module named 'kite'``; a part of a package (``kite.wing``) no other one brings."""
-    import re
-
     found = re.search(r"No module named '(\w{1,100})'", error)
     if not found:
         return ""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+
 from gpuready.apply.audit import list_site_folders
 from gpuready.apply.generation import IN_USE_LOCK
+from gpuready.apply.uv import UvSettings
+from gpuready.catalog import indexes
+from gpuready.catalog.proofs import proofs_for_capability
 from gpuready.model import FixStep, Record
+from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.system import durable_files, file_contents
 from gpuready.system.download import quote_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.apply.uv import UvSettings
-    from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 
 LOCK_FILE = "requirements.lock"
 FOREIGN_LOCK = "resolved by another tool"
@@ -44,9 +45,6 @@ class InstallInputs(Record):
 
 def plan_identity(plan: Plan, source_hash: str = "") -> str:
     """Return the first letters of a hash over everything that decides an environment's contents."""
-    import json
-    from hashlib import sha256
-
     rows = sorted([row.name, row.version, sorted(row.hashes), row.origin] for row in plan.lock)
     built = [[k.package, k.version, k.how, k.arch_list] for k in kernels_to_build(plan)]
     text = json.dumps([plan.python, rows, built, *([source_hash] if source_hash else [])], sort_keys=True)
@@ -173,16 +171,12 @@ def extra_index_environment(settings: UvSettings, plan: Plan) -> dict[str, str |
 
 def list_entry_modules(plan: Plan) -> list[str]:
     """Return the modules that the framework's own command starts from; for the CPU without those that need a GPU."""
-    from gpuready.catalog.proofs import proofs_for_capability
-
     rows = proofs_for_capability("entry-point", plan.framework)
     return [module for row in rows if row.device == "any" or not is_for_cpu(plan) for module in row.arguments]
 
 
 def list_index_urls(plan: Plan) -> tuple[str, ...]:
     """Return the index URLs of a lock's rows, other than the default index and the user's own."""
-    from gpuready.catalog import indexes
-
     known = set(indexes.list_indexes()) - {indexes.DEFAULT_INDEX}
     names = dict.fromkeys(row.index for row in plan.lock if row.index)
     return tuple(indexes.index_url(name) for name in names if name in known)

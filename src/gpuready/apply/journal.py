@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 from gpuready.system import durable_files, redact_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 JOURNAL_FILE = "journal.jsonl"
 
@@ -22,8 +20,6 @@ class InstallJournal:
 
     def record_step(self, step: str, **more: Any) -> None:
         """Write one step. OSError if it cannot be written: then the step must not be taken."""
-        import json
-
         line = {"at": round(self.clock(), 3), "pid": self.pid, "step": step} | more
         durable_files.append_line(self.path, redact_text(json.dumps(line, default=str)))
 

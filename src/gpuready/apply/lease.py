@@ -8,17 +8,16 @@ avoids duplicate work.
 
 from __future__ import annotations
 
+import json
 import os
+import threading
 import time
+from collections.abc import Callable
 
 from gpuready.model import validation
 from gpuready.system import durable_files, file_contents, file_locks
 from gpuready.system.process import inspection
 from gpuready.system.process.inspection import ProcessIdentity
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXPIRY = 30.0
 """Seconds after which a lease that is not renewed is taken over."""
@@ -150,8 +149,6 @@ class Lease:
         self.fd = None
 
     def _format_lease(self) -> str:
-        import json
-
         self.renewed = time.monotonic()
         more = {"token": self.token, "beats": self.renewals, "locked": self.locked}
         return json.dumps(self.own_process.to_json() | more)
@@ -167,8 +164,6 @@ def _read_lease_file(path: str) -> str:
 
 
 def _parse_holder(text: str) -> ProcessIdentity | None:
-    import json
-
     try:
         return validation.parse_record(ProcessIdentity, json.loads(text))
     except (ValueError, RecursionError):
@@ -190,8 +185,6 @@ class _LeaseRenewer:
         self.lease = lease
 
     def __enter__(self) -> None:
-        import threading
-
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._renew_until_done, daemon=True)
         self.thread.start()

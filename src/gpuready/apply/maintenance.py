@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuready.apply import audit, wheel_contents
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
-from gpuready.model.plan import InstallResult
-from gpuready.system import file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model.plan import LockedPackage
-    from gpuready.system import HostAccess
+from gpuready.model.plan import InstallResult, LockedPackage
+from gpuready.model.validation import parse_record
+from gpuready.system import HostAccess, file_contents
 
 
 def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResult:
@@ -46,8 +43,6 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
 
     ``folders`` of wheels: packages whose wheel of the lock is there are compared with it, the others with their RECORD.
     """
-    from gpuready.apply import audit, wheel_contents
-
     _require_managed(home)
     published = home.current_generation()
     if published is None:
@@ -78,9 +73,6 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
 
 def _locked_rows(manifest: Mapping[str, Any]) -> list[LockedPackage]:
     """Return the lock of a published generation; rows that cannot be read are left out."""
-    from gpuready.model.plan import LockedPackage
-    from gpuready.model.validation import parse_record
-
     plan = manifest.get("plan")
     rows = plan.get("lock") if isinstance(plan, dict) else ()
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 _NETWORK_CAUSES = (
     ("failed to lookup address", "its name does not resolve from here"),
     ("dns error", "its name does not resolve from here"),
@@ -32,8 +34,6 @@ def find_network_cause(output: str) -> str:
 
 def find_host(output: str) -> str:
     """Return the host of the first address in uv's error, without login and path: both may be secret."""
-    import re
-
     match = re.search(r"https?://(?:[^/\s`]*@)?((?:\[[\w:.%-]{2,60}\]|[^/\s`):]+)(?::\d+)?)", output)
     return match[1] if match else ""
 
@@ -44,8 +44,6 @@ def find_refusing_index(output: str) -> tuple[str, str]:
     hint: An index URL (https://host/simple) could not be queried due to a lack of valid authentication credentials (401 Unauthorized)
     hint: An index (https://host/simple) returned a 403 Forbidden error. Check that the index URL is correct and …
     """
-    import re
-
     flat = " ".join(output.split())
     match = re.search(
         r"An index(?: URL)? \(([^\s)]{1,500})\) (?:could not be queried[^()]{0,150}\(|returned a )"

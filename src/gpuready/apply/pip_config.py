@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.system import AccessError
+from collections.abc import Iterator
+from configparser import Error, RawConfigParser
+
+from gpuready.system import AccessError, HostAccess
 from gpuready.system.process.runner import unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system import HostAccess
 
 LIST_KEYS = ("find-links", "extra-index-url", "trusted-host")
 PIP_KEYS = (*LIST_KEYS, "index-url", "cert", "client-cert", "proxy", "no-index")
@@ -54,8 +51,6 @@ def _read_config(host: HostAccess, path: str) -> str:
 
 
 def _parse_pip_config(text: str) -> dict[str, tuple[str, ...]]:
-    from configparser import Error, RawConfigParser
-
     parser = RawConfigParser(strict=False)
     try:
         parser.read_string(text)

@@ -6,21 +6,19 @@ wheels in local folders. An entry is valid for a day; then uv is asked again, wh
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from gpuready.apply.uv import UvSettings
 from gpuready.apply.uv_config import read_uv_configs
 from gpuready.model import validation
 from gpuready.model.plan import LockedPackage, PlanConflict
-from gpuready.system import AccessError, save_atomically
+from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
 from gpuready.system.process.runner import unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.apply.uv import UvSettings
-    from gpuready.system import HostAccess
 
 MAX_AGE = 24 * 3600.0
 MAX_ANSWERS = 200
@@ -31,8 +29,6 @@ _SCHEMA = 2
 
 def resolution_cache_key(host: HostAccess, request: Sequence[str], settings: UvSettings) -> str:
     """Return the digest of everything that decides a result. Secrets in it cannot be recovered."""
-    from hashlib import sha256
-
     environment = unredacted_variables(host)
     uv_variables = sorted(
         f"{name}={value}" for name, value in environment.items() if name.startswith(("UV_", "SSL_", "MACOSX_"))
@@ -78,8 +74,6 @@ def load_cached_answer(host: HostAccess, name: str) -> dict[str, Any] | None:
 
 
 def _decode_answer(text: str) -> dict[str, Any] | None:
-    import json
-
     try:
         entry = json.loads(text)
         whole = entry["schema"] == _SCHEMA and entry["digest"] == _answer_digest(entry["answer"])
@@ -90,8 +84,6 @@ def _decode_answer(text: str) -> dict[str, Any] | None:
 
 def store_answer(host: HostAccess, name: str, answer: dict[str, Any]) -> None:
     """Store a result. If that fails, the next request only takes longer."""
-    import json
-
     try:
         folder = make_cache_folder(unredacted_variables(host), "answers")
         body = {"schema": _SCHEMA, "at": host.get_wall_time(), "digest": _answer_digest(answer), "answer": answer}
@@ -103,9 +95,6 @@ def store_answer(host: HostAccess, name: str, answer: dict[str, Any]) -> None:
 
 
 def _answer_digest(answer: object) -> str:
-    import json
-    from hashlib import sha256
-
     return sha256(json.dumps(answer, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,18 +7,16 @@ nothing else comes from there.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
 from gpuready.catalog import indexes, kernels, packages
 from gpuready.contracts import when
-from gpuready.model import Fact, Facts, Record, UnknownFactError, versions
+from gpuready.contracts.pins import MARKER_SYSTEMS
+from gpuready.model import Contract, Fact, Facts, Record, Requirement, UnknownFactError, versions
+from gpuready.model.plan import LockedPackage, Plan
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from gpuready.model import Contract, Requirement
-    from gpuready.model.plan import LockedPackage, Plan
 
 PROJECT_NAME = "gpuready-question"
 """The project name in the request; it appears in uv's messages."""
@@ -93,8 +91,6 @@ def format_stated_metadata(names: Iterable[str], known: Mapping[str, Mapping[str
 
 def _quote_toml(text: str) -> str:
     """Format a basic TOML string. TOML has JSON's escapes."""
-    import json
-
     return json.dumps(text, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
@@ -339,8 +335,6 @@ def plan_system(plan: Plan) -> str:
 
 
 def _marker_environment(plan: Plan) -> dict[str, str]:
-    from gpuready.contracts.pins import MARKER_SYSTEMS
-
     python = python_minor_version(plan.python)
     machine = plan.platform.partition("-")[0] or "x86_64"
     sys_platform, platform_system, os_name = MARKER_SYSTEMS[plan_system(plan)]

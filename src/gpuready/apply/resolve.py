@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search
+from gpuready.apply.index_release import find_index_release
 from gpuready.apply.resolution_request import (
     FOLDER_INDEX,
     ResolutionRequest,
@@ -13,19 +16,16 @@ from gpuready.apply.resolution_request import (
     replaced_packages,
     too_new_versions,
 )
+from gpuready.apply.source_requirements import read_source_requirements
 from gpuready.catalog import indexes, packages
-from gpuready.model import Requirement, versions
-from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
+from gpuready.model import Contract, Requirement, versions
+from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
+from gpuready.system import HostAccess, RunResult, save_atomically
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.runner import unredacted_variables
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
-    from gpuready.model import Contract
-    from gpuready.model.plan import Plan
-    from gpuready.system import HostAccess, RunResult
-
-    _UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
 MACOS_TARGET = "MACOSX_DEPLOYMENT_TARGET"
 MAX_ROUNDS = 8
@@ -80,8 +80,6 @@ class _PlanResolver:
         self.notes = list(self.settings.notes)
         self.sources: tuple[str, ...] = ()
         if source is not None:
-            from gpuready.apply.source_requirements import read_source_requirements
-
             self.sources, notes = read_source_requirements(host, source, contract, plan.torch)
             self.notes += notes
         self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
@@ -173,8 +171,6 @@ class _PlanResolver:
 
     def learn_sources(self, versions_: dict[str, str], request: ResolutionRequest) -> bool:
         """Read from the index what packages without a wheel require; True where something new was learnt."""
-        from gpuready.apply.index_release import find_index_release
-
         learnt = False
         for name, version in versions_.items():
             asked = f"=={version}" if version else request.specifier_of(name)
@@ -214,10 +210,6 @@ class _PlanResolver:
 
     def compile_request(self, request: ResolutionRequest, from_source: tuple[str, ...] = ()) -> tuple[_UvAnswer, str]:
         """Ask uv once; return its answer and its log. ``from_source``: taken without wheels, by stated requirements."""
-        from gpuready.system import save_atomically
-        from gpuready.system.own_folders import TemporaryFolder
-        from gpuready.system.process.runner import unredacted_variables
-
         with TemporaryFolder(unredacted_variables(self.host)) as folder:
             save_atomically(f"{folder}/pyproject.toml", request.format_project())
             save_atomically(f"{folder}/overrides.txt", request.format_overrides())

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Mapping
 
+from gpuready.apply.fix_record import FixState
 from gpuready.system import durable_files, file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.apply.fix_record import FixState
 
 FILE_NAME = "gpuready-env.sh"
 _HEADER = "# Written by `gpuready fix`: source this file in the shell that starts the job."

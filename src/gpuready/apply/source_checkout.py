@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.system import durable_files, file_contents
+from hashlib import sha256
+
+from gpuready.system import HostAccess, durable_files, file_contents
 from gpuready.system.own_folders import make_cache_folder
 from gpuready.system.process.runner import unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.system import HostAccess
 
 FETCH_DEADLINE = 600.0
 _IGNORED_FOLDERS = ("/.git/", "/__pycache__/", "/build/", ".egg-info/")
@@ -27,8 +25,6 @@ def open_checkout(host: HostAccess, source: str) -> str:
     if not is_git_address(source):
         return host.resolve_path(source)
     address, revision = split_revision(source.removeprefix("git+"))
-    from hashlib import sha256
-
     folder = f"{make_cache_folder(unredacted_variables(host), 'sources')}/{sha256(source.encode()).hexdigest()[:16]}"
     _run_git(host, ("git", "init", "--quiet", folder), source)
     _run_git(host, ("git", "-C", folder, "fetch", "--quiet", "--depth", "1", "--", address, revision or "HEAD"), source)
@@ -86,8 +82,6 @@ def _make_folders(site: str, at: str) -> None:
 
 def hash_checkout(folder: str) -> str:
     """Return the first letters of a hash over the files of a checkout, without what git and builds leave there."""
-    from hashlib import sha256
-
     digest = sha256()
     for path in sorted(durable_files.walk_files(folder)):
         if not _is_ignored(path[len(folder) :].lstrip("/")):

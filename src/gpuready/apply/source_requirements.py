@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from gpuready.apply.uv_config import parse_toml
 from gpuready.catalog import packages
-from gpuready.model import Record
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.model import Contract
-    from gpuready.system import HostAccess
+from gpuready.model import Contract, Record
+from gpuready.system import AccessError, HostAccess, redact_text
 
 MAX_INCLUDE_DEPTH = 4
 _MAX_FILE_BYTES = 1 << 20
@@ -183,8 +179,6 @@ def _iterate_lines(host: HostAccess, root: str, name: str, depth: int) -> Iterat
 def _requirement_of_line(words: str, name: str, notes: list[str], fate: str = "left to the steps") -> Iterator[str]:
     from packaging.requirements import InvalidRequirement, Requirement
 
-    from gpuready.system import redact_text
-
     if words.startswith(("-", ".", "/")) or "://" in words:
         notes.append(f"{name}: {redact_text(words)[:120]} is {fate}: it is not a package of an index")
         return
@@ -198,8 +192,6 @@ def _requirement_of_line(words: str, name: str, notes: list[str], fate: str = "l
 def _requirements_of_project(
     host: HostAccess, folder: str, file: str, notes: list[str], extras: tuple[str, ...] = ()
 ) -> tuple[str, ...] | None:
-    from gpuready.apply.uv_config import parse_toml
-
     text = _read_source_file(host, f"{folder}/pyproject.toml")
     project = parse_toml(text or "").get("project")
     listed = project.get("dependencies") if isinstance(project, dict) else None

@@ -7,16 +7,14 @@ argument lists are public.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from gpuready.apply import uv_config
+from gpuready.apply.pip_config import read_pip_settings
 from gpuready.apply.uv_failure import explain_uv_failure
-from gpuready.system import AccessError, RunResult
+from gpuready.model import versions
+from gpuready.system import AccessError, HostAccess, RunResult, redact_text
 from gpuready.system.process.runner import run_with_progress, unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gpuready.system import HostAccess
 
 MIN_VERSION = "0.9"
 """The oldest uv that supports what is used here."""
@@ -84,8 +82,6 @@ def _bundled_uv() -> str | None:
 
 def check_uv_version(host: HostAccess, path: str) -> str:
     """Return uv's version. ValueError, in a sentence, if it does not answer or is too old."""
-    from gpuready.model import versions
-
     ran = host.run((path, "--version"), deadline=10.0)
     words = ran.out.split()
     version = words[1] if ran.rc == 0 and len(words) > 1 else ""
@@ -100,8 +96,6 @@ def make_uv_settings(
     host: HostAccess, find_links: Sequence[str] = (), offline: bool = False, use_project_config: bool = False
 ) -> UvSettings:
     """Make the settings for uv. ValueError, in a sentence, if a named folder does not exist."""
-    from gpuready.apply.pip_config import read_pip_settings
-
     environment, pip, settings = unredacted_variables(host), read_pip_settings(host), UvSettings()
     settings.env = {name: None for name in _REMOVED_VARIABLES if name in environment}
     settings.env |= {name: value for name, value in _DEFAULT_VARIABLES.items() if name not in environment}
@@ -162,8 +156,6 @@ def _add_find_links(
     for place in [p for p in uv_links.split(",") if p] + list(pip_links):
         link = _resolve_find_link(host, place, strict=False)
         if not link:
-            from gpuready.system import redact_text
-
             notes.append(f"find-links {redact_text(place)} is not there, and is left out")
         places.append(link)
     kept = list(dict.fromkeys(place for place in places if place))
@@ -278,8 +270,6 @@ def _find_broken_launcher(err: str) -> str:
 
 def _find_behind_shim(host: HostAccess, shim: str, request: str) -> str:
     """Return the newest Python of this version among pyenv's, which its shim does not start unless it is active."""
-    from gpuready.model import versions
-
     root, found, _ = shim.partition("/shims/")
     names = (host.list_directory(f"{root}/versions") if found else None) or ()
     minor = ".".join(request.split(".")[:2])

@@ -6,19 +6,16 @@ cache or a target: they count only where that was asked for.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
 
 from gpuready.apply.install_errors import format_os_error
-from gpuready.system import AccessError
+from gpuready.system import AccessError, HostAccess
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import unredacted_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.system import HostAccess
 
 _MAX_BYTES = 1 << 20
 _INDEX_KEYS = ("index-url", "extra-index-url", "index")
@@ -185,9 +182,6 @@ def _read_config(host: HostAccess, path: str) -> str:
 
 def parse_toml(text: str) -> dict[str, Any]:
     """Decode TOML; empty where it is none: uv itself reports what is wrong with it."""
-    import sys
-    from importlib import import_module
-
     if not text:
         return {}
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from gpuready.apply.build_errors import explain_build_failure
 from gpuready.apply.install_errors import format_os_error
 from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.system import RunResult
+from gpuready.system import RunResult
 
 _FETCH_PHRASES = ("Failed to fetch", "Failed to download", "error sending request")
 _OFFLINE_PHRASES = ("etwork connectivity is disabled", "etwork was disabled", "etwork is disabled")
 
 
 def explain_uv_failure(ran: RunResult, what: str) -> str:
-    import os
-    import re
-
     if ran.end == "deadline":
         return f"uv {what} was not done in time ({ran.seconds:.0f} s), and was ended"
     if ran.end == "signal XFSZ":
@@ -52,8 +49,6 @@ def _explain_no_solution(err: str) -> str:
 
 def _explain_unreachable(err: str, what: str) -> str:
     """Say which host cannot be reached, why, and what to do; empty if the failure has another reason."""
-    import re
-
     output = " ".join(err.split())
     cause = find_network_cause(err) if any(phrase in output for phrase in _FETCH_PHRASES) else ""
     ways = "install that Python first" if what == "venv" else "name a folder of wheels with --find-links DIR"

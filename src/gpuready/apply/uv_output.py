@@ -7,6 +7,9 @@ is proved.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
 from gpuready.apply.build_errors import explain_build_failure
 from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
@@ -14,12 +17,7 @@ from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages
 from gpuready.model import Record, Requirement, versions
 from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess, redact_text
 
 _NAME = r"(?<![A-Za-z0-9._-])[A-Za-z0-9][A-Za-z0-9._-]{0,200}(?:\[[A-Za-z0-9,_-]{0,200}\])?"  # bounded: untrusted text
 _SPEC = r"(?:[<>=!~]=?=?[A-Za-z0-9.*+!]+(?:,[<>=!~]=?[A-Za-z0-9.*+!]+)*)"
@@ -143,8 +141,6 @@ def parse_uv_failure(
 
 def _flatten_uv_output(text: str) -> str:
     """Join uv's message on one line, without frames, log lines and indentation."""
-    from gpuready.system import redact_text
-
     kept = []
     for line in text.splitlines():
         words = line.strip().lstrip("×╰─▶│├ ").strip()
@@ -156,8 +152,6 @@ def _flatten_uv_output(text: str) -> str:
 
 def _find_source_only(proof: str) -> tuple[str, ...]:
     """Return ``antlr 4.9.3`` for each: hint: Wheels are required for `antlr` because building from source is disabled."""
-    import re
-
     names = re.findall(rf"[Ww]heels are required for `({_NAME})`", proof)
     specs = dict(re.findall(rf"({_NAME})({_SPEC}) has no usable wheels", proof))
     return tuple(f"{name} {specs.get(name, '').removeprefix('==')}".strip() for name in dict.fromkeys(names))
@@ -188,8 +182,6 @@ def find_failed_searches(log: str) -> tuple[str, ...]:
 
 
 def _find_missing_packages(proof: str) -> tuple[str, ...]:
-    import re
-
     matches = re.findall(rf"({_NAME})(?:{_SPEC})? (?:was|were) not found in the", proof)
     return tuple(dict.fromkeys(packages.canonical_package_name(name.partition("[")[0]) for name in matches))
 
@@ -222,8 +214,6 @@ def _explain_refusal(proof: str, wanted: Sequence[str], names: Mapping[str, str]
 
 def _replace_index_addresses(text: str, names: Mapping[str, str]) -> str:
     """Replace index addresses by names: addresses must not reach the user."""
-    import re
-
     for address, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
         text = text.replace(address, f"index {name}")
     return re.sub(r"(?:https?|file)://[^\s)`'\"]+", "(address)", text).strip()
@@ -241,8 +231,6 @@ def _explain_failure(output: str, names: Mapping[str, str]) -> InconclusiveResol
 
 def _explain_tag_mismatch(proof: str) -> PlanConflict:
     """Describe a wheel for another platform or Python, in one line."""
-    import re
-
     hit = re.search(
         rf"({_NAME})({_SPEC})? ha(?:s|ve) no wheels with a matching ([^(,]*?tag)s?(?: \(e\.g\., `([^`]+)`\))?", proof
     )
@@ -257,8 +245,6 @@ def _explain_tag_mismatch(proof: str) -> PlanConflict:
 
 def _find_dependency_clauses(proof: str, framework: str, exact: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield who requires what: (vllm 0.8.4, opentelemetry-sdk, >=1.26.0,<1.27.0)."""
-    import re
-
     matches = re.findall(rf"({_NAME})({_SPEC})? depends? on ({_NAME})({_SPEC})?", proof)
     matches += re.findall(rf"({_NAME})({_SPEC})? depends? on {_NAME}{_SPEC}? and ({_NAME})({_SPEC})", proof)
     matches += re.findall(rf"()()you require ({_NAME})({_SPEC})", proof)
@@ -314,8 +300,6 @@ def _versions_near_bound(clause: str) -> Iterator[str]:
 
 
 def _find_unavailable_versions(proof: str) -> tuple[str, ...]:
-    import re
-
     matches = re.findall(rf"there (?:is|are) no versions? of ({_NAME})({_SPEC})?", proof)
     return tuple(dict.fromkeys(f"{name} {spec.removeprefix('==')}".strip() for name, spec in matches))
 

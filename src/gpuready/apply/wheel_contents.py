@@ -6,19 +6,14 @@ lock has the hash of, tells.
 
 from __future__ import annotations
 
-from gpuready.apply.audit import DistributionInventory, list_site_folders, parse_record_rows
+from collections.abc import Iterable, Iterator, Sequence
+
+from gpuready.apply.audit import DistributionInventory, OnProgress, list_site_folders, parse_record_rows
 from gpuready.catalog.packages import canonical_package_name
-from gpuready.model.plan import InstallFault
+from gpuready.model.plan import InstallFault, LockedPackage
 from gpuready.system import file_contents
 from gpuready.system.download import sha256_of_file
 from gpuready.system.dynamic_loader import is_library_for
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuready.apply.audit import OnProgress
-    from gpuready.model.plan import LockedPackage
 
 _ACTIVATE_SCRIPTS = (
     "activate", "activate.bat", "activate.csh", "activate.fish", "activate.nu", "activate.ps1", "activate_this.py",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from gpuready.apply import resolution_cache, uv
 from gpuready.apply.resolution_request import (
     ResolutionRequest,
@@ -9,16 +11,14 @@ from gpuready.apply.resolution_request import (
     is_default_index,
     python_minor_version,
 )
+from gpuready.apply.uv_config import parse_toml
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.model.plan import LockedPackage, Plan
-    from gpuready.system import HostAccess
+from gpuready.model.plan import LockedPackage, Plan
+from gpuready.system import HostAccess, save_atomically
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.system.process.runner import unredacted_variables
 
 DEADLINE = 60.0
 
@@ -55,11 +55,6 @@ def _ask_for_wheels(
     host: HostAccess, request: ResolutionRequest, names: list[str], settings: uv.UvSettings
 ) -> frozenset[str] | None:
     """Ask uv for the files of exact versions. What they require is stated as nothing, so that none is built to learn it."""
-    from gpuready.apply.uv_config import parse_toml
-    from gpuready.system import save_atomically
-    from gpuready.system.own_folders import TemporaryFolder
-    from gpuready.system.process.runner import unredacted_variables
-
     with TemporaryFolder(unredacted_variables(host)) as folder:
         save_atomically(f"{folder}/pyproject.toml", request.format_project())
         argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]

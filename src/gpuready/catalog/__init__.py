@@ -8,10 +8,7 @@ callers must not change them.
 from __future__ import annotations
 
 from importlib import import_module
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 
 class MissingTableError(RuntimeError):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load_catalog
+from collections.abc import Iterable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from gpuready.catalog import load_catalog
 
 
 def find_accelerator_vendor(name: str) -> dict[str, Any] | None:

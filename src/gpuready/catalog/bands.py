@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import gpus, load_catalog
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 FULL_LINK_LANES = 16
 

@@ -6,13 +6,10 @@ Drivers are Linux drivers, where no system is named. A bare branch (``580``) sta
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def list_cuda_releases() -> list[str]:

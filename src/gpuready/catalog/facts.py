@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import load_catalog
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 KINDS: dict[str, tuple[type, ...]] = {
     "version": (str,),

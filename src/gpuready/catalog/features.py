@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def list_features() -> list[str]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
-from gpuready.catalog import load_catalog
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from gpuready.catalog import load_catalog, packages
 
 DEFAULT_INDEX = "pypi"
 """The name of the default index in a plan, whichever index uv is configured to use."""
@@ -56,8 +53,6 @@ def source_only_packages() -> dict[str, dict[str, Any]]:
 @cache
 def packages_needing_torch() -> frozenset[str]:
     """Return packages whose sources need torch to report their dependencies: no resolver can query them."""
-    from gpuready.catalog import packages
-
     rows = ((name, packages.find_package(name) or {}) for name in packages.list_packages())
     built = {name for name, row in rows if row.get("kind") == "cuda-extension" and _is_sdist_only(row)}
     return frozenset(built | {row["name"] for row in load_catalog("indexes")["asks_torch"]})

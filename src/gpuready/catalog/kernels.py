@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Mapping
+from functools import cache, cmp_to_key
+from typing import Any
 
 from gpuready.catalog import load_catalog, packages
+from gpuready.catalog.torch import TorchBuild
 from gpuready.model import versions
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-
-    KernelCatalogRow = dict[str, Any]
+KernelCatalogRow = dict[str, Any]
 
 
 @cache
@@ -40,8 +36,6 @@ def kernels_for_word(word: str) -> list[str]:
 @cache
 def list_kernel_releases(name: str) -> list[str]:
     """Return every known release, newest first."""
-    from functools import cmp_to_key
-
     known = [one["version"] for one in (packages.find_package(name) or {}).get("version", ())]
     known += [one["version"] for one in (find_kernel(name) or {}).get("version", ())]
     return sorted(dict.fromkeys(known), key=cmp_to_key(versions.compare_versions), reverse=True)

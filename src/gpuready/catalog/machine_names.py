@@ -5,13 +5,12 @@ A machine has GPUs of NVIDIA, or accelerators of one other vendor.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from gpuready.catalog import gpus, load_catalog
 from gpuready.catalog.accelerators import find_accelerator_vendor
 from gpuready.model import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_DEVICES = 1024
 MAX_NAME_LENGTH = 400
@@ -29,8 +28,6 @@ class NamedDevices(Record):
 
 def parse_machine_name(text: str) -> list[NamedDevices]:
     """Return the devices that a name states; ValueError says in one sentence what is wrong with it."""
-    import re
-
     parts = re.split(r"(?i)\+(?!(?:me|gfx)(?:\b|x\d))", text[:MAX_NAME_LENGTH])  # 1g.10gb+me is one slice
     devices = [_parse_devices(part.strip()) for part in parts]
     total = sum(group.count for group in devices)
@@ -46,8 +43,6 @@ def parse_mig_slice(name: str) -> tuple[str, str, float] | None:
 
     None if the name has no slice.
     """
-    import re
-
     match = re.search(
         r"(?<![\s:/-])[\s:/-]*(?:mig[\s:/-]{0,8})?\b(\dg\.(\d{1,3})gb)(?:\+me(?:\.all)?|\+gfx)?(?:\b|(?=x\d))",
         name,
@@ -68,8 +63,6 @@ def _parse_devices(text: str) -> NamedDevices:
 
 def _parse_counted(text: str) -> tuple[dict[str, Any], int]:
     """Parse ``h100x8``, ``8xh100``, ``h100:8`` or ``h100`` into a row and a count."""
-    import re
-
     row = _find_device(text)
     if row is not None:
         return row, 1
@@ -94,8 +87,6 @@ def _find_device(name: str) -> dict[str, Any] | None:
 
 def _strip_mac_model(name: str) -> str:
     """Return the chip of a Mac: ``MacBook Pro M3 Max`` -> ``m3 max``; empty for a Mac without its chip."""
-    import re
-
     mac = r"(?:apple\s+)?(?:mac\s?book(?:\s(?:pro|air))?|mac\s?(?:studio|mini|pro)|imac|mac|apple\s+silicon)"
     return re.sub(rf"^{mac}\b[\s,(]*(?:with\s+)?(?:an?\s+)?(?:apple\s+)?", "", name.strip().lower()).strip(" )")
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import load_catalog
 from gpuready.catalog.packages import canonical_package_name
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 @cache

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import load_catalog
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    RoleRow = dict[str, Any]
+RoleRow = dict[str, Any]
 
 
 def list_roles(framework: str) -> list[str]:

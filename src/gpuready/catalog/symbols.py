@@ -8,15 +8,15 @@ of the first release with its symbols, that of the first without them, and the s
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from itertools import islice
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+Span = dict[str, str]
+Section = tuple[str, tuple[str, ...], str]
 
-    Span = dict[str, str]
-    Section = tuple[str, tuple[str, ...], str]
 
 MAX_SPANS = 200
 """How many places of one symbol are looked at."""
@@ -37,9 +37,6 @@ def _load_lowered() -> tuple[Section, ...]:
 @cache
 def _load_sections() -> tuple[Section, ...]:
     """Package, releases and lines of every section."""
-    import gzip
-    from importlib.resources import files
-
     text = gzip.decompress(files("gpuready.catalog").joinpath("symbols.txt.gz").read_bytes()).decode()
     sections = []
     for part in text.split("\npackage ")[1:]:

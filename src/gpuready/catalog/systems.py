@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def find_system(name: str) -> dict[str, Any] | None:

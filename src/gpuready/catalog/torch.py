@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import load_catalog
 from gpuready.model import Record, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
 
 
 class TorchBuild(Record):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.catalog import load_catalog
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from gpuready.catalog import load_catalog
 
 
 def find_xid(number: object) -> dict[str, Any] | None:

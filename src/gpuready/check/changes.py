@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model import Fact, Record
+from collections.abc import Callable, Iterable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from gpuready.model import Report
+from gpuready.model import Fact, Record, Report
 
 OUTCOME_ORDER = ("error", "undecided", "warning", "info", "holds", "")
 """Outcomes of a rule, worst first; the last one means it did not apply."""

@@ -7,19 +7,27 @@ something and found nothing passes, and the keys it read are its evidence.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from typing import Any
 
-from gpuready.model import NOT_STATED, Fact, Facts, IgnoredFinding, PassedRule, Report, UndecidedRule, UnknownFactError
+from gpuready.model import (
+    NOT_STATED,
+    Contract,
+    Fact,
+    Facts,
+    Finding,
+    IgnoredFinding,
+    PassedRule,
+    Report,
+    Rule,
+    UndecidedRule,
+    UnknownFactError,
+)
 from gpuready.model.contract import BORROWED_NEED
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
+Options = Callable[[str], Iterable[Facts]]
 
-    from gpuready.model import Contract, Finding, Rule
-
-    Options = Callable[[str], Iterable[Facts]]
 
 RULE_ERRORS = (ValueError, TypeError, LookupError, AttributeError)
 """What a rule raises over a value it did not expect; the other rules are unaffected."""

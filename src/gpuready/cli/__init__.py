@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 import time
+from collections.abc import Sequence
+from signal import ITIMER_REAL, SIG_IGN, SIGALRM, getsignal, setitimer, signal
+from typing import Any, NoReturn
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, NoReturn
-
-    from gpuready.cli.parser import ParsedCommand
-    from gpuready.commands.declaration import Request
-    from gpuready.render.layout import Screen
+from gpuready import __version__, system
+from gpuready.cli import parser, terminal
+from gpuready.cli.parser import ParsedCommand
+from gpuready.cli.session import TerminalSession
+from gpuready.commands import load_command
+from gpuready.commands.declaration import Request, UsageError, convert_words, reject_together
+from gpuready.commands.knowledge import apply_knowledge
+from gpuready.commands.settings import apply_settings
+from gpuready.render.layout import Screen
+from gpuready.system import AccessError, named_paths
+from gpuready.system.interrupts import note_interrupt
+from gpuready.system.redaction.text import redact_text
 
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
 """Exit codes that are neither a verdict nor a signal."""
@@ -41,8 +49,6 @@ class _Terminated(BaseException):
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the console script."""
-    from gpuready import system
-
     gc.disable()  # a command of 0.1 s ends before a collection would pay off
     sys.unraisablehook = _reraise_dropped_signal
     system.LiveHost.runs_command = True
@@ -51,8 +57,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _exit_process(code: int) -> NoReturn:
     """Exit at once: Python's ordered shutdown costs 8 ms, and all output is flushed."""
-    import atexit
-
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -81,10 +85,6 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 
 def _run_command(argv: Sequence[str], started: float) -> int:
-    from gpuready.cli import parser, terminal
-    from gpuready.commands.knowledge import apply_knowledge
-    from gpuready.commands.settings import apply_settings
-
     terminal.reserve_standard_streams()
     parsed = parser.parse_command_line(argv)
     screen = terminal.make_screen(parsed.flags.get("color", "auto"))
@@ -102,8 +102,6 @@ def _run_command(argv: Sequence[str], started: float) -> int:
         request.session.write_answer(answer)
         _tell_start_words(request, answer)
     except KeyboardInterrupt as error:
-        from gpuready.system.interrupts import note_interrupt
-
         note_interrupt(error, request.command.interrupted)
         raise
     finally:
@@ -132,9 +130,6 @@ def _tell_start_words(request: Request, answer: str) -> None:
 def _require_answering_disks(argv: Sequence[str]) -> None:
     """UsageError where a named file lies on a disk that does not answer: to wait for it could not be interrupted."""
     if any("/" in word for word in argv):
-        from gpuready.commands.declaration import UsageError
-        from gpuready.system import AccessError, named_paths
-
         try:
             named_paths.require_answering_disks(argv)
         except AccessError as error:
@@ -151,10 +146,6 @@ def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) ->
 
 def make_request(parsed: ParsedCommand, screen: Screen, started: float) -> Request:
     """Return the request of a parsed command line; UsageError where a value is wrong."""
-    from gpuready.cli.session import TerminalSession
-    from gpuready.commands import load_command
-    from gpuready.commands.declaration import Request, convert_words, reject_together
-
     command = load_command(parsed.command)
     options = convert_words(command, parsed.flags)
     request = Request(command, parsed.arguments, options, TerminalSession(screen, started), parsed.rest)
@@ -165,8 +156,6 @@ def make_request(parsed: ParsedCommand, screen: Screen, started: float) -> Reque
 
 def _help_or_version(parsed: Any, screen: Any) -> str:
     if parsed.command == "version":
-        from gpuready import __version__
-
         return f"gpuready {__version__}\n"
     from gpuready.cli.help import format_help
 
@@ -175,8 +164,6 @@ def _help_or_version(parsed: Any, screen: Any) -> str:
 
 def _set_signal_handlers(handlers: dict[int, Any]) -> dict[int, Any]:
     """Set signal handlers and return the old ones; does nothing outside the main thread."""
-    from signal import SIG_IGN, getsignal, signal
-
     before = {}
     for number, handler in handlers.items():
         try:
@@ -198,7 +185,6 @@ def _reraise_dropped_signal(what: Any) -> None:
     if not issubclass(error, (KeyboardInterrupt, _Terminated)):
         sys.__unraisablehook__(what)
         return
-    from signal import ITIMER_REAL, SIGALRM, setitimer, signal
 
     def raise_again(number: int, frame: object) -> None:
         raise error
@@ -216,13 +202,10 @@ def _report_interrupt(what: str, error: BaseException, code: int, argv: Sequence
 
 def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
     """Write a sentence to stderr and, where JSON was asked for, an object to stdout. Return the exit code."""
-    from gpuready.cli import terminal
-
     text = _shorten_words(text)
     terminal.write_sentence(text)
     if _asks_for_json(argv):
         from gpuready.render.json_results import render_error_json
-        from gpuready.system.redaction.text import redact_text
 
         try:
             terminal.write_answer(render_error_json(kind, redact_text(text.partition(": ")[2]), code))
@@ -248,9 +231,6 @@ def _asks_for_json(argv: Sequence[str]) -> bool:
 
 def _report_failure(error: Exception, argv: Sequence[str]) -> int:
     """Report in one sentence why there is no result."""
-    from gpuready.cli import terminal
-    from gpuready.commands.declaration import UsageError
-
     if os.environ.get("GPUREADY_DEBUG") == "1":
         import traceback
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
+
 from gpuready import __version__
 from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_all_commands, load_command
 from gpuready.commands.completion import list_argument_names
+from gpuready.commands.declaration import Command, Parameter
 from gpuready.render.layout import Screen
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.commands.declaration import Command, Parameter
 
 _EXIT_CODES_LINE = (
     "exit: 0 ready or no problems found, 1 not ready, 2 gpuready could not run, 3 can't tell, 124 out of time, "
@@ -48,8 +46,6 @@ def _format_command_help(command: Command, screen: Screen) -> str:
 
 
 def _format_examples(command: Command, screen: Screen) -> list[str]:
-    import shlex
-
     lines = [shlex.split(f"gpuready {command.name} {one}") for one in command.examples]
     return [line for words in lines for line in screen.format_command(tuple(words), 2, "")]
 

@@ -6,15 +6,12 @@ one-sentence errors, options that take a value only after =, and a script with i
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_command
 from gpuready.commands.declaration import Command, Parameter, UsageError
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any
-
 
 _FILE_FLAGS = {"yml": "config", "yaml": "config", "json": "on", "toml": "contract"}
 """The flag that takes a file with this ending."""

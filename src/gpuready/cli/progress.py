@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from signal import ITIMER_REAL, SIGALRM, setitimer, signal
+from typing import Any
 
 from gpuready.cli import terminal
+from gpuready.render.escape import escape_unprintable
+from gpuready.render.layout import Screen
 from gpuready.render.progress import format_progress
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.render.layout import Screen
+from gpuready.system.redaction.text import redact_text
 
 PLAIN_PATIENCE, PLAIN_INTERVAL, REDRAW_INTERVAL, TICK = 3.0, 10.0, 0.1, 1.0
 """Seconds: before the first plain line, between two of one step, between two drawings, and of the clock of the line."""
@@ -48,8 +47,6 @@ class ProgressDisplay:
     def clear(self) -> None:
         """Remove the line; the next state draws it again."""
         if self._ticker_before is not None:
-            from signal import ITIMER_REAL, SIGALRM, setitimer, signal
-
             setitimer(ITIMER_REAL, 0)
             signal(SIGALRM, self._ticker_before)
             self._ticker_before = None
@@ -61,9 +58,6 @@ class ProgressDisplay:
         return format_progress(self.what, self.done, self.total, now - self.step_begun)
 
     def _draw_line(self, now: float) -> None:
-        from gpuready.render.escape import escape_unprintable
-        from gpuready.system.redaction.text import redact_text
-
         self.last_shown, self._is_drawn = now, True
         text = escape_unprintable(redact_text(self._format_line(now)))
         _write_to_terminal(f"\r\x1b[K{self.screen.truncate_text(text, self.screen.width - 1)}")
@@ -72,8 +66,6 @@ class ProgressDisplay:
         """Redraw each second while a step takes long. A timer's signal, not a thread: gpuready forks."""
         if self._ticker_before is not None:
             return
-        from signal import ITIMER_REAL, SIGALRM, setitimer, signal
-
         try:
             self._ticker_before = signal(SIGALRM, lambda number, frame: self._draw_line(self.clock()))
         except ValueError:  # outside the main thread there are no signals

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from gpuready.cli import terminal
-from gpuready.commands.declaration import Session
+from gpuready.commands.declaration import Request, Session
+from gpuready.render.escape import escape_unprintable
+from gpuready.render.layout import Screen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from gpuready.cli.progress import ProgressDisplay
-    from gpuready.commands.declaration import Request
-    from gpuready.render.layout import Screen
 
 
 class TerminalSession(Session):
@@ -116,8 +114,6 @@ class TerminalRunReporter:
         self.drawn_lines = len(rows)
 
     def _format_node_status(self, row: tuple[str, int, int, int, float], now: float) -> str:
-        from gpuready.render.escape import escape_unprintable
-
         host, ranks, alive, busy, quiet = row
         text = (
             f"{escape_unprintable(host)}: {alive} of {ranks} ranks, {busy} on a processor, {now - self.started:.0f} s"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from typing import TextIO
 
 from gpuready.render.escape import encodable_text, escape_unprintable
 from gpuready.render.layout import Screen
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TextIO
+from gpuready.system.program_name import find_new_environment, find_start_words
+from gpuready.system.redaction.text import redact_text
 
 _MAX_WIDTH, _MIN_WIDTH, _DEFAULT_WIDTH = 100, 40, 80
 _EIO = 5  # of errno, which no command needs to load
@@ -26,8 +25,6 @@ def make_screen(color: str = "auto") -> Screen:
     screen = Screen(width, colour, not _is_utf8(stream))
     if sys.stderr is None or not sys.stderr.isatty():
         return screen  # for a person, commands that work from this folder
-    from gpuready.system.program_name import find_new_environment, find_start_words
-
     return screen.replace(program=tuple(find_start_words()) or screen.program, environment=find_new_environment())
 
 
@@ -56,8 +53,6 @@ def write_answer(text: str) -> None:
 def write_note(text: str, *, confided: bool = False) -> None:
     """Write lines to stderr, redacted unless ``confided`` (a secret that is the user's own); nothing where stderr is closed."""
     if sys.stderr is not None:
-        from gpuready.system.redaction.text import redact_text
-
         lines = [escape_unprintable(line) for line in (text if confided else redact_text(text)).splitlines()]
         try:
             _write_stream(sys.stderr, "".join(line + "\n" for line in lines))
@@ -67,8 +62,6 @@ def write_note(text: str, *, confided: bool = False) -> None:
 
 def write_sentence(text: str) -> None:
     """Write a note as one line, whatever it contains."""
-    from gpuready.system.redaction.text import redact_text
-
     write_note(
         escape_unprintable(redact_text(text))
     )  # redact first, while line ends are intact: a secret may span lines

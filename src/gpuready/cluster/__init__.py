@@ -7,14 +7,12 @@ on each node) or refused with a table of what each says.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from gpuready.cluster import sources
 from gpuready.cluster.address import derive_job_port, parse_host_address, parse_port
 from gpuready.cluster.sources import LAUNCHERS, EnvironReader, LauncherClaim
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 __all__ = ["LAUNCHERS", "LauncherClaim", "Rendezvous", "RendezvousUnclear", "discover_rendezvous"]
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
+import zlib
+
 LAST_PORT = 65535
 FREE_PORT_START, FREE_PORT_COUNT = 20000, 10000
 # Ports below those that the kernel gives to outgoing connections.
@@ -35,8 +38,6 @@ def _kubernetes_link_hint(text: str) -> str:
 
 def derive_job_port(key: str) -> int:
     """Derive a port that all ranks of one job agree on if the launcher gives none."""
-    import zlib
-
     return FREE_PORT_START + zlib.crc32(key.encode("utf-8", "surrogateescape")) % FREE_PORT_COUNT
 
 
@@ -61,8 +62,6 @@ def _is_digits_and_dots(plain: str) -> bool:
 
 
 def _check_ip_address(plain: str, text: str, name: str) -> str:
-    import ipaddress
-
     try:
         address = ipaddress.ip_address(plain)
     except ValueError:

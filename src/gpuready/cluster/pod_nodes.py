@@ -5,12 +5,10 @@ PET_* are torchrun's own defaults and count outside of pods too. In a pod RANK a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready.cluster.address import parse_whole_number
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class PodNodes(Record):

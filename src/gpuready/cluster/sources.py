@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready.cluster.address import parse_whole_number
 from gpuready.cluster.pod_nodes import is_pod, read_pod_nodes
 from gpuready.model import node_names
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LAUNCHERS = ("torchrun", "ray", "kubernetes", "openmpi", "mpich", "slurm", "single")
 """In the order of reading, the innermost first: srun or mpirun may have started torchrun, never the other way

@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-    from typing import Any, Generic, ParamSpec, TypeVar
-
-    from gpuready.commands.declaration import Command
-
-    P = ParamSpec("P")
-    R = TypeVar("R")
-
-    class CallablePackage(ModuleType, Generic[P, R]):
-        """A package that can be called as the command of its name; gpuready/__init__.py makes it callable."""
-
-        def __init__(self, does: Callable[P, R]) -> None: ...
-        def __call__(self, *args: P.args, **named: P.kwargs) -> R: ...
-
+from gpuready.commands.declaration import Command
 
 COMMAND_MODULES = {
     "check": "check",

@@ -1,6 +1,6 @@
 """``gpuready bench``: is this machine as fast as it should be?"""
 
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands.declaration import (
     Command,
@@ -13,8 +13,13 @@ from gpuready.commands.declaration import (
 )
 from gpuready.commands.parameters import COMMON, PathArgument, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
+from gpuready.render import json_results
+from gpuready.render.bench import format_bench_line, render_bench_screen, render_measure_list
+from gpuready.render.bench_job import format_job_bench_line, render_job_bench
+from gpuready.workflow import require_writable, save_text_file
+from gpuready.workflow.bench import list_measures, measure_machine
+from gpuready.workflow.bench_job import bench_job
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -48,11 +53,6 @@ _SHOWN = {
 
 
 def run(request: Request) -> Result:
-    from gpuready.render import json_results
-    from gpuready.render.bench import format_bench_line, render_bench_screen, render_measure_list
-    from gpuready.workflow import require_writable, save_text_file
-    from gpuready.workflow.bench import list_measures, measure_machine
-
     if request.has_switch("list"):
         reject_unread(request, "list")
         rows = list_measures()
@@ -76,11 +76,6 @@ def run(request: Request) -> Result:
 
 def _run_job(request: Request) -> Result:
     reject_unread(request, "job", "python", "bench", "output")
-    from gpuready.render import json_results
-    from gpuready.render.bench_job import format_job_bench_line, render_job_bench
-    from gpuready.workflow import save_text_file
-    from gpuready.workflow.bench_job import bench_job
-
     result = bench_job(
         request.get_option("job"), **request.pick_options("python", "bench"), show_progress=request.show_progress
     )

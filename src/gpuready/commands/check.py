@@ -1,20 +1,21 @@
 """``gpuready check``: is this machine ready for a framework?"""
 
 import time
-from typing import Annotated, TypedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from gpuready import workflow
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import suggest_after_check
+from gpuready.model import EXIT_CODES, Report, worst_verdict
+from gpuready.render import check_report
+from gpuready.render.check_report import render_check_screen
+from gpuready.render.layout import Screen
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from typing_extensions import Unpack
-
-    from gpuready.model import Report
-    from gpuready.render.layout import Screen
 
 
 class _Judged(TypedDict, total=False):
@@ -98,9 +99,6 @@ _WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "do
 
 def run(request: Request) -> Result:
     form = _choose_check_format(request)
-    from gpuready import workflow
-    from gpuready.model import EXIT_CODES, worst_verdict
-
     seconds: dict[str, float] = {}
     reports = workflow.check_machine(
         shared.named_frameworks(request),
@@ -154,8 +152,6 @@ def _render_json(reports: "list[Report]", is_single: bool) -> str:
 
 
 def _format_lines(reports: "list[Report]") -> str:
-    from gpuready.render import check_report
-
     return "".join(check_report.format_check_line(report) for report in reports)
 
 
@@ -177,7 +173,6 @@ def _format_for_tools(form: str, reports: "list[Report]") -> str:
         from gpuready.render import junit
 
         return junit.render_junit_xml(reports)
-    from gpuready import workflow
     from gpuready.render import sarif
 
     return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})
@@ -187,9 +182,6 @@ def _render_pages(
     request: Request, reports: "list[Report]", screen: "Screen", verbose: bool, seconds: "Mapping[str, float]"
 ) -> str:
     """Return the screens of all reports; the last one has the time."""
-    from gpuready.commands.suggestions import suggest_after_check
-    from gpuready.render.check_report import render_check_screen
-
     commands = suggest_after_check(request, reports)
     pages = [render_check_screen(r, screen, verbose=verbose, commands=commands[i]) for i, r in enumerate(reports[:-1])]
     started = request.session.started
@@ -206,7 +198,6 @@ def _render_pages(
 def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Screen") -> str:
     if path is None:
         return ""
-    from gpuready import workflow
     from gpuready.render import changes
 
     changed = workflow.changes_since_recording(path, reports[0])

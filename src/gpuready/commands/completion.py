@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from gpuready.commands import COMMAND_ALIASES, load_all_commands
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
+from gpuready.render import completion, json_results
+from gpuready.workflow.completion_names import list_completion_names
 
 SHELLS = ("bash", "zsh", "fish")
 _LIST = Parameter(
@@ -21,18 +24,12 @@ def run(request: Request) -> Result:
     if request.has_switch("json") and not kind:
         raise UsageError("a script for a shell is no JSON: leave out --json")
     if kind:
-        from gpuready.render import json_results
-        from gpuready.workflow.completion_names import list_completion_names
-
         names = list_completion_names(kind)
         return Result(
             names,
             lambda names: json_results.render_names_json(kind, names),
             lambda names, screen: "".join(f"{name}\n" for name in names),
         )
-    from gpuready.commands import COMMAND_ALIASES, load_all_commands
-    from gpuready.render import completion
-
     commands = load_all_commands()
     commands |= {word: commands[name].replace(name=word) for word, name in COMMAND_ALIASES.items()}
     entries = [_completion_entry(command) for command in commands.values()]
@@ -75,8 +72,6 @@ def _completion_kinds(metavar: str) -> tuple[str, ...]:
 
 def list_argument_names(arguments: str) -> tuple[str, list[str]]:
     """Return the kind of names that arguments take (frameworks or models), and every name; for the help."""
-    from gpuready.workflow.completion_names import list_completion_names
-
     kind = "frameworks" if "FRAMEWORK" in arguments else "models" if "MODEL" in arguments else ""
     return kind, list_completion_names(kind) if kind else []
 

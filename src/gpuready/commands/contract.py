@@ -1,15 +1,17 @@
 """``gpuready contract``: what frameworks require."""
 
+from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.parameters import COMMON, PathArgument, framework_argument
 from gpuready.commands.result import Result
+from gpuready.render import contract as render
+from gpuready.render import json_results
+from gpuready.render.contract_toml import render_contract_toml
+from gpuready.workflow.contract_check import check_contract_file
+from gpuready.workflow.contract_draft import draft_contract
 
 
 def _list_contracts(request: Request) -> Result:
-    from gpuready import workflow
-    from gpuready.render import contract as render
-    from gpuready.render import json_results
-
     rows = workflow.contract_list()
     return Result(rows, json_results.render_contracts_json, render.render_contract_list)
 
@@ -18,19 +20,11 @@ def _show_contract(request: Request) -> Result:
     file = request.get_option("file")
     if bool(request.arguments) == (file is not None):
         raise UsageError("gpuready contract show takes a FRAMEWORK or --contract FILE, one of the two")
-    from gpuready import workflow
-    from gpuready.render import contract as render
-    from gpuready.render import json_results
-
     shown = workflow.contract_show(request.first_argument, file)
     return Result(shown, json_results.render_contract_json, render.render_contract_screen)
 
 
 def _diff_contracts(request: Request) -> Result:
-    from gpuready import workflow
-    from gpuready.render import contract as render
-    from gpuready.render import json_results
-
     a, b = request.arguments
     rows = workflow.contract_diff(a, b, files=True)
     return Result(
@@ -41,11 +35,6 @@ def _diff_contracts(request: Request) -> Result:
 
 
 def _draft_contract(request: Request) -> Result:
-    from gpuready import workflow
-    from gpuready.render import json_results
-    from gpuready.render.contract_toml import render_contract_toml
-    from gpuready.workflow.contract_draft import draft_contract
-
     output = request.get_option("output")
     if output is not None:
         workflow.require_new_file(output)
@@ -59,10 +48,6 @@ def _draft_contract(request: Request) -> Result:
 
 
 def _check_contract(request: Request) -> Result:
-    from gpuready.render import contract as render
-    from gpuready.render import json_results
-    from gpuready.workflow.contract_check import check_contract_file
-
     checked = check_contract_file(request.first_argument)
     return Result(checked, json_results.render_contract_check_json, render.render_contract_check)
 

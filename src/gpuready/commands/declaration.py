@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gpuready.commands.result import Result
 from gpuready.model import sizes
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from gpuready.commands.result import Result
-    from gpuready.render.layout import Screen
-    from gpuready.workflow.settings import Settings
+from gpuready.render.layout import Screen
+from gpuready.workflow.refusal import Refused
+from gpuready.workflow.settings import Settings
 
 
 class UsageError(Exception):
@@ -296,8 +294,6 @@ def path_text(value: Any) -> str:
 
 def call_command(command: Command, arguments: Iterable[Any], values: Mapping[str, Any]) -> Result:
     """Run a command as a Python call does: bad input raises Refused."""
-    from gpuready.workflow.refusal import Refused
-
     try:
         words = [path_text(word) for word in arguments]
         return command.run(Request(command, words, convert_values(command, values)))

@@ -1,7 +1,8 @@
 """``gpuready diagnose``: why did this run die?"""
 
+import shlex
 import sys
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands.declaration import (
     Command,
@@ -14,12 +15,17 @@ from gpuready.commands.declaration import (
 )
 from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, KNOWLEDGE, PathArgument, quiet_and_verbose
 from gpuready.commands.result import Result
+from gpuready.model.diagnosis import Diagnosis
+from gpuready.render import diagnosis as render
+from gpuready.render import json_results
+from gpuready.workflow.diagnose import diagnose_logs, follow_log
+from gpuready.workflow.fit import add_memory_fix, find_gpus, require_job_file
+from gpuready.workflow.machine_facts import is_machine_file
+from gpuready.workflow.step_pace import add_pace
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from gpuready.model.diagnosis import Diagnosis
 
 MAX_LOG_TEXT = 4 << 20
 """The longest log that MCP accepts as text, in characters."""
@@ -76,8 +82,6 @@ def run(request: Request) -> Result:
         _require_recording(machine)
     if request.get_option("watch") is not None:
         return _watch_log(request, machine, config)
-    from gpuready.workflow.diagnose import diagnose_logs
-
     diagnosis = diagnose_logs(
         _find_logs(request),
         framework=request.get_option("framework"),
@@ -88,9 +92,6 @@ def run(request: Request) -> Result:
     )
     diagnosis = _add_job(diagnosis, config, machine)
     if config is not None and request.arguments:
-        from gpuready.workflow.fit import find_gpus
-        from gpuready.workflow.step_pace import add_pace
-
         diagnosis = add_pace(diagnosis, request.arguments, config, find_gpus(machine, False))
     return _make_result(diagnosis)
 
@@ -99,15 +100,11 @@ def _add_job(diagnosis: "Diagnosis", config: "str | None", machine: "str | None"
     """Add what the job's file tells of a run that was out of memory."""
     if config is None:
         return diagnosis
-    from gpuready.workflow.fit import add_memory_fix
-
     return add_memory_fix(diagnosis, config, machine)
 
 
 def _require_recording(name: str) -> None:
     """Refuse the name of a GPU without --config: only the memory and the pace of a job depend on it."""
-    from gpuready.workflow.machine_facts import is_machine_file
-
     if not is_machine_file(name):
         raise UsageError(f"--on {name[:60]} is no file of a recording; the name of a GPU needs the job's --config too")
 
@@ -116,8 +113,6 @@ def _split_command(text: "str | None") -> list[str]:
     """The words of ``--ask COMMAND``; no shell reads them."""
     if text is None:
         return []
-    import shlex
-
     try:
         words = shlex.split(text)
     except ValueError:
@@ -141,9 +136,6 @@ def _find_logs(request: Request) -> "list[str] | list[list[bytes]]":
 
 
 def _make_result(found: "Diagnosis") -> Result:
-    from gpuready.render import diagnosis as render
-    from gpuready.render import json_results
-
     return Result(
         found, json_results.render_diagnose_json, render.render_diagnosis_screen, line=render.format_diagnosis_line
     )
@@ -156,11 +148,7 @@ def _watch_log(request: Request, machine: "str | None", config: "str | None") ->
     if request.get_option("ask") is not None:
         raise UsageError("--ask is for a log that is complete: leave --watch out")
     reject_unread(request, "watch", "framework", "on", "config", "knowledge")
-    from gpuready.workflow.diagnose import follow_log
-
     if config is not None:
-        from gpuready.workflow.fit import require_job_file
-
         require_job_file(config)  # refuse it now, and not when the run fails
     code = 0
     try:

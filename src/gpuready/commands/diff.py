@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
+from gpuready.render import changes, json_results
 
 
 def run(request: Request) -> Result:
-    from gpuready import workflow
-    from gpuready.render import changes, json_results
-
     a, b = request.arguments
     found = workflow.diff_machines(a, b, request.get_option("framework"))
     return Result(

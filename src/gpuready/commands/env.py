@@ -1,12 +1,14 @@
 """``gpuready env``: the variables that a framework wants, for a shell, a container, a batch script or a service."""
 
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
+from gpuready.render import env as render
+from gpuready.render import json_results
+from gpuready.workflow.env import framework_variables
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -42,10 +44,6 @@ def run(request: Request) -> Result:
     shell = request.get_option("shell", "json" if request.has_switch("json") else "bash")
     if request.has_switch("json") and shell != "json":
         raise UsageError(f"--json and --shell {shell} cannot be combined: choose one")
-    from gpuready.render import env as render
-    from gpuready.render import json_results
-    from gpuready.workflow.env import framework_variables
-
     options = request.pick_options("on", "python", "role", "wants", "contract")
     settings = framework_variables(
         request.first_argument, **options, what_if=request.what_if, run_python=request.has_switch("run_python")

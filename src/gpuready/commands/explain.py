@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
 from gpuready.commands.parameters import COMMON, KNOWLEDGE
 from gpuready.commands.result import Result
+from gpuready.render import explain as render
+from gpuready.render import json_results
 
 
 def run(request: Request) -> Result:
-    from gpuready import workflow
-    from gpuready.render import explain as render
-    from gpuready.render import json_results
-
     word = request.first_argument.strip().upper()
     is_family = not word or (len(word) == 3 and word.isalpha())  # NET of NET001
     if is_family and (rules := [row for row in workflow.explain_all_rules() if row["code"].startswith(word)]):

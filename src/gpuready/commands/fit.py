@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.commands.declaration import (
     Command,
     Parameter,
@@ -12,16 +14,14 @@ from gpuready.commands.declaration import (
     reject_together,
 )
 from gpuready.commands.job_fields import AUTOCAST, CHECKPOINTING, KBIT, job_fields, job_parameter
-from gpuready.commands.parameters import COMMON, KNOWLEDGE, ON_DETAILS, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, KNOWLEDGE, ON_DETAILS, PathArgument, quiet_and_verbose
 from gpuready.commands.result import Result
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.commands.parameters import PathArgument
-    from gpuready.model.fit import FitResult
-    from gpuready.workflow.fit_time import RunClock
+from gpuready.model.fit import FitResult
+from gpuready.render import fit as render
+from gpuready.render import json_results
+from gpuready.workflow.fit import fit_job
+from gpuready.workflow.fit_serving import fit_serving
+from gpuready.workflow.fit_time import RunClock
 
 _JOB = (
     ("method", "what is trained", "METHOD"),
@@ -98,9 +98,6 @@ _QUESTIONS = {
 
 
 def run(request: Request) -> Result:
-    from gpuready.render import fit as render
-    from gpuready.render import json_results
-
     result = predict_fit(request)
     return Result(result, json_results.render_fit_json, render.render_fit_screen, line=render.format_fit_line)
 
@@ -118,8 +115,6 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
     for name in ("memory_fraction", "max_sequences", "kv_dtype"):
         if request.get_option(name) is not None:
             raise UsageError(f"--{name.replace('_', '-')} goes with --serve")
-    from gpuready.workflow.fit import fit_job
-
     return fit_job(
         request.arguments,
         job_fields(request),
@@ -141,8 +136,6 @@ def _read_clock(request: Request) -> RunClock | None:
         if options:
             raise UsageError(f"--{next(iter(options)).replace('_', '-')} does not go with --no-time")
         return None
-    from gpuready.workflow.fit_time import RunClock
-
     prices = options.pop("price", ())
     return RunClock(prices=prices.split(",") if isinstance(prices, str) else tuple(prices), **options)
 
@@ -150,8 +143,6 @@ def _read_clock(request: Request) -> RunClock | None:
 def _predict_serving(request: Request) -> FitResult:
     for other in ("trace", "largest"):
         reject_together(request, "serve", other, why="serving is its own question")
-    from gpuready.workflow.fit_serving import fit_serving
-
     return fit_serving(
         request.arguments,
         job_fields(request),

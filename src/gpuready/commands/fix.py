@@ -1,6 +1,7 @@
 """``gpuready fix``: make the changes of ``plan --fix``. It asks once; progress goes to stderr."""
 
-from typing import Annotated, TypedDict
+import sys
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import (
@@ -14,12 +15,14 @@ from gpuready.commands.declaration import (
     reject_unread,
 )
 from gpuready.commands.result import Result
+from gpuready.model.fix import FixOutcome
+from gpuready.render import json_results
+from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
+from gpuready.workflow.fix import FixRequest
+from gpuready.workflow.fix_order import FixOrder, undo_fix
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from gpuready.model.fix import FixOutcome
 
 
 class _FixActions(TypedDict, total=False):
@@ -47,9 +50,6 @@ def run(request: Request) -> Result:
     reject_together(request, "undo", "dry_run")
     if request.has_switch("undo"):
         return _undo(request)
-    from gpuready.workflow.fix import FixRequest
-    from gpuready.workflow.fix_order import FixOrder
-
     is_dry = request.has_switch("dry_run")
     if not is_dry and not request.has_switch("yes") and not _can_ask(request):
         raise UsageError(
@@ -76,7 +76,6 @@ def run(request: Request) -> Result:
     )
     if is_dry or not order.changes_something:
         return _make_result(order.dry_run() if is_dry else order.apply())
-    from gpuready.render.fix import render_fix_proposal
 
     def render_proposal() -> str:
         return render_fix_proposal(order.dry_run(), request.session.screen.replace(colour=False))
@@ -87,8 +86,6 @@ def run(request: Request) -> Result:
 
 
 def _can_ask(request: Request) -> bool:
-    import sys
-
     return request.session.is_live and sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -96,15 +93,10 @@ def _undo(request: Request) -> Result:
     if request.arguments or request.get_option("only"):
         raise UsageError("--undo takes no FRAMEWORK and no --only: it takes back the whole last fix")
     reject_unread(request, "undo", "python", "yes")
-    from gpuready.workflow.fix_order import undo_fix
-
     return _make_result(undo_fix(request.get_option("python"), request.session.write_note))
 
 
 def _make_result(outcome: "FixOutcome") -> Result:
-    from gpuready.render import json_results
-    from gpuready.render.fix import format_fix_line, render_fix_screen
-
     return Result(outcome, json_results.render_fix_json, render_fix_screen, line=format_fix_line)
 
 

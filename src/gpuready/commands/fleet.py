@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.commands.declaration import (
     Command,
     Parameter,
@@ -12,12 +14,14 @@ from gpuready.commands.declaration import (
 )
 from gpuready.commands.parameters import COMMON, KNOWLEDGE, Strict, Wants, quiet_and_verbose
 from gpuready.commands.result import Result
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.fleet import FleetReport
+from gpuready.model.fleet import FleetReport
+from gpuready.render import fleet as render
+from gpuready.render import html, json_results
+from gpuready.render.layout import Screen
+from gpuready.workflow import check_machine, require_writable, save_text_file
+from gpuready.workflow.fleet import run_fleet, serve_torchrun_rank
+from gpuready.workflow.fleet_run import RETRIES, FleetTask
+from gpuready.workflow.fleet_transport import ReachOptions
 
 _ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
 _REACH = {
@@ -53,9 +57,6 @@ _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
-    from gpuready.workflow import require_writable
-    from gpuready.workflow.fleet import run_fleet, serve_torchrun_rank
-
     require_writable(request.get_option("output"))
     reach = _parse_reach(request)
     served = serve_torchrun_rank(reach)
@@ -66,8 +67,6 @@ def run(request: Request) -> Result:
 
 
 def _parse_reach(request: Request) -> Any:
-    from gpuready.workflow.fleet_transport import ReachOptions
-
     names = ("engine", "hosts", "hostfile", "nodes", "address", "python", "image", "namespace", "pods")
     reach = ReachOptions().replace(**{name: request.get_option(name, "") for name in names})
     parallel = request.get_option("parallel")
@@ -75,8 +74,6 @@ def _parse_reach(request: Request) -> Any:
 
 
 def _make_fleet_task(request: Request) -> Any:
-    from gpuready.workflow.fleet_run import RETRIES, FleetTask
-
     return FleetTask(
         request.command.name.partition(" ")[2],
         tuple(request.arguments),
@@ -94,18 +91,12 @@ def _make_fleet_task(request: Request) -> Any:
 def _run_prolog(request: Request) -> Result:
     reject_together(request, "prolog", "json", why="Slurm reads one line and the exit code")
     reject_unread(request, "prolog", "python", "wants", "strict", "knowledge")
-    from gpuready.render import fleet as render
-    from gpuready.workflow import check_machine
-
     wanted = request.pick_options("python", "wants")
     reports = check_machine(request.arguments, **wanted, strict=request.has_switch("strict"))
     return Result.from_text(*render.drain_reason(reports))
 
 
 def _make_result(request: Request, report: FleetReport) -> Result:
-    from gpuready.render import fleet as render
-    from gpuready.render import json_results
-
     _write_fleet_report(request.get_option("output"), report)
     is_list = request.has_switch("exclude")
     return Result(
@@ -120,11 +111,6 @@ def _make_result(request: Request, report: FleetReport) -> Result:
 def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     if path is None:
         return
-    from gpuready.render import fleet as render
-    from gpuready.render import html, json_results
-    from gpuready.render.layout import Screen
-    from gpuready.workflow import save_text_file
-
     if path.endswith(".html"):
         text = html.render_fleet_page(report)
     elif path.endswith(".json"):

@@ -22,10 +22,10 @@ from gpuready.commands.parameters import (
     named_frameworks,
 )
 from gpuready.commands.result import Result
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import InstallResult
+from gpuready.model.plan import InstallResult
+from gpuready.render import json_results
+from gpuready.render.install import render_install_proposal, render_install_screen
+from gpuready.workflow.install import DEFAULT_ENVIRONMENT, InstallOrder, rollback_environment, verify_environment
 
 _FOLDER = {"environment": Parameter("the folder of the environment (default .venv)", "DIR", flag="-e", path="folder")}
 _PYTHON = {
@@ -46,8 +46,6 @@ _ACTIONS = {
 
 def run(request: Request) -> Result:
     _check_flag_conflicts(request)
-    from gpuready.workflow.install import DEFAULT_ENVIRONMENT, InstallOrder, rollback_environment, verify_environment
-
     environment = request.get_option("environment", DEFAULT_ENVIRONMENT)
     if request.has_switch("rollback"):
         return _make_result(rollback_environment(environment))
@@ -69,7 +67,6 @@ def run(request: Request) -> Result:
     )
     if is_dry:
         return _make_result(order.dry_run())
-    from gpuready.render.install import render_install_proposal
 
     def render_proposal() -> str:
         return render_install_proposal(order.dry_run(), request.session.screen.replace(colour=False))
@@ -96,9 +93,6 @@ def _check_flag_conflicts(request: Request) -> None:
 
 
 def _make_result(result: InstallResult) -> Result:
-    from gpuready.render import json_results
-    from gpuready.render.install import render_install_screen
-
     return Result(result, json_results.render_install_json, render_install_screen)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.commands.declaration import Parameter, Request, UsageError
 from gpuready.fit.job.records import AUTO_BUCKET, BUCKET_FIELDS, FIELD_CHOICES, FIELD_MAXIMA, FitJob
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _WITHOUT_SCHEMA = ("model", "steps", "loop", "clip", "experts")
 """The model is an argument of its own; the others follow from the files of a job."""

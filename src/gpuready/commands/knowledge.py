@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.commands.declaration import Request
+from gpuready.commands.declaration import Request
 
 
 def apply_knowledge(request: Request) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import secrets
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.workflow.allowed_paths import AllowedPaths
+from gpuready.mcp.http_transport import serve_over_http
+from gpuready.workflow import Refused
+from gpuready.workflow.allowed_paths import AllowedPaths
 
 TOKEN_VARIABLE = "GPUREADY_MCP_TOKEN"
 _PARAMETERS = {
@@ -31,9 +32,6 @@ def run(request: Request) -> Result:
         raise UsageError("gpuready mcp has no answer of its own: leave out --json")
     if not request.has_switch("http") and ("port" in request.options or "token" in request.options):
         raise UsageError("--port and --token go with --http")
-    from gpuready.workflow import Refused
-    from gpuready.workflow.allowed_paths import AllowedPaths
-
     allowed_paths = AllowedPaths(_allowed_roots(request), request.get_option("python"))
     token = _read_mcp_token(request) if request.has_switch("http") else ""
     try:
@@ -42,8 +40,6 @@ def run(request: Request) -> Result:
         raise Refused(
             f"gpuready mcp needs the package mcp, 2.0 or newer, the extra gpuready[mcp], which is not here ({missing}): pip install 'mcp>=2'"
         ) from None
-    import gc
-
     gc.enable()  # main() disabled it; a server runs long
     allowed_paths.restrict_named_files()
     if request.has_switch("http"):
@@ -68,12 +64,8 @@ def _read_mcp_token(request: Request) -> str:
 
 
 def _serve_http(request: Request, allowed_paths: AllowedPaths, token: str) -> None:
-    from gpuready.mcp.http_transport import serve_over_http
-
     session = request.session
     if not token:
-        import secrets
-
         token = secrets.token_urlsafe(32)
         session.write_note(f"token: {token}", confided=True)
     port, changes = request.get_option("port", 0), request.has_switch("allow_changes")

@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Annotated, TypedDict
 
 from gpuready.commands.declaration import Parameter, Request, collect_parameters
+from gpuready.workflow import machine_facts
 
 PathArgument = str | PathLike[str]
 WordList = str | Iterable[str]
@@ -160,8 +161,6 @@ def named_frameworks(request: Request) -> list[str]:
     config = request.get_option("config")
     if request.arguments or config is None or any(request.options.get(name) for name in ("contract", "lock", "undo")):
         return list(request.arguments)
-    from gpuready.workflow import machine_facts
-
     return machine_facts.frameworks_of_file(config)
 
 

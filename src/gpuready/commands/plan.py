@@ -1,16 +1,19 @@
 """``gpuready plan``: what to install, and why; as a screen, JSON, or a file for another tool."""
 
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from gpuready import workflow
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
+from gpuready.render import json_results
+from gpuready.render import plan as render
+from gpuready.render.files import companion_files, guess_file_format, render_plan_file
+from gpuready.workflow import fix
+from gpuready.workflow.plan import PlanResult, add_file_details, bundle_wheels, plan_frameworks
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from gpuready.workflow.plan import PlanResult
 
 
 class _Asked(TypedDict, total=False):
@@ -72,8 +75,6 @@ def run(request: Request) -> Result:
         raise UsageError(f"{unread[0]} is read where versions are resolved: leave out --no-resolve")
     result = _make_plans(request)
     if bundle and result.verdict == "plan":
-        from gpuready.workflow.plan import bundle_wheels
-
         sources = {"find_links": tuple(request.get_option("find_links", ())), "offline": request.has_switch("offline")}
         sources["use_project_config"] = request.has_switch("use_project_config")
         bundle_wheels(result.plans[0], bundle, request.show_progress, **sources)
@@ -87,18 +88,12 @@ def _choose_plan_format(request: Request) -> str:
     path = request.get_option("output")
     if chosen or path is None:
         return str(chosen or "text")
-    from gpuready.render.files import guess_file_format
-
     return guess_file_format(path) or ("json" if path.endswith(".json") else "text")
 
 
 def _make_plans(request: Request) -> "PlanResult":
-    from gpuready.workflow.plan import PlanResult, plan_frameworks
-
     options = request.pick_options("on", "python", "wants", "contract", "source", "config")
     if request.has_switch("fix"):
-        from gpuready.workflow import fix
-
         name = request.first_argument or None
         fix_plan = fix.plan_fix(
             name,
@@ -123,9 +118,6 @@ def _make_plans(request: Request) -> "PlanResult":
 
 
 def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
-    from gpuready.render import json_results
-    from gpuready.render import plan as render
-
     text = json_results.render_plan_json(result) if form == "json" else None
     if form not in _SCREEN_FORMATS and result.verdict == "plan":
         text = _render_plan_file(result, form)
@@ -139,8 +131,6 @@ def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
     path = request.get_option("output", "-")
     if path == "-" or (result.verdict != "plan" and form not in _SCREEN_FORMATS):
         return made
-    from gpuready import workflow
-
     files = {path: request.format_result(made)} | _companion_files(result, form, path)
     for name, text in files.items():
         workflow.save_text_file(name, text)
@@ -152,17 +142,11 @@ def _companion_files(result: "PlanResult", form: str, path: str) -> dict[str, st
     """What the written file reads from its own folder, by path."""
     if form not in ("dockerfile", "compose"):
         return {}
-    from gpuready.render.files import companion_files
-    from gpuready.workflow.plan import add_file_details
-
     folder = path[: path.rfind("/") + 1]
     return {folder + name: text for name, text in companion_files(add_file_details(result), form).items()}
 
 
 def _render_plan_file(result: "PlanResult", form: str) -> str:
-    from gpuready.render.files import render_plan_file
-    from gpuready.workflow.plan import add_file_details
-
     try:
         return render_plan_file(add_file_details(result), form)
     except ValueError as error:

@@ -1,10 +1,15 @@
 """``gpuready probe``: what gpuready sees of this machine."""
 
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, RunPython, WhatIf
 from gpuready.commands.result import Result
+from gpuready.render import facts, json_results
+from gpuready.render.recording import render_recording_summary
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
@@ -22,9 +27,6 @@ def run(request: Request) -> Result:
     path = request.get_option("output")
     if path is not None:
         return _record_machine(request, path)
-    from gpuready import workflow
-    from gpuready.render import facts, json_results
-
     known = workflow.probe_machine(
         **request.pick_options("python", "on"), what_if=request.what_if, run_python=request.has_switch("run_python")
     )
@@ -34,19 +36,12 @@ def run(request: Request) -> Result:
 def _record_machine(request: Request, path: str) -> Result:
     if request.get_option("on") is not None or request.what_if:
         raise UsageError("-o records the machine that gpuready runs on: leave out --on and the what-if flags")
-    from gpuready import workflow
-    from gpuready.render import json_results
-
     recording = workflow.record_machine(
         python=request.get_option("python"), run_python=request.has_switch("run_python")
     )
     text = json_results.render_recording_json(recording)
     if path == "-":
         return Result.from_text(text)
-    from shlex import quote
-
-    from gpuready.render.recording import render_recording_summary
-
     workflow.save_text_file(path, text, private=True)
     request.session.write_sentence(
         f"recorded this machine in {path}; judge it anywhere with gpuready check --on {quote(path)}"

@@ -1,17 +1,21 @@
 """``gpuready prove``: execute capabilities on this machine."""
 
 import time
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters, reject_unread
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import suggest_details
+from gpuready.model import EXIT_CODES, worst_verdict
+from gpuready.model.proof import ProofResult
+from gpuready.render import check_report, json_results, notebook
+from gpuready.render import prove as render
+from gpuready.workflow import require_writable
+from gpuready.workflow.prove import list_proofs, run_proofs
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from gpuready.model.proof import ProofResult
 
 
 class _Proved(TypedDict, total=False):
@@ -48,19 +52,10 @@ _SHOWN = {
 
 
 def run(request: Request) -> Result:
-    from gpuready.render import json_results
-    from gpuready.render import prove as render
-    from gpuready.workflow.prove import list_proofs, run_proofs
-
     if request.has_switch("list"):
         reject_unread(request, "list")
         rows = list_proofs()
         return Result(rows, json_results.render_proofs_json, render.render_proof_list)
-    from gpuready.commands.suggestions import suggest_details
-    from gpuready.model import EXIT_CODES, worst_verdict
-    from gpuready.render import check_report, notebook
-    from gpuready.workflow import require_writable
-
     require_writable(request.get_option("output"))
     session = request.session
     is_shown = session.is_command_line and not request.has_switch("quiet")

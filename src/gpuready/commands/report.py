@@ -1,16 +1,17 @@
 """``gpuready report``: one HTML page in one file."""
 
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
+from gpuready.render import html, json_results, notebook
+from gpuready.render import report as render
+from gpuready.workflow import report_data, save_text_file
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from typing_extensions import Unpack
+
 
 _DEFAULT_FILE = "gpuready-report.html"
 
@@ -46,10 +47,6 @@ def run(request: Request) -> Result:
     path = request.get_option("output", _DEFAULT_FILE if writes_default else "")
     if path == "-" and request.has_switch("json"):
         raise UsageError("--json and -o - cannot be combined: stdout takes one of them")
-    from gpuready.render import html, json_results, notebook
-    from gpuready.render import report as render
-    from gpuready.workflow import report_data, save_text_file
-
     if path not in ("", "-"):
         report_data.check_overwrite(path)
     gathered = report_data.gather_report(
@@ -76,8 +73,6 @@ def run(request: Request) -> Result:
 
 
 def _draw_report_page(document: "dict[str, Any]") -> str:
-    from gpuready.render import html
-
     try:
         return html.render_report_page(document)
     except ValueError as error:

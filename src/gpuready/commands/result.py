@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collections.abc import Callable
+from typing import Any
 
-    from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen
 
 
 class Result:
@@ -74,8 +72,6 @@ class Result:
         return self._page(self.found, screen, True) if verbose else self._page(self.found, screen)
 
     def __str__(self) -> str:
-        from gpuready.render.layout import Screen
-
         return self._page(self.found, Screen(80)).rstrip("\n")
 
     def __repr__(self) -> str:

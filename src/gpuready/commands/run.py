@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.diagnosis import Diagnosis
-    from gpuready.render.layout import Screen
+from gpuready.model.diagnosis import Diagnosis
+from gpuready.render import diagnosis, json_results
+from gpuready.render import run as render
+from gpuready.render.layout import Screen
+from gpuready.workflow import run as running
 
 _HANGS = ("report", "kill", "restart")
 _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
@@ -43,10 +43,6 @@ _PARAMETERS = {
 def run(request: Request) -> Result:
     if not request.rest:
         raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
-    from gpuready.render import json_results
-    from gpuready.render import run as render
-    from gpuready.workflow import run as running
-
     ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
     if request.has_switch("dry_run"):
         start = running.describe_start(ready)
@@ -73,9 +69,6 @@ def run(request: Request) -> Result:
 
 
 def _render_outcome(outcome: Any, found: Diagnosis | None, screen: Screen) -> str:
-    from gpuready.render import diagnosis
-    from gpuready.render import run as render
-
     text = render.render_post_mortem(outcome, screen)
     if outcome.verdict in ("done", "interrupted"):
         return text if outcome.last.notes or "warning" in text else render.format_outcome_line(outcome)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import secrets
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COLOR
 from gpuready.commands.result import Result
+from gpuready.web.server import serve_web_app
+from gpuready.workflow import Refused
 
 DEFAULT_PORT = 8642
 TOKEN_VARIABLE = "GPUREADY_SERVE_TOKEN"
@@ -30,8 +34,6 @@ _PARAMETERS = {
 def run(request: Request) -> Result:
     host, port = _parse_host_address(request.get_option("host", "127.0.0.1")), request.get_option("port")
     token = _read_serve_token(request.get_option("token"), os.environ.get(TOKEN_VARIABLE))
-    from gpuready.workflow import Refused
-
     _check_exposure(host, request.has_switch("open_to_others"))
     try:
         import starlette  # noqa: F401
@@ -40,8 +42,6 @@ def run(request: Request) -> Result:
         raise Refused(
             f"gpuready serve needs {missing.name}, which is not here (the extra gpuready[web]): pip install starlette uvicorn"
         ) from None
-    from gpuready.web.server import serve_web_app
-
     serve_web_app(
         host,
         DEFAULT_PORT if port is None else port,
@@ -54,8 +54,6 @@ def run(request: Request) -> Result:
 
 
 def _address_message(address: str, host: str) -> str:
-    import ipaddress
-
     lines = [f"gpuready serve: {address}", "The address holds the token: who has it can ask. Ctrl-C ends it."]
     if not ipaddress.ip_address(host).is_loopback:
         lines.append(
@@ -66,8 +64,6 @@ def _address_message(address: str, host: str) -> str:
 
 def _parse_host_address(word: str) -> str:
     """Parse a numeric address: a name could resolve to anything."""
-    import ipaddress
-
     try:
         return str(ipaddress.ip_address("127.0.0.1" if word == "localhost" else word.strip("[]")))
     except ValueError:
@@ -75,8 +71,6 @@ def _parse_host_address(word: str) -> str:
 
 
 def _check_exposure(host: str, allowed: bool) -> None:
-    import ipaddress
-
     one = ipaddress.ip_address(host)
     if one.is_unspecified:
         raise UsageError(
@@ -92,8 +86,6 @@ def _read_serve_token(flag: str | None, variable: str | None) -> str:
     """Return the token of the flag, else of the variable, else a random one."""
     name, word = ("--token", flag) if flag is not None else (TOKEN_VARIABLE, variable)
     if word is None:
-        import secrets
-
         return secrets.token_urlsafe(32)
     if len(word) < MIN_TOKEN_LENGTH or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
         raise UsageError(f"{name} takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")

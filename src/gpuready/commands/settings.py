@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.commands.declaration import Request
-    from gpuready.workflow.settings import Settings
+from gpuready.commands.declaration import Request
+from gpuready.workflow.settings import Settings, read_settings
 
 _OTHER_ENVIRONMENT = ("python", "on", "dockerfile", "image")
 """Options that name what is judged: beside them, the environment of the settings is not meant."""
@@ -15,8 +13,6 @@ def apply_settings(request: Request) -> None:
     """Take what the command's declaration lists from the settings, where the command line does not say it."""
     if not request.command.settings:
         return
-    from gpuready.workflow.settings import read_settings
-
     settings = read_settings()
     if settings is None:
         return

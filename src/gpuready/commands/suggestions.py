@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
-    from gpuready.commands.declaration import Parameter, Request
-    from gpuready.model import Report
+from gpuready.commands.declaration import Parameter, Request
+from gpuready.model import Report
+from gpuready.render.check_report import list_next_commands
 
-    CommandRows = list[tuple[str, tuple[str, ...]]]
+CommandRows = list[tuple[str, tuple[str, ...]]]
+
 
 _FORMAT_OPTIONS = ("verbose", "quiet", "json", "format", "color", "output", "since")
 """How an answer is shown, not what was asked for."""
@@ -21,8 +21,6 @@ _PROVE_OPTIONS = ("python", "wants", "config")
 
 def suggest_after_check(request: Request, reports: list[Report]) -> list[CommandRows]:
     """For each report, label and words of the commands that come next: fix, plan or prove, and the same with ``-v``."""
-    from gpuready.render.check_report import list_next_commands
-
     flags = {
         "fix": option_words(request, _FIX_OPTIONS),
         "install": option_words(request, _INSTALL_OPTIONS),

@@ -6,18 +6,15 @@ container has 64 MiB of shared memory, and without a reservation no GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.containers import base_image, dockerfile, dockerfile_facts
 from gpuready.containers.dockerfile import UNKNOWN
+from gpuready.containers.stages import ReadFile
 from gpuready.jobs import yaml_loader
 from gpuready.model import Fact, Record
 from gpuready.model.sizes import parse_size
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.containers.stages import ReadFile
 
 MAX_NODES = 20_000
 MAX_DEPTH = 60

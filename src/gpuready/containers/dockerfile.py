@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 
 from gpuready.model import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 UNKNOWN = "\0"
 MAX_FILE_BYTES = 1 << 20

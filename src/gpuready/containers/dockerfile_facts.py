@@ -6,23 +6,19 @@ the host's.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import systems, torch
 from gpuready.containers import dockerfile
+from gpuready.containers.base_image import BaseImage
 from gpuready.containers.dockerfile import UNKNOWN
-from gpuready.containers.stages import StageReader
+from gpuready.containers.installs import PackagePin
+from gpuready.containers.stages import ImageContents, ImagePython, ReadFile, StageReader
 from gpuready.model import NOT_STATED, Fact, Facts, versions
 from gpuready.probe import visibility
 from gpuready.system.redaction.text import redact_value
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.containers.base_image import BaseImage
-    from gpuready.containers.installs import PackagePin
-    from gpuready.containers.stages import ImageContents, ImagePython, ReadFile
 
 HOST_FACT_PREFIXES = (
     "gpu.", "driver.", "platform.", "host.", "memory.", "fabric.", "accelerator.", "kernel.", "net.ib",

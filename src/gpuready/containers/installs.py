@@ -6,16 +6,12 @@ stated before.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.containers.dockerfile import UNKNOWN
-from gpuready.containers.run_lines import SYSTEM_MANAGERS
+from gpuready.containers.run_lines import SYSTEM_MANAGERS, LiteralCommand
 from gpuready.model import Record, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.containers.run_lines import LiteralCommand
 
 OPTIONS_WITH_VALUE = {
     "-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints", "-i", "--index-url",

@@ -5,22 +5,18 @@ from __future__ import annotations
 import copy
 import posixpath
 import re
+from collections.abc import Callable, Mapping
 
 from gpuready import system
 from gpuready.catalog import systems
 from gpuready.containers import base_image, dockerfile, installs, run_lines
-from gpuready.containers.dockerfile import UNKNOWN, BuildValues
+from gpuready.containers.dockerfile import UNKNOWN, BuildStage, BuildValues, DockerInstruction
+from gpuready.containers.installs import Install, PackagePin
+from gpuready.containers.run_lines import LiteralCommand
 from gpuready.model import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+ReadFile = Callable[[str], "str | None"]
 
-    from gpuready.containers.dockerfile import BuildStage, DockerInstruction
-    from gpuready.containers.installs import Install, PackagePin
-    from gpuready.containers.run_lines import LiteralCommand
-
-    ReadFile = Callable[[str], "str | None"]
 
 MAX_STAGE_DEPTH = 40
 MAX_INCLUDED_FILES = 5

@@ -6,13 +6,12 @@ beside this module; only a user's own file is read as TOML.
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from gpuready.catalog import load_table
 from gpuready.contracts.errors import BadContract, UnknownContract
 from gpuready.model import Contract, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "BadContract",
@@ -187,7 +186,6 @@ def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
 
 def _nearest_names(name: str, names: list[str]) -> str:
     """Say which name is meant; empty where none is near."""
-    import re
     from difflib import get_close_matches
 
     # axolotl=0.21, axolotl@0.21, axolotl>=0.21, "axolotl 0.21", axolotl-0.21, transformers[torch]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from gpuready.catalog import catalog_date
 from gpuready.catalog.packages import find_package
 from gpuready.catalog.releases import find_release, list_releases
 from gpuready.contracts import is_borrowed
 from gpuready.contracts.pins import normalize_specifier, soften_borrowed_needs
-from gpuready.model import Requirement
+from gpuready.model import Contract, Requirement
 from gpuready.model.versions import satisfies_specifier
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Contract
 
 NEED_WORDS = {"python.version": "Python", "package.torch": "torch", "gpu.capability": "compute capability"}
 WHEEL_FACTS = {"os.system", "os.arch", "os.glibc"}

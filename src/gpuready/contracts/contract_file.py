@@ -6,14 +6,11 @@ The format is documented in docs/reference/contract-format.md. Nothing in a file
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from gpuready.contracts.errors import BadContract
 from gpuready.contracts.toml import TABLES, read_toml
 from gpuready.contracts.validate import find_problems
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from gpuready.contracts import is_made_from_release
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Contract, Record
+from gpuready.model import Contract, Record
 
 KEY_FIELDS = {
     "needs": ("key", "when"),

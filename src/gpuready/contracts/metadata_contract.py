@@ -6,12 +6,10 @@ nothing of GPUs, jobs or variables.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from gpuready.contracts.pins import merge_metadata_pins
 from gpuready.model import Capability, Contract
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 METADATA_ONLY_NOTE = "no contract of its own: judged by the pins of its metadata alone"
 TORCH_EXTRAS = ("torch", "pytorch", "pt")

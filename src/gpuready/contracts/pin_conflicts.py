@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from gpuready.catalog import images
 from gpuready.catalog import torch as catalogue
-from gpuready.model import versions
+from gpuready.model import Contract, Requirement, versions
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuready.model import Contract, Requirement
-
-    Pins = Mapping[str, list[dict[str, str]]]
-    PinClash = tuple[str, dict[str, str], dict[str, str]]
+Pins = Mapping[str, list[dict[str, str]]]
+PinClash = tuple[str, dict[str, str], dict[str, str]]
 
 
 def required_pins(contract: Contract) -> dict[str, list[dict[str, str]]]:

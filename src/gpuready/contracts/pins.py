@@ -6,18 +6,15 @@ A version without a contract of its own has exact dependencies in its metadata. 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from gpuready.catalog.packages import canonical_package_name
+from gpuready.contracts import list_line_contracts
 from gpuready.contracts.when import wanted_words
-from gpuready.model import Record, Requirement
+from gpuready.model import Contract, Facts, Record, Requirement
 from gpuready.model.contract import BORROWED_NEED
 from gpuready.model.markers import Marker
 from gpuready.model.versions import parse_plain_release, parse_version_key, satisfies_specifier, split_clause
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gpuready.model import Contract, Facts
 
 MARKER_SYSTEMS = {
     "linux": ("linux", "Linux", "posix"),
@@ -160,8 +157,6 @@ def borrow_need(need: Requirement, contract: Contract) -> Requirement:
 
 def _is_of_every_line(need: Requirement, contract: Contract) -> bool:
     """Whether a need on the system is required by every contract of the framework, so that no version between them runs elsewhere."""
-    from gpuready.contracts import list_line_contracts
-
     if need.key != "os.system" or need.when:
         return False
     return all(_requires_same(one, need) for one in list_line_contracts(contract.framework))

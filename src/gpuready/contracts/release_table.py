@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts import RELEASE_NOTE
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
 SYSTEMS = {"linux": ("linux", "Linux", "posix"), "darwin": ("darwin", "Darwin", "posix")}
 ARCHITECTURES = ("x86_64", "aarch64")

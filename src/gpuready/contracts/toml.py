@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+from importlib import import_module
+from typing import Any
 
 from gpuready.contracts.errors import BadContract
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_TOML_BYTES = 1 << 20
 MAX_DEPTH = 8
@@ -27,9 +26,6 @@ def read_toml(path: str) -> dict[str, Any]:
 def decode_toml(text: str, name: str, kind: str = "contract") -> dict[str, Any]:
     """Decode the text of a TOML file of a kind; BadContract where it is too complex or not TOML."""
     _check_complexity(text, name, kind)
-    import sys
-    from importlib import import_module
-
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         data: dict[str, Any] = toml.loads(text)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
 
 import gpuready.contracts.want as wants
 import gpuready.contracts.when as conditions
 from gpuready.catalog import facts, features
 from gpuready.contracts.toml import TABLES
-from gpuready.model import Contract
+from gpuready.model import Contract, Record
 from gpuready.model.versions import is_version
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.model import Record
 
 MOST_ROWS = 2000
 _NAME = r"[A-Za-z0-9]+(?:[._-][A-Za-z0-9]+)*"
@@ -207,7 +203,5 @@ def _quote_text(text: str) -> str:
 
 
 def _suggest_keys(name: str, names: Any) -> str:
-    from difflib import get_close_matches
-
     matches = get_close_matches(name, list(names), n=2)
     return f"did you mean {' or '.join(matches)}?" if matches else f"it is one of {', '.join(sorted(names)[:12])}"

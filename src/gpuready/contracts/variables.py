@@ -5,19 +5,15 @@ Used by ``gpuready env``, which adds what the machine needs, and by ``gpuready.c
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
 from gpuready.contracts import is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
-from gpuready.model import Fact, Record, UnknownFactError, versions
+from gpuready.model import Contract, ContractVariable, Fact, Facts, Record, UnknownFactError, versions
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 from gpuready.model.verdict_words import describe_gap
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from gpuready.model import Contract, ContractVariable, Facts
 
 OLD_ALLOC_CONF, NEW_ALLOC_CONF = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 RENDEZVOUS_VARIABLES = (

@@ -7,15 +7,13 @@ specifiers for text that is a version, comparisons with an optional unit for num
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from typing import Any
 
 from gpuready.model import sizes
 from gpuready.model.versions import is_version, satisfies_specifier, split_clause
 from gpuready.model.want_text import describe_want as describe_want
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 ANY = "*"
 BYTE_UNITS = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
@@ -118,8 +116,6 @@ def _leading_version(value: str) -> str:
     """Return the version itself, or the leading digits of a text such as ``5.15.0-91-generic``."""
     if is_version(value.strip()):
         return value.strip()
-    import re
-
     match = re.match(r"\s*v?(\d+(?:\.\d+)*)", value, re.ASCII)
     if match is None:
         raise ValueError(f"{value!r} is not a version")
@@ -129,8 +125,6 @@ def _leading_version(value: str) -> str:
 def _clause_fits_kind(clause: str, kind: str) -> bool:
     sample: Any = {"version": "1.0", "number": 1, "flag": True, "word": ""}[kind]
     if kind == "word":
-        import re
-
         return re.fullmatch(r"[\w][\w .+/-]*", clause) is not None
     try:
         _clause_matcher(sample)(clause, sample)

@@ -7,15 +7,11 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test 
 
 from __future__ import annotations
 
+from typing import Any
+
 import gpuready.contracts.want as wants
-from gpuready.model import UnknownFactError
+from gpuready.model import Facts, UnknownFactError
 from gpuready.model.sizes import parse_count
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Facts
 
 # Parsed by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
 _OPERATORS = (">=", "<=", "==", "!=", "=", ">", "<")

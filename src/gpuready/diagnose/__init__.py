@@ -1,4 +1,4 @@
-"""Decide from a LogSummary what happened first. Pure: nothing here opens a file, and only class_guess.py knows causes by name.
+"""Decide from a LogSummary what happened first. Pure: nothing here opens a file.
 
 1. Consequences are set aside, with the exceptions that say nothing else.
 2. A pattern that names its cause (root) beats one with several (symptom), and both beat one that suggests it (clue); an
@@ -10,54 +10,37 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.cause_suspect import CauseSuspect
-from gpuready.diagnose.class_guess import guess_class, may_speak_of
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from gpuready.diagnose.complaint import imports_own_tree
-from gpuready.diagnose.event_order import EventOrder
-from gpuready.diagnose.evidence import collect_consequences, collect_evidence, make_evidence
+from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.diagnose.failure_facts import (
     add_failure_facts,
+    collect_consequences,
+    collect_evidence,
     describe_no_cause,
     find_final_exception,
     find_host,
     find_stated_host,
     follow_chain,
+    make_evidence,
 )
 from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
-from gpuready.diagnose.origin import (
-    USER,
-    calling_frames,
-    find_origin,
-    find_users_source,
-    is_users_own,
-    names_environment,
-)
+from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
-from gpuready.diagnose.version_conflict import check_direction, find_conflict
+from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
-from gpuready.logs.tracebacks import is_cut_line
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+Cause = Mapping[str, Any]
+Lookup = Callable[[str, str], Cause | None]
+PairLookup = Callable[[str, str], str]
 
-    from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict
-
-    Cause = Mapping[str, Any]
-    Lookup = Callable[[str, str], Cause | None]
-    PairLookup = Callable[[str, str], str]
 
 MAX_ALTERNATIVES = 4
 """Maximum number of alternatives."""
-
-
-NEAREST_NOTE = "no known message is in the log: this cause is a guess from the words of the error"
-CLASS_NOTE = "no known message is in the log: this cause is a guess from the place of the error"
-CUT_NOTE = "the log ends before the error: this cause is a guess from the last line of code that the traceback shows"
-CUT_CONFIDENCE = 0.45
 
 
 def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:
@@ -85,12 +68,9 @@ def judge(
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
     suspects = _weaken_reports(suspects, order)
-    if all(order.is_unsure(s) for s in suspects):  # a complaint that no pattern matches: its topic tells more
-        suspects = (
-            _suspects_from_survived(summary, lookup, order) or _nearest_suspects(summary, lookup, order) or suspects
-        )
-    suspects = suspects or _class_suspects(summary, lookup, order) or _nearest_suspects(summary, lookup, order, True)
-    suspects.sort(key=lambda s: (_is_cut(summary, s), order.suspect_weight(s)))  # code of a cut traceback tells last
+    if all(order.is_unsure(s) for s in suspects):
+        suspects = _suspects_from_survived(summary, lookup, order) or suspects
+    suspects.sort(key=order.suspect_weight)
     suspects = _put_inner_first(summary, suspects)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
@@ -122,27 +102,6 @@ def judge(
 def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     """Where a run failed without another suspect: what it seemed to have survived."""
     return _collect_suspects(summary, lookup, order, all_of_it=True) if order.has_failed else []
-
-
-def _nearest_suspects(
-    summary: LogSummary, lookup: Lookup, order: EventOrder, few_words: bool = False
-) -> list[CauseSuspect]:
-    """Where there is no other suspect: the cause that the words of a complaint speak for, few of them or more, or whose topic it has."""
-    for match in summary.nearest:
-        is_asked = few_words == order.is_few_words(match)
-        row = lookup(match.sign.code, match.sign.cause) if is_asked and order.may_be_guessed(match) else None
-        if row and (match.failure is None or may_speak_of(summary.failures[match.failure], row)):
-            return [CauseSuspect(str(row["slug"]), match.sign.code, "nearest", (match,))]
-    return []
-
-
-def _class_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
-    """Where nothing else tells: the class of causes that the place of the error suggests."""
-    guess = guess_class(summary, order, find_final_exception(summary, order))
-    if guess is None:
-        return []
-    slug, failure, last = guess
-    return [CauseSuspect(slug, _code_of(lookup, slug), "nearest", failure=failure, last=last)]
 
 
 def _collect_suspects(
@@ -186,7 +145,7 @@ def _add_python_suspect(
 def _unexplained_suspects(
     summary: LogSummary, lookup: Lookup, order: EventOrder, others: Sequence[CauseSuspect], symbols: SymbolTable
 ) -> list[CauseSuspect]:
-    """The first exception no pattern matches, by its origin; or, where there is no other, the complaint that ends the log."""
+    """The first exception no pattern matches, by its origin."""
     source = find_users_source(summary) if all(other.strength == "clue" for other in others) else None
     if source is not None:
         return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=source)]
@@ -204,10 +163,7 @@ def _unexplained_suspects(
         if not is_users_own(summary, number) or any(order.is_raised_after(number, other.seen) for other in others):
             return []
         return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)]
-    last = None if others else order.final_complaint()
-    if last is None or names_environment(summary.lines[last].folded_text):
-        return []
-    return [CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", last=last)]
+    return []
 
 
 def _weaken_reports(suspects: Sequence[CauseSuspect], order: EventOrder) -> list[CauseSuspect]:
@@ -216,7 +172,7 @@ def _weaken_reports(suspects: Sequence[CauseSuspect], order: EventOrder) -> list
     if not ends:
         return list(suspects)
     return [
-        s.replace(strength="nearest")
+        s.replace(strength="report")
         if s.seen and all(order.is_mere_report(m, min(ends), max(ends)) for m in s.seen)
         else s
         for s in suspects
@@ -330,18 +286,6 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
         origin=find_origin(summary.failures[number]).says if number is not None else "",
-        notes=(NEAREST_NOTE if first.seen else CLASS_NOTE,)
-        if first.strength == "nearest"
-        else (CUT_NOTE,)
-        if _is_cut(summary, first)
-        else (),
-    )
-
-
-def _is_cut(summary: LogSummary, suspect: CauseSuspect) -> bool:
-    """Whether a suspect has no evidence but the code of a traceback that ends before its error."""
-    return bool(suspect.seen) and all(
-        match.failure is not None and is_cut_line(summary.failures[match.failure], match.line) for match in suspect.seen
     )
 
 
@@ -362,10 +306,8 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    if _is_cut(order.summary, first):
-        return CUT_CONFIDENCE
     clue = 0.6 if order.has_failed else 0.5
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue, "nearest": 0.4}[first.strength]
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue}[first.strength]
     rivals = [other for other in others if other.strength == first.strength]
     return round(sure - (0.15 if rivals else 0.0), 2)
 
@@ -374,7 +316,7 @@ def _make_alternative(
     summary: LogSummary, suspect: CauseSuspect, lookup: Lookup, order: EventOrder
 ) -> AlternativeCause:
     row = lookup(suspect.code, suspect.cause) or {}
-    confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2, "nearest": 0.1}[suspect.strength]
+    confidence = {"root": 0.4, "symptom": 0.3, "unknown": 0.2, "clue": 0.2, "report": 0.1}[suspect.strength]
     return AlternativeCause(
         suspect.cause, suspect.code, str(row.get("says", "")), confidence, order.locate_suspect(suspect)[0], str(row.get("decide", "")),
         tuple(collect_evidence(summary, suspect, order)[:2]),

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from gpuready.diagnose.origin import ELISIONS, KNOWN_PACKAGES, USER, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.logged_exception import StackFrame
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.logged_exception import LoggedException
 
 _UNEXPECTED = LazyRegex(
     r"(?i)(?:([\w.<>]{1,160})\(\)`? )?(?:got an unexpected|got unexpected|unexpected) keyword arguments?:? ['`\[{]{0,2}(\w{1,80})"

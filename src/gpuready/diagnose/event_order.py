@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from gpuready.diagnose.origin import names_no_reason, speaks_of_values
-from gpuready.diagnose.refused_options import names_refused_option
+from collections.abc import Iterator, Sequence
+
 from gpuready.diagnose.survival import SurvivalAnalysis
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
-from gpuready.model.diagnosis import NOT_ENVIRONMENT
+from gpuready.model.record import Record, field
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
-    from gpuready.diagnose.cause_suspect import CauseSuspect
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
+class CauseSuspect(Record):
+    """One possible cause, with its matches in the order of their weight."""
+
+    cause: str
+    code: str
+    strength: str  # root, symptom, unknown, clue, report
+    seen: tuple[PatternMatch, ...] = ()
+    failure: int | None = None  # an unrecognised exception
+    captures: dict[str, str] = field(default_factory=dict)  # of an unrecognised exception
+
 
 EXCEPTION_SUFFIXES = ("error", "exception", "interrupt", "exit")
 _LAUNCHER_EXCEPTIONS = (
@@ -39,18 +45,10 @@ def _is_device_error(failure: LoggedException) -> bool:
     return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
-_INTERFACE_ERRORS = (
-    "indexerror",
-    "keyerror",
-    "typeerror",
-    "attributeerror",
-    "nameerror",
-    "zerodivisionerror",
-    "unboundlocalerror",
-)
-"""What Python itself raises about values and calls: the table of symbols and the stack tell whose it is, and no words."""
-_PLAIN_ERRORS = (*_INTERFACE_ERRORS, "assertionerror")
-"""What any program raises: words that its message shares with a known one say nothing."""
+_PLAIN_ERRORS = (
+    "indexerror", "keyerror", "typeerror", "attributeerror", "nameerror", "zerodivisionerror", "unboundlocalerror", "assertionerror",
+)  # fmt: skip
+"""What any program raises about its values and calls."""
 
 
 class EventOrder:
@@ -78,54 +76,18 @@ class EventOrder:
             return match.failure in self.survived.failures
         return not self.has_failed and self._is_survived_warning(match)
 
-    def is_plain_error(self, match: PatternMatch) -> bool:
-        """Whether a match is in an exception of a type that any program raises."""
-        at = match.line.number
-        return any(
-            f.short_type.lower() in _PLAIN_ERRORS and f.source == match.line.source and f.number <= at <= f.last
-            for f in self.summary.failures
-        )
-
     def is_overcome(self, clue: PatternMatch) -> bool:
         """Whether the run went on after a clue, or the line says what is used in its place."""
         if not self.has_failed:
             return self.is_alive_after(clue)
         return clue.failure is None and says_replaced(clue.line.text)
 
-    def may_be_guessed(self, match: PatternMatch) -> bool:
-        """Whether a guess counts: unless the run is well; few words not in an error that any program raises."""
-        number = match.failure
-        if number is not None and (
-            self.is_launcher_report(number) or names_no_reason(self.summary.failures[number].message)
-        ):
-            return False
-        is_report = match.line.place == "launcher" or self.is_in_consequence(match.line)
-        if (match.sign.pieces and is_report) or (self.is_few_words(match) and self.is_plain_error(match)):
-            return False
-        is_stated = states_error(match.line) or match.sign.strength == "strong"
-        return self.has_failed or (is_stated and not self.survived.proves_health())
-
-    @staticmethod
-    def is_few_words(match: PatternMatch) -> bool:
-        """Whether a guess is made from some words that speak for a cause, and not from many, nor from a topic."""
-        return bool(match.sign.pieces) and match.sign.strength == "nearest"
-
     def is_unsure(self, suspect: CauseSuspect) -> bool:
-        """Whether a suspect is but a last complaint, an exception that shows neither its code nor a plain type, or one whose words speak for a cause."""
+        """Whether a suspect is but an exception that shows neither its code nor a plain type."""
         if suspect.strength != "unknown" or suspect.failure is None:
-            return suspect.last is not None
-        if suspect.cause == NOT_ENVIRONMENT and self._is_outvoted(suspect.failure):
-            return True
+            return False
         failure = self.summary.failures[suspect.failure]
         return not failure.frames and not suspect.captures and failure.short_type.lower() not in _PLAIN_ERRORS
-
-    def _is_outvoted(self, number: int) -> bool:
-        """Whether the words of an exception speak for a cause more clearly than it blames the program's own values or calls."""
-        failure = self.summary.failures[number]
-        if failure.short_type.lower() in _INTERFACE_ERRORS:
-            return False
-        is_clear = any(m.sign.strength == "strong" and m.failure == number for m in self.summary.nearest)
-        return is_clear and not speaks_of_values(failure.message) and not names_refused_option(failure)
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""
@@ -223,10 +185,8 @@ class EventOrder:
         return at if at >= 0 else match.index
 
     def suspect_weight(self, suspect: CauseSuspect) -> tuple[int, int, int, int, int]:
-        """Sort key: root, symptom, unknown, clue; within one kind the first in the log, or the more specific."""
-        grade = ("root", "symptom", "unknown", "clue", "nearest").index(suspect.strength)
-        if suspect.last is not None:
-            return grade, 0, 0, suspect.last, 0
+        """Sort key: root, symptom, unknown, clue, report; within one kind the first in the log, or the more specific."""
+        grade = ("root", "symptom", "unknown", "clue", "report").index(suspect.strength)
         if suspect.failure is not None:
             at = self.exception_index(self.summary.failures[suspect.failure])
             return grade, 0, self._rank_penalty(suspect), at if at is not None else 0, 0
@@ -263,25 +223,6 @@ class EventOrder:
         is_error = name.endswith(EXCEPTION_SUFFIXES)
         return name in _ENVIRONMENT_EXCEPTIONS or not is_error or _is_device_error(failure)
 
-    def final_complaint(self) -> int | None:
-        """The error with which the first rank to fail, or the whole log, ends: logged without a traceback."""
-        ranks = {end.rank for end in self.first_exits} or {
-            end.rank for end in self.summary.exits if end.code and not end.ended_by_launcher
-        }
-        candidates = [i for i, line in enumerate(self.summary.lines) if line.text.strip() and line.place != "derived"]
-        if ranks and ranks != {None}:
-            candidates = [i for i in candidates if self.summary.lines[i].rank in ranks]
-        if not candidates or self.is_in_consequence(self.summary.lines[candidates[-1]]):
-            return None
-        last = self.summary.lines[candidates[-1]]
-        return candidates[-1] if last.level in ("E", "C") and not last.place else None
-
-    def is_in_consequence(self, line: LogLine) -> bool:
-        """Whether a line is part of an exception that only reports what another process did, or of one whose end is missing."""
-        failures = enumerate(self.summary.failures)
-        found = (f for number, f in failures if number in self._after or not f.type)
-        return any(f.source == line.source and f.number <= line.number <= f.last for f in found)
-
     # -- rank and host ----------------------------------------------------------------------------------------------
 
     def locate_suspect(self, suspect: CauseSuspect) -> tuple[int | None, str]:
@@ -289,10 +230,7 @@ class EventOrder:
         best = [s for s in suspect.seen if s.sign.strength == suspect.strength]
         matches = best if any(s.line.rank is not None for s in best) else list(suspect.seen)
         ranks = [s.line.rank for s in matches if s.line.rank is not None]
-        if suspect.last is not None:
-            line = self.summary.lines[suspect.last]
-            ranks, hosts = [line.rank] if line.rank is not None else [], [line.host]
-        elif suspect.failure is not None:
+        if suspect.failure is not None:
             failure = self.summary.failures[suspect.failure]
             ranks, hosts = [failure.rank] if failure.rank is not None else [], [failure.host]
         else:

@@ -13,10 +13,7 @@ from itertools import pairwise
 from gpuready.diagnose.origin import REMOTE_CODE, USER, find_origin, names_environment, package_of_frame
 from gpuready.diagnose.version_conflict import VersionConflict
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 _IMPORT = LazyRegex(r"\s*(?:from ([\w.]{1,160}) import |import ([\w.]{1,160}))")
 _NOT_OF_RELEASES = ("filenotfounderror", "permissionerror", "memoryerror", "oserror", "keyboardinterrupt", "systemexit", "timeouterror",

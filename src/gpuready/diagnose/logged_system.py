@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.logs.log_summary import LogSummary
+from gpuready.logs.log_summary import LogSummary
 
 MAX_TEXT, MAX_LINES = 600, 300
 """Characters of a line that are looked at, and lines at either end of the logs."""

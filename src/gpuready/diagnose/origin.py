@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gpuready.diagnose.refused_options import CONFIG_TYPES, names_refused_option
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_summary import LogSummary, exception_chain
+from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.logged_exception import LoggedException, StackFrame
 
 USER, REMOTE_CODE = "user", "transformers_modules"
 """Package names of the user's own files, and of code that came with a model."""
@@ -77,13 +72,10 @@ _COMPILER_TYPES = LazyRegex(
 _DEVICE_ERRORS = LazyRegex(
     r"(?i)(?:^|\b)(?:cuda|cudnn|cublas\w*|nccl|hip|cusolver|nvml) (?:runtime )?(?:error|failure)\b"
 )
-_ANY_FAULT = LazyRegex(
-    r"(?i)unhandled (?:cuda|system) error|illegal (?:memory access|instruction|address)|unspecified launch failure|misaligned address"
-)
 _EXTENSIONS = LazyRegex(r"(?i)undefined symbol|\.so(?:\.\d{1,4}){0,3}: |DLL load failed|cannot open shared object")
 
 
-BUILD_FOLDER = LazyRegex(
+_BUILD_FOLDER = LazyRegex(
     r"/pip-(?:install|req-build|build-env|wheel|ephem\w{1,12})-|/(?:uv|pip)/cache/|/builds-v\d|<pip-setuptools-caller>|/mesonbuild/"
 )
 """Where package managers unpack what they build."""
@@ -97,7 +89,7 @@ def package_of_frame(frame: StackFrame) -> str:
     found = _PACKAGE.search(path)
     if found:
         return found[1]
-    if BUILD_FOLDER.search(path):
+    if _BUILD_FOLDER.search(path):
         return _INSTALLERS[0]
     parts = path.split("/")
     if package := _package_after_elision(parts):
@@ -168,11 +160,16 @@ def _kind_of_exception(failure: LoggedException, file: str, package: str) -> str
 
 # -- the user's own -----------------------------------------------------------------------------------------------
 
-INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
+_INPUT_REFUSED = ("valueerror", "validationerror", "scannererror", "parsererror", "yamlerror", "jsondecodeerror", "unicodedecodeerror",
                   "arrowinvalid", "filenotfounderror", "hfvalidationerror", "tomldecodeerror", "casterror", "datasetgenerationerror",
                   "datafilesnotfounderror", "emptydataseterror", "configkeyerror", "configattributeerror", "missingmandatoryvalue",
                   "templateerror", "templatesyntaxerror", "badrequesterror", "invalidrequesterror", "unprocessableentityerror")  # fmt: skip
 """Types with which a package refuses its input: a configuration, a file, an argument."""
+
+_CONFIG_TYPES = LazyRegex(
+    r"\w{0,30}(?:config\w{0,12}|argument|option|parameter|usage|validation)\w{0,12}(?:error|exception)$"
+)
+"""``MisconfigurationException``, ``DeepSpeedConfigError``, ``VLLMValidationError``: types that say what they refuse."""
 
 _DATA_ERRORS = (
     "notimplementederror",
@@ -191,24 +188,11 @@ _ENVIRONMENT_WORDS = LazyRegex(
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
     r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|failed to (?:launch|start|spawn|communicate)|\bkilled\b|\bonly supports?\b|engine core"
 )
-_TENSOR_WORDS = LazyRegex(
-    r"(?i)\bshapes?\b|size of tensor|out of (?:bounds|range)|requires? grad|through the graph|inplace operation|must match|scalar"
-    r"|expected \w{1,40} (?:to|but)|state_dict|same (?:size|dtype|number)|broadcast|\btargets?\b|batch[ _]size|too many dimensions"
-)
-_CONSTRAINT_WORDS = LazyRegex(
-    r"(?i)divisible by|(?:not |be )?a? ?multiple of|is (?:greater|larger|less|smaller|longer) than the (?:derived|model'?s?|max\w{0,6}|min\w{0,6}|context|vocab\w{0,9})"
-    r"|not equal to \w{1,60} \*|must be (?:an? )?(?:positive|negative|non-|integer|less|greater|smaller|larger|between|at (?:least|most)|one of|in \[)"
-    r"|is mutually exclusive|cannot be (?:both|used together)|specify (?:either|only one|exactly one)"
-)
-"""How a package says that values of a configuration do not go together."""
-_FOREIGN_INTERFACE = LazyRegex(
-    r"module ['`\"]?\w|(?:type object )?'(?!NoneType)_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
-)
-"""A module or a class that is no built-in one: whose it is, its name alone does not tell."""
 _DATA_OBJECT = LazyRegex(
     r"'(?:numpy\.ndarray|Tensor|str|dict|list|tuple|int|float|bool|bytes|set|DataFrame|Series|generator)' object has no attribute"
 )
 """A value where the program expects another: data, or how it handles them."""
+_ATTRIBUTE = LazyRegex(r"has no attribute ['`]?(\w{1,80})")
 _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
@@ -216,16 +200,6 @@ _DATA_FILES = LazyRegex(
 _COMPILER_LINE = LazyRegex(
     r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
 )
-
-
-def speaks_of_values(text: str) -> bool:
-    """Whether an error is about values, shapes or options that do not go together."""
-    return bool(_CONSTRAINT_WORDS.search(text[:600]) or _TENSOR_WORDS.search(text[:600]))
-
-
-def names_no_reason(text: str) -> bool:
-    """Whether an error only says that some kernel or call failed, as any fault of a kernel does."""
-    return bool(_ANY_FAULT.search(text[:300]))
 
 
 def names_environment(text: str) -> bool:
@@ -238,7 +212,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     failure = summary.failures[number]
     kind = find_origin(failure).kind
     if kind == "user":
-        return True
+        return not _is_of_base_class(failure)
     if kind == "compiler":
         return _is_users_source(summary, number)
     if kind not in ("package", "torch", "unknown") or "::" in failure.type:  # of C++, of an installer, of a build
@@ -246,8 +220,6 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     if failure.short_type in ("NameError", "UnboundLocalError") and _is_in_source_tree(failure):
         return True
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
-    if _CONSTRAINT_WORDS.search(failure.message[:600]) or names_refused_option(failure):
-        return True
     if _is_missing_file(failure) and "-packages" in failure.message:
         return False
     message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
@@ -256,8 +228,17 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         :80
     ]:  # ``_Map_base::at``: thrown by C++
         return False
-    on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
+    on_stack = any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_of_base_class(failure: LoggedException) -> bool:
+    """Whether a package's ``__getattr__`` misses a private attribute, or one that the shown code does not name: whose it is, nobody sees."""
+    last, found = failure.frames[-1], _ATTRIBUTE.search(failure.message[:600])
+    if not found or not last.function.startswith("__getattr") or package_of_frame(last) in ("", USER):
+        return False
+    code = next(calling_frames(failure))[0].code
+    return found[1].startswith("_") or found[1] not in (code or found[1])
 
 
 def _is_in_source_tree(failure: LoggedException) -> bool:
@@ -277,9 +258,9 @@ def _is_not_installed(frame: StackFrame) -> bool:
 
 
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
-    """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
+    """Whether a package complains of its input. ``on_stack``: a file of the user's is."""
     name, message = failure.short_type.lower(), failure.message
-    if name in INPUT_REFUSED or CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
+    if name in _INPUT_REFUSED or _CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
         return True
     if name in ("keyerror", "indexerror") and failure.frames and _DATA_FILES.search(failure.frames[-1].file):
         return True
@@ -287,10 +268,8 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
         return False
     if name == "typeerror" and "'NoneType'" in message:
         return True
-    if name in _DATA_ERRORS or _TENSOR_WORDS.search(message[:600]):
+    if name in _DATA_ERRORS:
         return True
-    if not failure.frames:
-        return name not in ("runtimeerror", "exception", "systemerror") and not _FOREIGN_INTERFACE.match(message)
     return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
 
 

@@ -9,7 +9,10 @@ long as something bad is logged after it: then only the end of the log counts.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
+from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import (
     is_answer_line,
     is_complaint_line,
@@ -20,14 +23,8 @@ from gpuready.logs.run_activity import (
     says_handled,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Speaker = tuple[int, int | None]
 
-    from gpuready.logs.log_summary import LogSummary, PatternMatch
-    from gpuready.logs.logged_exception import LoggedException
-
-    Speaker = tuple[int, int | None]
 
 MIN_WORK = 3
 """Lines of progress or success after a message without a level that show it harmless."""

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
-    from gpuready.extensions.build_environment import read_build_environment
-    from gpuready.extensions.loader import LoadedExtension, load_extension
-    from gpuready.extensions.prebuild import build_extensions
-    from gpuready.extensions.recipe import CannotBuild, Extension, read_recipe
+from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
+from gpuready.extensions.build_environment import read_build_environment
+from gpuready.extensions.loader import LoadedExtension, load_extension
+from gpuready.extensions.prebuild import build_extensions
+from gpuready.extensions.recipe import CannotBuild, Extension, read_recipe
 
 __all__ = [
     "BuildAssessment",

@@ -7,19 +7,16 @@ Exit codes: 0 built, 1 nothing could be built, 2 bad usage.
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from os.path import abspath
 
 from gpuready.extensions import prebuild
 from gpuready.extensions.example import EXAMPLE_EXTENSIONS
 from gpuready.extensions.recipe import CannotBuild, read_recipe
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 def main(argv: Sequence[str]) -> int:
-    from argparse import ArgumentParser
-
     parser = ArgumentParser(prog="python -m gpuready.extensions", description="Build kernels ahead of time.")
     parser.add_argument("recipes", nargs="*", metavar="RECIPE", help="recipes in TOML (default: the example)")
     parser.add_argument("--arch", default="", help="architectures, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'")
@@ -28,8 +25,6 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--only", choices=("cuda", "cpu"), help="build one kind only")
     arguments = parser.parse_args(argv)
-    from os.path import abspath
-
     try:
         named = [read_recipe(path) for path in arguments.recipes] or EXAMPLE_EXTENSIONS
         wanted = [one for one in named if arguments.only in (None, one.kind)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.extensions import cuda_targets
 from gpuready.model import Record, versions
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TRUE_WORDS = ("1", "true", "yes", "on", "y", "t")
 FALSE_WORDS = ("", "0", "false", "no", "off", "n", "f", "none")

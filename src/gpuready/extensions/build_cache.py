@@ -6,7 +6,10 @@ process ends; a process that waits too long builds for itself, which does no har
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gpuready.extensions.recipe import CannotBuild
 from gpuready.model import Record
@@ -20,11 +23,6 @@ from gpuready.system import (
     own_folders,
     private_files,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 FOLDER_VARIABLE = "GPUREADY_EXTENSIONS_DIR"
 LIBRARY_NAME, MANIFEST_NAME = "library.so", "entry.json"
@@ -134,8 +132,6 @@ def describe_library(path: str, inputs: Mapping[str, Any], argv: tuple[str, ...]
 
 
 def write_manifest(entry_path: str, entry: BuiltLibrary) -> None:
-    import json
-
     durable_files.replace_file(
         f"{entry_path}/{MANIFEST_NAME}", json.dumps(entry.to_json(), indent=1, sort_keys=True), 0o600
     )
@@ -147,8 +143,6 @@ def read_manifest(
     """Return an entry whose manifest is complete, matches the inputs, and whose library matches its digest;
     else None.
     """
-    import json
-
     text = file_contents.read_text_file(f"{entry_path}/{name}", 1 << 20)
     try:
         entry = BuiltLibrary.from_json(json.loads(text or "")).replace(path=f"{entry_path}/{library}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.catalog import cuda as toolkits
 from gpuready.extensions.assessment import BUILD_VARIABLES, BuildEnvironment
-from gpuready.probe import machine, toolchain
+from gpuready.model import Fact, versions
+from gpuready.probe import gpu, machine, toolchain, visibility
+from gpuready.probe import torch as files
+from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, leading_version, read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Fact
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 COMPILER_WRAPPERS = ("ccache", "sccache", "distcc")
 PROBE_TIMEOUT = 20.0
@@ -66,8 +65,6 @@ def _read_toolkit(access: HostAccess) -> dict[str, Any]:
 
 def _nvcc_targets(access: HostAccess, nvcc: str, cuda: str) -> tuple[str, ...]:
     """Ask nvcc for its targets if the catalogue does not know its release."""
-    from gpuready.catalog import cuda as toolkits
-
     if not nvcc or toolkits.list_nvcc_targets(cuda) is not None:
         return ()
     listed = access.run([nvcc, "--list-gpu-arch"], PROBE_TIMEOUT).out.split()
@@ -109,9 +106,6 @@ def _gcc_version(access: HostAccess, path: str | None) -> str:
 
 
 def _find_supported_gcc(access: HostAccess, cuda: str, version: str) -> tuple[tuple[str, ...], str, str] | None:
-    from gpuready.catalog import cuda as toolkits
-    from gpuready.model import versions
-
     known = toolkits.supported_gcc_range(cuda) if cuda and version else None
     if known is None or known[0] <= versions.major_version(version) <= known[1]:
         return None
@@ -137,9 +131,6 @@ def _read_torch(access: HostAccess, torch: Any) -> dict[str, Any]:
             "torch_arch": tuple(flags.split()),
             "abi": "" if abi is None else f"cxx11={int(bool(abi))}",
         }
-    from gpuready.probe import torch as files
-    from gpuready.probe.environment_choice import choose_environment
-
     try:
         facts = {
             f.key: f
@@ -158,16 +149,12 @@ def _read_torch(access: HostAccess, torch: Any) -> dict[str, Any]:
 
 def _visible_capabilities(access: HostAccess, torch: Any) -> tuple[str, ...]:
     """Return the compute capabilities of the visible GPUs, from torch if imported, else from the driver."""
-    from gpuready.model import versions
-
     if torch is not None:
         count = torch.cuda.device_count() if torch.version.cuda and torch.cuda.is_available() else 0
         pairs = {tuple(torch.cuda.get_device_capability(index)) for index in range(count)}
         return tuple(f"{major}.{minor}" for major, minor in sorted(pairs))
     if not is_driver_loaded(access):
         return ()
-    from gpuready.probe import gpu, visibility
-
     facts = {fact.key: fact for fact in gpu.probe_gpus(access)}
     capabilities = [str(one) for one in _fact_value(facts, "gpu.capability") or ()]
     uuids = [str(one) for one in _fact_value(facts, "gpu.uuid") or ()]

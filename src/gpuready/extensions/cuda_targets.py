@@ -4,13 +4,11 @@ torch support.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from gpuready.catalog import architectures, torch
 from gpuready.catalog import cuda as toolkits
 from gpuready.model import Record, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 PTX_SUFFIX = "+PTX"
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuready.catalog import torch
 from gpuready.extensions import build_cache, build_environment, recipe
-from gpuready.extensions.assessment import assess_build
-from gpuready.extensions.recipe import CannotBuild
-from gpuready.model import Record
-from gpuready.system import AccessError, LiveHost, file_contents, native_library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment
-    from gpuready.extensions.build_cache import BuiltLibrary
-    from gpuready.extensions.recipe import Extension
-    from gpuready.system import HostAccess
+from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment, assess_build
+from gpuready.extensions.build_cache import BuiltLibrary
+from gpuready.extensions.recipe import CannotBuild, Extension
+from gpuready.model import Record, versions
+from gpuready.system import AccessError, HostAccess, LiveHost, file_contents, native_library
 
 PREBUILT_VARIABLE = "GPUREADY_EXTENSIONS_PREBUILT"
 COMPILE_TIMEOUT = 900.0
@@ -145,8 +141,6 @@ def compile_extension(
 
 
 def _issue_warnings(sentences: tuple[str, ...]) -> None:
-    import warnings
-
     for one in sentences:
         warnings.warn(one, RuntimeWarning, stacklevel=5)
 
@@ -174,9 +168,6 @@ def _find_prebuilt(folder: str, extension: Extension, environment: BuildEnvironm
 
 
 def _incompatibility_reason(entry: BuiltLibrary, extension: Extension, environment: BuildEnvironment) -> str:
-    from gpuready.catalog import torch
-    from gpuready.model import versions
-
     inputs = entry.inputs
     if inputs.get("sources") != recipe.source_digest(extension):
         return f"{entry.path} is of other sources"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.extensions import build_cache, build_environment, loader, recipe
 from gpuready.extensions.assessment import assess_build, parse_env_switch
-from gpuready.extensions.recipe import CannotBuild
-from gpuready.system import LiveHost, durable_files, own_folders
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.extensions.build_cache import BuiltLibrary
-    from gpuready.extensions.recipe import Extension
-    from gpuready.system import HostAccess
+from gpuready.extensions.build_cache import BuiltLibrary
+from gpuready.extensions.recipe import CannotBuild, Extension
+from gpuready.system import HostAccess, LiveHost, durable_files, own_folders
 
 PREBUILT_FOLDER = f"{__file__.rpartition('/')[0]}/prebuilt"
 """Folder in which an installed gpuready looks for prebuilt libraries."""
@@ -53,8 +49,6 @@ def build_extensions(
 
 def _install_library(entry: BuiltLibrary, into: str, name: str) -> BuiltLibrary:
     """Move a library and its manifest into place. The library goes first, so a manifest never names a missing file."""
-    import json
-
     placed = entry.replace(path=f"{into}/{name}.so")
     durable_files.remove_file(f"{into}/{name}.json")
     durable_files.rename_path(entry.path, placed.path)

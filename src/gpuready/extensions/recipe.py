@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Iterable
+from hashlib import sha256
+from importlib import import_module
+from typing import Any
+
+from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment
 from gpuready.model import Record, versions
 from gpuready.model.validation import parse_record
 from gpuready.system import file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.extensions.assessment import BuildAssessment, BuildEnvironment
 
 INPUTS_SCHEMA = 1
 MAX_RECIPE_BYTES = 1 << 20
@@ -58,9 +59,6 @@ def read_recipe(path: str) -> Extension:
 
     Its keys are the fields of Extension; files and folders are relative to it.
     """
-    import sys
-    from importlib import import_module
-
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     text = file_contents.read_text_file(path, MAX_RECIPE_BYTES)
     if text is None:
@@ -148,8 +146,6 @@ def build_inputs(extension: Extension, environment: BuildEnvironment, assessment
 
 def source_digest(extension: Extension) -> str:
     """Return one hash over the sources and their headers, by name and content."""
-    from hashlib import sha256
-
     digest = sha256()
     for path in (*extension.sources, *extension.depends):
         digest.update(f"{path.rpartition('/')[2]}\0{file_contents.hash_file_contents(path)}\0".encode())
@@ -158,7 +154,4 @@ def source_digest(extension: Extension) -> str:
 
 def build_key(inputs: dict[str, Any]) -> str:
     """Return the cache key for these inputs."""
-    import json
-    from hashlib import sha256
-
     return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:24]

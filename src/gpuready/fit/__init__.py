@@ -5,6 +5,7 @@ allocator.
 from __future__ import annotations
 
 from gpuready.fit.job.records import H200, FitJob, FitPrediction, FitUndecided, GpuCard
+from gpuready.fit.search.prediction import predict_job as answer
 
 __all__ = ["H200", "FitJob", "FitPrediction", "FitUndecided", "GpuCard", "predict_memory"]
 
@@ -15,6 +16,4 @@ def predict_memory(job: FitJob, card: GpuCard = H200, search: bool = True, most:
     Without ``search`` the minimum reserve is not searched: faster, and ``minimum`` is then ``peak_reserved``.
     The search stops once the minimum is known to exceed ``most``.
     """
-    from gpuready.fit.search.prediction import predict_job as answer
-
     return answer(job, card, search, most)

@@ -6,18 +6,19 @@ of two failures the one whose kind comes first in ANSWER_KINDS. Of a healthy nod
 
 from __future__ import annotations
 
+import threading
+import time
+from array import array
+from collections.abc import Callable, Iterable
+from zlib import crc32
+
+from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.node_report import NodeRefusal, NodeReport, is_newer_schema, parse_node_report
-from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, GARBLED, REFUSED, NodeAnswer
+from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, GARBLED, REFUSED, FleetNode, NodeAnswer
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+Details = dict[str, dict[str, dict[str, object]]]  # node -> facet -> key -> value
+MeasuredTries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
 
-    from gpuready.fleet.journal import AnswerJournal
-    from gpuready.model.fleet import FleetNode
-
-    Details = dict[str, dict[str, dict[str, object]]]  # node -> facet -> key -> value
-    MeasuredTries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
 
 CLOCK_SLACK = 1.0
 """Seconds of clock difference that are ignored."""
@@ -33,9 +34,6 @@ class AnswerCollector:
         journal: AnswerJournal | None = None,
         clock: Callable[[], float] | None = None,
     ):
-        import threading
-        import time
-
         self.nodes = {node.name: node for node in nodes}
         self.run, self.journal, self.clock = run, journal, clock or time.time
         self.records: dict[str, NodeReport] = {}
@@ -176,8 +174,6 @@ class AnswerCollector:
 
     def _shared_gpus(self) -> dict[tuple[str, ...], str]:
         """Return groups of nodes that show the same GPU. A sorted array takes a tenth of a dictionary's memory."""
-        from array import array
-
         names = list(self.records)
         marks = array("Q")
         for at, name in enumerate(names):
@@ -197,8 +193,6 @@ class AnswerCollector:
 
 
 def _hash_gpu_id(text: str) -> int:
-    from zlib import crc32
-
     data = text.encode()
     return crc32(data) << 12 | crc32(data[::-1]) & 0xFFF
 

@@ -6,20 +6,18 @@ the number of groups, not of nodes. Two parts of similar size are a split, not h
 
 from __future__ import annotations
 
-from gpuready.fleet.facets import FACETS, UNKNOWN
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuready.fleet.facets import FACETS, UNKNOWN, hash_value
+from gpuready.fleet.node_report import NodeReport
 from gpuready.model.fleet import Drift, NodeGroup
 from gpuready.model.node_names import fold_node_names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+Details = Mapping[str, Mapping[str, Mapping[str, Any]]]
+FactTable = Mapping[str, Any]
+NodesByValue = dict[str, list[str]]  # fingerprint or value -> nodes
 
-    from gpuready.fleet.node_report import NodeReport
-
-    Details = Mapping[str, Mapping[str, Mapping[str, Any]]]
-    FactTable = Mapping[str, Any]
-    NodesByValue = dict[str, list[str]]  # fingerprint or value -> nodes
 
 MAJORITY_SHARE = 0.6
 """Above this share the most common value is the expected one."""
@@ -52,8 +50,6 @@ def find_facet_differences(
     reference_kind: str | None = None,
 ) -> list[FacetDifference]:
     """Compare every facet of every stratum. A facet that a node does not report is not compared."""
-    from gpuready.fleet.facets import hash_value
-
     tables: dict[tuple[str, str], NodesByValue] = {}
     nodes_by_prints: dict[tuple[str, str], list[str]] = {}
     kinds: dict[str, set[str]] = {}

@@ -8,17 +8,13 @@ No port but the store's is needed. torch is imported only by a script in the tar
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from gpuready.cluster import Rendezvous
 from gpuready.fleet import node_payload, script_driver
 from gpuready.fleet.transport import GRACE_SECONDS, MAX_BODY_BYTES, TransportUnavailable
 from gpuready.model.fleet import FleetNode
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system.process.parallel_programs import ProgramEnd
 
 JOIN_SECONDS = 60.0
 IDLE_SECONDS = 1800.0

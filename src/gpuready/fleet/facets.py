@@ -7,12 +7,14 @@ that ``drift`` can tell *unknown* from *different*.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from typing import Any
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Iterable, Mapping
+from hashlib import blake2s
+from json import JSONEncoder
+from typing import Any
 
-    from gpuready.model import Fact, Facts
+from gpuready.model import Fact, Facts
 
 SCHEMA = 1
 MAX_ANSWER_BYTES = 512
@@ -88,8 +90,6 @@ def facet_fingerprints(facts: Facts, compiled: Collection[str] = ()) -> dict[str
 
 
 def hash_value(value: object) -> str:
-    from hashlib import blake2s
-
     return blake2s(_canonical_json(value).encode(), digest_size=4).hexdigest()
 
 
@@ -149,18 +149,12 @@ def classify_node(facts: Facts) -> str:
 
 def hash_gpu_uuids(facts: Facts) -> str:
     """Hash each GPU's UUID to eight characters, enough to notice one GPU under two node names."""
-    from base64 import urlsafe_b64encode
-    from hashlib import blake2s
-
     uuids = sorted(str(uuid) for uuid in facts.value_if_known("gpu.uuid") or () if uuid)
     return "".join(urlsafe_b64encode(blake2s(u.encode(), digest_size=6).digest()).decode() for u in uuids)
 
 
 def _merge_gpu_ids(ids: str) -> str:
     """Merge identities in pairs, so that nodes with many GPUs stay below the size limit and remain comparable."""
-    from base64 import urlsafe_b64encode
-    from hashlib import blake2s
-
     both = (ids[at : at + 16] for at in range(0, len(ids), 16))
     return "".join(urlsafe_b64encode(blake2s(b.encode(), digest_size=6).digest()).decode() for b in both)
 
@@ -173,8 +167,6 @@ def _size_in_mib(facts: Facts, key: str) -> int | None:
 def _canonical_json(value: object, ordered: bool = True) -> str:
     encoder = _ENCODERS.get(ordered)
     if encoder is None:
-        from json import JSONEncoder
-
         encoder = _ENCODERS[ordered] = JSONEncoder(sort_keys=ordered, separators=(",", ":"), default=str)
     text: str = encoder.encode(value)
     return text
@@ -225,8 +217,6 @@ class _NodeFacts:
         """Replace the node's name, as a word: gpu1 is no part of gpu10."""
         if not self.own_name or not isinstance(value, str) or self.own_name not in value:
             return value
-        import re
-
         return re.sub(rf"(?<![A-Za-z0-9]){re.escape(self.own_name)}(?![A-Za-z0-9])", "{node}", value)
 
 

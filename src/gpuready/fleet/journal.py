@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.model import validation
 from gpuready.model.fleet import NodeAnswer, NodePair
 from gpuready.system import durable_files, redact_text
 from gpuready.system.file_contents import read_text_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 NAME = "answers.jsonl"
 MAX_JOURNAL_BYTES = 4 << 30
@@ -22,8 +22,6 @@ class AnswerJournal:
     """Answers appended to a file in the run's folder; a truncated last line is ignored when reading."""
 
     def __init__(self, folder: str):
-        import time
-
         durable_files.make_folder(folder, 0o700)
         self.path, self.clock = f"{folder}/{NAME}", time.monotonic
         self._unwritten: list[str] = []
@@ -38,8 +36,6 @@ class AnswerJournal:
         self._append_entry({"pair": pair.to_json()})
 
     def _append_entry(self, entry: dict[str, Any]) -> None:
-        import json
-
         self._unwritten.append(redact_text(json.dumps(entry, separators=(",", ":"))))
 
     def flush_to_disk(self) -> None:
@@ -65,8 +61,6 @@ class AnswerJournal:
 
     def _read_lines(self) -> Iterator[Any]:
         """Yield every complete line; an unreadable one was cut off by a crash."""
-        import json
-
         for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
             try:
                 yield json.loads(line)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from typing import Any
 
 from gpuready.fleet import kubernetes_objects as objects
 from gpuready.fleet import node_payload
-from gpuready.fleet.ssh_hosts import SshTransport
-from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, TransportUnavailable, last_output_line, validate_host_name
-from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, NodeAnswer
+from gpuready.fleet.ssh_hosts import SshTransport, StdinFiles
+from gpuready.fleet.transport import (
+    GRACE_SECONDS,
+    PARALLEL,
+    OnAnswer,
+    Request,
+    TransportUnavailable,
+    last_output_line,
+    validate_host_name,
+)
+from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode, NodeAnswer
+from gpuready.system import HostAccess
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.parallel_programs import ProgramTask
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.fleet.ssh_hosts import StdinFiles
-    from gpuready.fleet.transport import OnAnswer, Request
-    from gpuready.model.fleet import FleetNode
-    from gpuready.system import HostAccess
-    from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask
 
 KUBECTL_SECONDS = 30.0
 START_SECONDS, UNSCHEDULABLE_SECONDS, POLL_SECONDS = 180.0, 5.0, 1.0

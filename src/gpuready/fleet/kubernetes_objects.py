@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuready.fleet.transport import validate_host_name
 from gpuready.model import node_names
 from gpuready.model.fleet import BUSY, REFUSED, FleetNode
 from gpuready.model.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+KubernetesObject = Mapping[str, Any]
 
-    KubernetesObject = Mapping[str, Any]
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
 RUN_LABEL, NODE_ANNOTATION, JOB_NAME = "gpuready.fleet/run", "gpuready.fleet/node", "gpuready-fleet"

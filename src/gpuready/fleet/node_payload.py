@@ -6,14 +6,16 @@ reproducible. A node that sees the controller's installation on a shared disk ge
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
+import io
+import json
 import os
+import zipfile
+from collections.abc import Iterator
+from typing import Any
 
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.dirname(HERE)
@@ -50,8 +52,6 @@ class NodeOrders(Record):
 
 def build_stdin(orders: NodeOrders, name: str = "sys.argv[1]") -> bytes:
     """Return everything that the starter reads; ``name`` is the expression that gives the node its name."""
-    import json
-
     program = _read_script("boot.py")
     start = f"exec(compile({program!r}, {'boot'!r}, {'exec'!r}), globals()); main(sys.stdin.buffer, {name})"
     return b"".join(
@@ -61,8 +61,6 @@ def build_stdin(orders: NodeOrders, name: str = "sys.argv[1]") -> bytes:
 
 def orders_to_json(orders: NodeOrders) -> dict[str, Any]:
     """Return the orders as boot.py reads them."""
-    import hashlib
-
     file = pack_gpuready() if orders.send else b""
     return {
         "mark": orders.line_mark,
@@ -94,8 +92,6 @@ def describe_installation() -> dict[str, Any]:
 
 def _dependency_folders(home: str) -> list[str]:
     """Folders of our dependencies beside ours: an isolated Python does not see PYTHONPATH and the user's site."""
-    import importlib.util
-
     specs = (importlib.util.find_spec(name) for name in DEPENDENCIES)
     folders = [os.path.dirname(os.path.dirname(spec.origin)) for spec in specs if spec is not None and spec.origin]
     return [folder for folder in dict.fromkeys(folders) if folder != home]
@@ -112,9 +108,6 @@ def pack_gpuready() -> bytes:
 
 
 def _build_zipapp() -> bytes:
-    import io
-    import zipfile
-
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, data in sorted({**dict(_package_files(PACKAGE, "gpuready")), **_dependency_files()}.items()):
@@ -124,8 +117,6 @@ def _build_zipapp() -> bytes:
 
 
 def _zip_entry(name: str) -> Any:
-    import zipfile
-
     entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
@@ -145,8 +136,6 @@ def _package_files(folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
 
 def _dependency_files() -> dict[str, bytes]:
     """Files of the installed ``packaging``, which compares versions, and of ``tomli`` for Python 3.10."""
-    import importlib.util
-
     collected: dict[str, bytes] = {}
     for name in DEPENDENCIES:
         spec = importlib.util.find_spec(name)

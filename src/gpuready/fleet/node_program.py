@@ -7,14 +7,14 @@ verdict with codes, and figures if it was asked to measure. Details are sent onl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuready.cluster.address import parse_host_address, parse_port
 from gpuready.fleet.facets import SCHEMA
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+NodeAction = Callable[[Mapping[str, Any], str], str]
 
-    NodeAction = Callable[[Mapping[str, Any], str], str]
 
 ACTIONS = ("fingerprint", "check", "prove", "bench", "details", "pair")
 
@@ -34,8 +34,6 @@ def answer_request(request: object, node: str, actions: Mapping[str, NodeAction]
 
 def parse_pair_request(request: Mapping[str, Any], node: str) -> dict[str, Any]:
     """Return this node's part in a round of pairs: rank, peer and meeting point."""
-    from gpuready.cluster.address import parse_host_address, parse_port
-
     part = (request.get("pairs") or {}).get(node)
     if not isinstance(part, dict):
         raise ValueError("the round has no part for this node")

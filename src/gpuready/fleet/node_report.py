@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from sys import intern
+from typing import Any, NoReturn
 
 from gpuready.fleet.facets import FACETS, MAX_DETAIL_BYTES, SCHEMA
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
+Figures = dict[str, tuple[float, ...]]
 
-    Figures = dict[str, tuple[float, ...]]
 
 MAX_REPORT_LENGTH = 64 << 10
 MAX_NAME = 255
@@ -77,8 +76,6 @@ def parse_node_report(body: str) -> NodeReport:
 
 
 def _load_json(body: str) -> Any:
-    import json
-
     if body.count("[") + body.count("{") > 100 * MAX_DEPTH and _is_too_deep(body):
         raise ValueError("the answer is nested too deeply")
     try:

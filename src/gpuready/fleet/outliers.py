@@ -9,17 +9,15 @@ slower are not outliers as long as their equals differ permanently by as much. I
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from statistics import NormalDist, median
 
 from gpuready.model.fleet import Outlier
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+MeasuredEntity = tuple[str, int | None]
+TriesByEntity = Mapping[str, Mapping[MeasuredEntity, Mapping[int, float]]]
 
-    MeasuredEntity = tuple[str, int | None]
-    TriesByEntity = Mapping[str, Mapping[MeasuredEntity, Mapping[int, float]]]
 
 LOSS_SOUGHT = 0.08
 """Relative loss to detect; losses below half of it are ignored."""

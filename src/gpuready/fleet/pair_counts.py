@@ -7,15 +7,11 @@ others is a link. A pair that ended by its time limit says nothing, and one that
 
 from __future__ import annotations
 
-from gpuready.model.fleet import FAILED, PASSED, FleetSuspect
+from collections.abc import Iterable, Iterator, Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+from gpuready.model.fleet import FAILED, PASSED, FleetSuspect, NodePair
 
-    from gpuready.model.fleet import NodePair
-
-    NodeNames = tuple[str, str]
+NodeNames = tuple[str, str]
 
 SMALL_FLEET = 8
 """Up to this many nodes all meet each other."""

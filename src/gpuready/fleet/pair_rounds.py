@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gpuready.cluster.address import derive_job_port
-from gpuready.model.fleet import ANSWERED, BUSY, DEAD, FAILED, PASSED, REFUSED, SLOW, NodePair
+from gpuready.fleet.transport import Transport
+from gpuready.model.fleet import ANSWERED, BUSY, DEAD, FAILED, PASSED, REFUSED, SLOW, FleetNode, NodeAnswer, NodePair
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+NodeNames = tuple[str, str]
 
-    from gpuready.fleet.transport import Transport
-    from gpuready.model.fleet import FleetNode, NodeAnswer
-
-    NodeNames = tuple[str, str]
 
 PAIR_SECONDS = 30.0
 """Time limit of one pair, from the start of its Pythons to its last number."""

@@ -6,15 +6,13 @@ partners. A pair that failed is tried again once both its nodes pass with others
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from random import Random
+
 from gpuready.fleet.pair_counts import SMALL_FLEET, PairCounts, order_names
 from gpuready.model.fleet import PASSED, SLOW, FleetSuspect, NodePair
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from random import Random
-
-    NodeNames = tuple[str, str]
+NodeNames = tuple[str, str]
 
 MAX_ROUNDS, SCREENING_ROUNDS = 8, 3
 SLOW_WORDS = "pairs were slow or not done in time; a busy node is no bad one: gpuready fleet bench measures it"
@@ -31,8 +29,6 @@ class PairSearch:
         slow_share: float = 0.6,
         start: int = 0,
     ):
-        from random import Random
-
         self.names = list(dict.fromkeys(names))
         self.switches = {name: switch for name, switch in (switches or {}).items() if switch}
         self.slow_share, self.round_number = slow_share, 0

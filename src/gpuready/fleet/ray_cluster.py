@@ -6,19 +6,16 @@ the same script is submitted as a Ray job. Ray's variables are passed on, so clu
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from gpuready.fleet import node_payload, script_driver
 from gpuready.fleet.transport import GRACE_SECONDS, MAX_BODY_BYTES, PARALLEL, TransportUnavailable
 from gpuready.model.fleet import FleetNode
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.system import HostAccess
-    from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system import HostAccess
+from gpuready.system.process.parallel_programs import ProgramEnd
 
 JOIN_SECONDS = 60.0
 """Seconds that Ray may take to accept the driver."""
@@ -112,8 +109,6 @@ def _is_recently_dead(row: dict[str, Any], alive: set[str]) -> bool:
 
 def find_ray_python(host: HostAccess) -> str:
     """Return a Python that has Ray: gpuready's own, else the one in the #! line of the program ``ray``."""
-    import importlib.util
-
     own = host.get_interpreter()["executable"]
     if importlib.util.find_spec("ray") is not None:
         return own

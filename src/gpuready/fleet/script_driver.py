@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gpuready.fleet import node_payload
-from gpuready.fleet.transport import AnswerTracker, last_output_line
-from gpuready.model.fleet import DEAD, SLOW
+from gpuready.fleet.transport import AnswerTracker, OnAnswer, Request, last_output_line
+from gpuready.model.fleet import DEAD, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.parallel_programs import ProgramTask, run_programs
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.fleet.transport import OnAnswer, Request
-    from gpuready.model.fleet import FleetNode
-    from gpuready.system.process.parallel_programs import ProgramEnd
-
-    LineHandler = Callable[[str, str, str], None]
+LineHandler = Callable[[str, str, str], None]
 
 
 class ScriptedTransport:

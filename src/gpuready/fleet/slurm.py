@@ -8,29 +8,25 @@ A failing task leaves the others alone, a node that Slurm does not give is repor
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 
 from gpuready.fleet import node_payload
 from gpuready.fleet.transport import (
     GRACE_SECONDS,
     PARALLEL,
     AnswerTracker,
+    OnAnswer,
+    Request,
     TransportUnavailable,
     last_output_line,
     validate_host_name,
 )
 from gpuready.model import node_names
 from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.system import HostAccess
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.parallel_programs import ProgramTask, run_programs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpuready.fleet.transport import OnAnswer, Request
-    from gpuready.system import HostAccess
-    from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
 SINFO = 15.0
 LAUNCH_SECONDS, SINGLE_NODE_SECONDS = 20.0, 30.0

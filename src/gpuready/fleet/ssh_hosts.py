@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
+from typing import Any
 
 from gpuready.fleet import node_payload
-from gpuready.fleet.transport import GRACE_SECONDS, PARALLEL, AnswerTracker, last_output_line, validate_host_name
+from gpuready.fleet.transport import (
+    GRACE_SECONDS,
+    PARALLEL,
+    AnswerTracker,
+    OnAnswer,
+    Request,
+    last_output_line,
+    validate_host_name,
+)
 from gpuready.model import node_names
 from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
-from gpuready.system.process.parallel_programs import ProgramTask, run_programs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.fleet.transport import OnAnswer, Request
-    from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
 CONNECT = 10
 SSH_OPTIONS = (
@@ -195,8 +198,6 @@ class SshTransport:
 
 def remote_command(python: str, name: str) -> str:
     """Build the command line for the remote shell. Its words are quoted; names were validated before."""
-    from shlex import quote
-
     return "exec " + " ".join(quote(word) for word in (python, "-I", "-c", node_payload.STARTER, name))
 
 

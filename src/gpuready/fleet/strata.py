@@ -6,12 +6,10 @@ must not count as broken. The scheduler's GPU count decides; without it, how rar
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
-    from gpuready.fleet.node_report import NodeReport
-    from gpuready.model.fleet import FleetNode
+from gpuready.fleet.node_report import NodeReport
+from gpuready.model.fleet import FleetNode
 
 KINDS_WITHOUT_GPU = ("", "no GPU")
 BROKEN_SHARE = 0.05

@@ -6,28 +6,23 @@ single node: a node's failure is that node's answer.
 
 from __future__ import annotations
 
-from gpuready.model.fleet import ANSWERED, DEAD, GARBLED, REFUSED, SLOW, NodeAnswer
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, Protocol
+from gpuready.model.fleet import ANSWERED, DEAD, GARBLED, REFUSED, SLOW, FleetNode, NodeAnswer
 
-    from gpuready.model.fleet import FleetNode
+Request = dict[str, Any]
+OnAnswer = Callable[[NodeAnswer], None]
 
-    Request = dict[str, Any]
-    OnAnswer = Callable[[NodeAnswer], None]
 
-    class Transport(Protocol):
-        """One way of reaching nodes."""
+class Transport(Protocol):
+    """One way of reaching nodes."""
 
-        name: str
+    name: str
 
-        def list_nodes(self) -> list[FleetNode]: ...
+    def list_nodes(self) -> list[FleetNode]: ...
 
-        def ask_nodes(
-            self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer
-        ) -> None: ...
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None: ...
 
 
 MAX_BODY_BYTES = 1 << 20

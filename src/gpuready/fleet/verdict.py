@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+from typing import Any
 
+from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.drift import FacetDifference
 from gpuready.fleet.outliers import SHARED_PREFIX, OutlierResult
-from gpuready.model import Fact, Facts, worst_verdict
-from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, FleetReport
+from gpuready.model import Fact, Facts, Report, worst_verdict
+from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, Drift, FleetReport, FleetSuspect, NodePair
 from gpuready.model.node_names import expand_node_set, fold_node_names
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
+FactRow = dict[str, Any]
 
-    from gpuready.fleet.answer_collector import AnswerCollector
-    from gpuready.fleet.drift import FacetDifference
-    from gpuready.model import Report
-    from gpuready.model.fleet import Drift, FleetSuspect, NodePair
-
-    FactRow = dict[str, Any]
 
 WIDESPREAD_SHARE, WIDESPREAD_NODES, ALMOST_ALL = 0.2, 10, 0.95
 """A check that fails on this share of the nodes, and on at least this many, is doubted; on almost all it is

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, short_repr
 from gpuready.jobs.huggingface import (
+    UncountedKey,
     add_deepspeed_file,
     add_uncounted_keys,
     parse_fsdp_version,
@@ -15,13 +19,6 @@ from gpuready.jobs.huggingface import (
     read_optimizer,
     read_preference,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.jobs.huggingface import UncountedKey
 
 LORA_KERNEL_KEYS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel")
 LIGER_KEYS = ("liger_rms_norm", "liger_glu_activation", "liger_swiglu", "liger_rope")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from gpuready.fit.roles.records import RoleSettings
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 UNSTATED_VALUES = (None, "", "auto", "none", "None", "null", "~")
 """Values that state nothing: the framework decides."""
@@ -161,8 +160,6 @@ class ConfigReader:
 
 def short_repr(value: object) -> str:
     """``repr`` in at most 40 characters. The whole of a value whose YAML aliases multiply would fill the memory."""
-    import reprlib
-
     limited = reprlib.Repr()
     limited.maxlevel = 3
     limited.maxlist = limited.maxtuple = limited.maxset = limited.maxdict = 10

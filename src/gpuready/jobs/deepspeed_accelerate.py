@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.records import AUTO_BUCKET
 from gpuready.jobs.config_reader import (
     ConfigReader,
@@ -12,14 +15,7 @@ from gpuready.jobs.config_reader import (
     parse_positive_int,
     parse_zero_stage,
 )
-from gpuready.jobs.huggingface import add_uncounted_keys, read_fsdp, read_optimizer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.jobs.huggingface import UncountedKey
+from gpuready.jobs.huggingface import UncountedKey, add_uncounted_keys, read_fsdp, read_optimizer
 
 
 def read_deepspeed(path: str, config: Mapping[str, Any]) -> JobSettings:

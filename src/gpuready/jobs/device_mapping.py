@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 MAX_DEVICES = 1 << 16
 """The largest number of GPUs accepted from a device mapping."""
 
@@ -12,8 +14,6 @@ def parse_device_mapping(value: object) -> set[int]:
         return {item for item in value if isinstance(item, int) and not isinstance(item, bool)}
     if not isinstance(value, str) or len(value) > 500:
         return set()
-    import re
-
     indexes: set[int] = set()
     for start, stop in re.findall(r"range\(\s*(?:(\d{1,5})\s*,\s*)?(\d{1,5})\s*(?:,\s*1\s*)?\)", value):
         indexes |= set(range(int(start or 0), min(int(stop), MAX_DEVICES)))

@@ -6,15 +6,14 @@ that may need less nothing "does not fit".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, is_off, parse_ratio, short_repr
 from gpuready.jobs.trl_roles import is_grpo, read_grpo_roles
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+UncountedKey = tuple[str, str, str]  # key; whether it may need "more", "less" or "both"; what it does
 
-    UncountedKey = tuple[str, str, str]  # key; whether it may need "more", "less" or "both"; what it does
 
 OPTIMIZER_NAMES = {
     "adamw_torch": "adamw", "adamw": "adamw", "adamw_hf": "adamw", "adam": "adamw", "adamw_torch_fused": "adamw_fused",

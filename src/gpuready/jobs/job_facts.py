@@ -5,17 +5,15 @@ Only explicit settings count. ``auto``, templates and framework defaults state n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from gpuready.jobs import model_size
 from gpuready.jobs.config_reader import is_off
+from gpuready.jobs.job_files import JobFile
+from gpuready.jobs.known_keys import find_key_problems
 from gpuready.model import Fact
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
-
-    from gpuready.jobs.job_files import JobFile
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess
 
 MAX_VALUES = 20_000
 """Limit on the values read per file: aliases can make a small file endless."""
@@ -101,8 +99,6 @@ def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _find_key_facts(file: JobFile) -> dict[str, Any]:
     """What the framework's own schema does not have, and the values that it does not take."""
-    from gpuready.jobs.known_keys import find_key_problems
-
     found = find_key_problems(file.kind, file.config)
     strange = [{"key": key, "nearest": near} for key, near in (*found.misspelt, *((key, "") for key in found.unknown))]
     wrong = [{"key": key, "takes": takes, "found": value} for key, takes, value in found.wrong]

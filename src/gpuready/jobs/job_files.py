@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from gpuready.jobs import yaml_loader
-from gpuready.jobs.config_reader import JobSettings, short_repr
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from gpuready.fit.roles.records import RoleSettings
+from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai, verl, yaml_loader
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
+from gpuready.jobs.known_keys import find_key_problems
+from gpuready.jobs.roll_colossalai import find_plugin_in_script, read_zero_from_name
+from gpuready.jobs.shell_overrides import read_shell_overrides
 from gpuready.model.record import Record
 from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from gpuready.fit.roles.records import RoleSettings
 
 MAX_FILE_BYTES = 1 << 20
 """The largest file that is read."""
@@ -105,12 +106,8 @@ def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
         raise ValueError(f"{name} is larger than {MAX_FILE_BYTES >> 20} MiB, which no job's configuration is")
     text = text.removeprefix("\ufeff")  # byte order mark of Windows editors
     if path.endswith(".py"):
-        from gpuready.jobs.roll_colossalai import find_plugin_in_script
-
         return find_plugin_in_script(text, name)
     if path.endswith(".sh"):
-        from gpuready.jobs.shell_overrides import read_shell_overrides
-
         return read_shell_overrides(text, name)
     try:
         is_json = path.endswith(".json") or text.lstrip()[:1] == "{"
@@ -123,8 +120,6 @@ def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
 
 
 def decode_json_object(text: str, name: str) -> dict[str, Any]:
-    import json
-
     try:
         config = json.loads(text)
     except RecursionError:
@@ -166,8 +161,6 @@ def describe_unknown_kind(file: JobFile) -> str:
 
 def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
     _refuse_endless(path, config)
-    from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai, verl
-
     readers = {
         "axolotl": axolotl.read_axolotl,
         "trainer": huggingface.read_trainer,
@@ -183,8 +176,6 @@ def _read_kind(kind: str, path: str, config: Mapping[str, Any]) -> JobSettings:
 
 def _note_key_problems(settings: JobSettings, config: Mapping[str, Any]) -> JobSettings:
     """Add what the framework's schema says of the keys. A key that decides the fit was refused by its reader."""
-    from gpuready.jobs.known_keys import find_key_problems
-
     found = find_key_problems(settings.kind, config)
     notes = (*settings.notes, *(f"{settings.path}: {sentence}" for sentence in found.sentences))
     return settings.replace(notes=notes, unknown_keys=found.unknown)
@@ -226,9 +217,6 @@ def _read_nested_file(
         config = read_mapping(path, read)
         if config is not None:
             return _read_kind(what, path, config)
-    from gpuready.jobs.config_reader import ConfigReader
-    from gpuready.jobs.roll_colossalai import read_zero_from_name
-
     reader = ConfigReader(what, outer.path, {})
     if not read_zero_from_name(reader, name, what):
         raise ValueError(f"{outer.path} names the {what} file {name}, which is not there")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
 from gpuready.catalog.job_keys import list_job_keys
 from gpuready.jobs.config_reader import FALSE_WORDS, TRUE_WORDS, short_repr
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 NEAR_ENOUGH = 0.8
 """How alike (difflib) an unknown key and a known one must be to be called a misspelling."""
@@ -51,8 +50,6 @@ def find_key_problems(kind: str, config: Mapping[str, Any]) -> KeyProblems:
 
 def _nearest_key(key: str, known: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Return the known key that was meant: alike, and not in the file already."""
-    from difflib import get_close_matches
-
     word = key.strip().lower().replace("-", "_")
     free = [name for name in known if name not in config]
     return next(iter(get_close_matches(word, free, 1, NEAR_ENOUGH)), "")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_ratio, short_repr
 from gpuready.jobs.huggingface import (
     add_deepspeed_file,
@@ -11,11 +14,6 @@ from gpuready.jobs.huggingface import (
     read_optimizer,
     read_preference,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 FACTORY_UNCOUNTED = (("dist_config.ep_size", "less", "spreads the experts over GPUs"),)
 

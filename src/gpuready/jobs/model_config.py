@@ -6,16 +6,12 @@ transformers' defaults; a quantised checkpoint has a ``quantization_config``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_parser import read_tied_embeddings
 from gpuready.fit.job.vision_towers import has_known_tower, name_text_type
-from gpuready.jobs.config_reader import ConfigReader, short_repr
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.jobs.config_reader import JobSettings
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 
 SHAPE_KEYS = (
     "hidden_size",

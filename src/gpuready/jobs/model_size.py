@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import FitUndecided
 from gpuready.jobs import job_files
 from gpuready.jobs.model_config import language_model_config
 from gpuready.model.sizes import parse_count
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 MIXTURE_SIZES = {"8x7b": 46_702_792_704, "8x22b": 140_620_634_112}
 """Names whose product is not the size: the experts share everything but their MLP."""

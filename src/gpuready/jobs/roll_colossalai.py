@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_zero_stage, short_repr
+from gpuready.jobs.deepspeed_accelerate import read_deepspeed
 from gpuready.jobs.device_mapping import parse_device_mapping
 from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
 from gpuready.jobs.interpolation import resolve_references
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.jobs.roll_roles import read_roll_roles
 
 ROLL_TRAINING_ROLES = ("actor_train", "sft_train", "student_train", "student", "critic", "reward_train")
 """ROLL's training roles, the most demanding first."""
@@ -21,8 +22,6 @@ ROLL_TRAINING_ROLES = ("actor_train", "sft_train", "student_train", "student", "
 
 def read_roll(path: str, config: Mapping[str, Any]) -> JobSettings:
     """Read the role that trains as the job, and all roles with GPUs for the timeline."""
-    from gpuready.jobs.roll_roles import read_roll_roles
-
     role = next((name for name in ROLL_TRAINING_ROLES if isinstance(config.get(name), dict)), "")
     reader = ConfigReader("roll", path, resolve_references(config))
     _read_roll_lengths(reader, role)
@@ -107,8 +106,6 @@ def _read_roll_strategy(reader: ConfigReader, at: str, config: Mapping[str, Any]
 
 def _read_roll_deepspeed(reader: ConfigReader, inner: Any, at: str, config: Mapping[str, Any]) -> None:
     """Read settings from the file, or from a name in ROLL's own folder such as ${deepspeed_zero3}."""
-    from gpuready.jobs.deepspeed_accelerate import read_deepspeed
-
     key = f"{at}strategy_config"
     if isinstance(inner, dict) and "zero_optimization" in inner:
         inside = read_deepspeed(f"{reader.path}: {key}", inner)
@@ -230,8 +227,6 @@ def _read_colossalai_plugin(reader: ConfigReader, name: str, plugin_word: str) -
 
 def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
     """Return the plugin that a Python file creates, with its literal arguments; the text is parsed, not run."""
-    import ast
-
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -257,8 +252,6 @@ def find_plugin_in_script(source: str, path: str) -> dict[str, Any]:
 
 
 def _literal_value(node: Any) -> Any:
-    import ast
-
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleSettings
 from gpuready.jobs.config_reader import ConfigReader, parse_positive_int
 from gpuready.jobs.device_mapping import parse_device_mapping
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from gpuready.jobs.serving_keys import read_serving_keys
 
 ROLLOUT_ROLES = ("actor_infer", "student_infer")
 TRAINED_FOR_ROLLOUT = ("actor_train", "student", "student_train")
@@ -125,8 +124,6 @@ def _role_model(reader: ConfigReader, name: str, path: str) -> str:
 
 
 def _read_serving(reader: ConfigReader, inside: str, path: str, engine: str) -> dict[str, Any]:
-    from gpuready.jobs.serving_keys import read_serving_keys
-
     served = read_serving_keys(reader, inside, engine)
     word = reader.get_dotted(f"{path}.model_args.dtype")
     return served | {"engine": engine, "precision": "fp32" if word == "fp32" else "bf16"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
-    from gpuready.jobs.config_reader import ConfigReader
+from gpuready.jobs.config_reader import ConfigReader
 
 SERVING_KEYS = {
     "tensor_parallel": ("tensor_parallel_size", "tensor_model_parallel_size", "tp_size", "tp"),

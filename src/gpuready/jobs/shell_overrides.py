@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+import ast
+import operator
+import re
+import shlex
+from typing import Any
+
+from gpuready.jobs import yaml_loader
 
 MAX_WORDS = 20_000
 MAX_NESTED = 5
@@ -29,9 +33,6 @@ def read_shell_overrides(text: str, name: str) -> dict[str, Any]:
 
 def _split_script(text: str, name: str) -> tuple[list[str], dict[str, str]]:
     """Return all words of a script, arrays spread out, and its variables."""
-    import re
-    import shlex
-
     joined = re.sub(r"\\\r?\n", " ", text)
     joined = re.sub(ARITHMETIC, lambda found: "".join(found[0].split()), joined)  # one word each
     values: dict[str, str] = {}
@@ -55,7 +56,6 @@ def _split_script(text: str, name: str) -> tuple[list[str], dict[str, str]]:
 
 def _expand(text: str, values: dict[str, str]) -> str:
     """Replace variables and plain sums; what the script computes stays as it is."""
-    import re
 
     def replace_variable(found: re.Match[str]) -> str:
         name, default = found[1] or found[3], found[2]
@@ -73,9 +73,6 @@ def _expand(text: str, values: dict[str, str]) -> str:
 
 def _compute(text: str, values: dict[str, str]) -> str:
     """Compute the arithmetic of whole numbers and variables; the text itself where it is anything else."""
-    import ast
-    import operator
-
     known = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.floordiv}
 
     def evaluate(node: ast.AST) -> int:
@@ -96,8 +93,6 @@ def _compute(text: str, values: dict[str, str]) -> str:
 
 def _parse_scalar(value: str) -> Any:
     import yaml
-
-    from gpuready.jobs import yaml_loader
 
     try:
         return yaml.load(value, yaml_loader.make_bounded_loader()) if len(value) < 2000 and "$" not in value else None

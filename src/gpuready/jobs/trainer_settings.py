@@ -7,9 +7,7 @@ checkpoint by default; TRL keeps the adapters of a 4-bit base in bf16; LLaMA-Fac
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 FILE_TRAINERS = {"axolotl": "axolotl", "llama-factory": "llama-factory", "trainer": "transformers"}
 """The trainer of each kind of file; other kinds have loops of their own."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.roles.records import (
     CRITIC,
     GENERATE,
@@ -17,11 +20,6 @@ from gpuready.fit.roles.records import (
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.interpolation import resolve_references
 from gpuready.jobs.serving_keys import read_serving_keys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 DEFAULT_GPUS, DEFAULT_LENGTH, DEFAULT_TOKENS = 8, 512, 16384  # verl/trainer/config/_generated_ppo_trainer.yaml
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."

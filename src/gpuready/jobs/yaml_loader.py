@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 MAX_FLOW_DEPTH = 100
 """Nested brackets; no real file has a tenth of this."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import socket
+from typing import Any
 
 from gpuready.rollcall.line_server import LineConnection, LineServer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 PATIENCE = 5.0
 
@@ -66,8 +64,6 @@ class AgentHub(LineServer):
 
 def is_valid_hello(message: dict[str, Any], token: str) -> bool:
     """Whether a first message is a hello with the token; compared in constant time."""
-    import hmac
-
     # compare_digest takes only ASCII text, or bytes
     token_sent = str(message.get("token")).encode("utf-8", "surrogatepass")
     return message["t"] == "hello" and hmac.compare_digest(token_sent, token.encode())

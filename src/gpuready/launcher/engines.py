@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Mapping
+from typing import Any
 
 from gpuready.launcher import flight_dumps
-from gpuready.model.run import RankVariable
+from gpuready.model.run import LaunchJob, RankVariable
 from gpuready.rollcall.job_secret import TOKEN_VARIABLE, make_token
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.model.run import LaunchJob
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 AGENT_SCRIPT, RAY_SCRIPT = os.path.join(HERE, "rank_agent.py"), os.path.join(HERE, "ray_driver.py")
@@ -130,8 +126,6 @@ def node_preflight_command(job: LaunchJob) -> tuple[str, ...]:
     """Return the preflight of one node as a command: that of a local run. Uses gpuready's own Python, not the
     target's.
     """
-    import sys
-
     flags = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
     program = [sys.executable, "-I", "-c", _ISOLATED_MAIN, os.path.dirname(os.path.dirname(HERE)), "run"]
     rest = ["-m", *job.words] if job.kind == "module" else list(job.words)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 
 
 def preload_torch() -> None:
     """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
-    import faulthandler
-
     faulthandler.enable()
     try:
         __import__("torch")

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from gpuready.launcher import liveness, standstill
-from gpuready.model.run import EXIT_HUNG
+from gpuready.launcher.agent_hub import AgentHub
+from gpuready.launcher.peer_nodes import PeerNodes
+from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Protocol
 
-    from gpuready.launcher.agent_hub import AgentHub
-    from gpuready.launcher.peer_nodes import PeerNodes
-    from gpuready.launcher.rank_ledger import RankLedger
-    from gpuready.model.run import LaunchJob, RunNote
+class WatchedRun(Protocol):
+    """What the watch uses of a Supervisor."""
 
-    class WatchedRun(Protocol):
-        """What the watch uses of a Supervisor."""
+    job: LaunchJob
+    ledger: RankLedger
+    hub: AgentHub
+    peers: PeerNodes | None
+    notes: list[RunNote]
 
-        job: LaunchJob
-        ledger: RankLedger
-        hub: AgentHub
-        peers: PeerNodes | None
-        notes: list[RunNote]
-
-        def add_note(self, note: RunNote) -> None: ...
-        def stop_with_reason(self, why: str, message_text: str, *, code: int, rank: int | None) -> None: ...
+    def add_note(self, note: RunNote) -> None: ...
+    def stop_with_reason(self, why: str, message_text: str, *, code: int, rank: int | None) -> None: ...
 
 
 KILL_SECONDS = 300.0

@@ -6,12 +6,9 @@ Pure: beats in, notes out. Nothing here ends a rank; an uncertain note is only a
 from __future__ import annotations
 
 from gpuready.launcher import standstill
+from gpuready.launcher.rank_ledger import RankLedger, RankState
 from gpuready.launcher.stack_places import describe_place, list_ranks, locate_stack
 from gpuready.model.run import RunNote
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.launcher.rank_ledger import RankLedger, RankState
 
 STOPPED_SECONDS, GIL_SECONDS, KERNEL_SECONDS, SLOW_SECONDS = 3.0, 10.0, 20.0, 20.0
 """Seconds after which each is reported."""

@@ -7,14 +7,16 @@ target environment; standard library only, Python 3.8 and newer.
 
 from __future__ import annotations
 
+import _thread
+import ctypes
+import dis
+import gc
 import os
 import struct
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CodeType, FrameType
+from collections.abc import Callable
+from ctypes import addressof, c_char, pythonapi
+from types import CodeType, FrameType
 
 WORD = struct.calcsize("P")
 MAX_THREADS, MAX_FRAMES = 256, 200
@@ -73,8 +75,6 @@ class MemoryLayout:
 
     def _find_thread_fields(self) -> None:
         """Where a thread has its newest frame, and the thread before it: in a second thread that stands still."""
-        import _thread
-
         ready, done = _thread.allocate_lock(), _thread.allocate_lock()
         ready.acquire()
         done.acquire()
@@ -88,8 +88,6 @@ class MemoryLayout:
 
     def _find_thread_list(self) -> None:
         """The newest thread is the first, and leads to the one before it."""
-        import ctypes
-
         interpreter = ctypes.pythonapi.PyInterpreterState_Head
         interpreter.restype = ctypes.c_void_p
         head = ctypes.pythonapi.PyInterpreterState_ThreadHead
@@ -119,8 +117,6 @@ class MemoryLayout:
 
     def _find_image(self) -> None:
         """Where the interpreter's own variables are: for a rank that was started by itself."""
-        from ctypes import addressof, c_char, pythonapi
-
         try:
             runtime = addressof(c_char.in_dll(pythonapi, "_PyRuntime"))
             self.runtime_interpreter = self._offset_of(runtime, self.interpreter, 1 << 12)
@@ -132,8 +128,6 @@ class MemoryLayout:
 
     def _find_allocation_count(self) -> int:
         """Where the collector counts new containers: a process that runs Python changes it. Before 3.9: not there."""
-        import gc
-
         size, kept = 1 << 19, []  # type: int, list[object]
         before, low = self.read_own(self.interpreter, size), gc.get_count()[0]
         kept += [set() for _ in range(61)]
@@ -358,7 +352,5 @@ def _line_at(table: bytes, first: int, last: int) -> int:
     if sys.version_info >= (3, 10):  # noqa: UP036 (ranks may run an older Python)
         code = code.replace(co_linetable=table, co_firstlineno=first)
         return next((line or first for start, end, line in code.co_lines() if start <= last < end), first)
-    import dis
-
     code = code.replace(co_lnotab=table, co_firstlineno=first, co_code=b"\x09\x00" * (1 << 15))
     return max((line for start, line in dis.findlinestarts(code) if start <= last), default=first)

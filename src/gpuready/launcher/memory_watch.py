@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.launcher import process_status
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gpuready.launcher import process_status
 
 LEAST_SHARE, LEAST_GROWTH = 0.1, 64 << 20
 """With less of the memory left, and a rank that has grown by at least so much, it is reported."""

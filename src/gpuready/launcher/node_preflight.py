@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 PREFLIGHT_SECONDS = 30.0
 _GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -34,8 +32,6 @@ def _is_first_on_node(environ: Mapping[str, str], rank_variables: Sequence[Mappi
 
 
 def _run_preflight_command(command: Sequence[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    import subprocess
-
     env = {k: v for k, v in environ.items() if k != "GPUREADY_ATTEND"}
     try:
         completed = subprocess.run(

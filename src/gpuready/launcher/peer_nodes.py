@@ -6,17 +6,12 @@ What each node saw is a key of torchrun's store, and the order in which the keys
 from __future__ import annotations
 
 import json
+from typing import Any
 
+from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.standstill import STILL_SECONDS
 from gpuready.launcher.store_client import StoreClient
-from gpuready.model.run import RankEnd
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.launcher.rank_ledger import RankLedger
-    from gpuready.model.run import LaunchJob
+from gpuready.model.run import LaunchJob, RankEnd
 
 ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 7.0, 1.0
 """Seconds: for the store to answer; for the other nodes to report, or to hear of it by their next beat; for them to read, before the

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
+from gpuready.model.run import LaunchJob
 from gpuready.rollcall import endpoint
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model.run import LaunchJob
 
 _ESTABLISHED = "01"
 

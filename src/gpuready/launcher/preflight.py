@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuready.launcher import process_status, rank_process, script, stale_stores
-from gpuready.model.run import PreflightItem
+from gpuready.model import Facts
+from gpuready.model.run import LaunchJob, PreflightItem
 from gpuready.rollcall import endpoint
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gpuready.model import Facts
-    from gpuready.model.run import LaunchJob
 
 MIB, GIB = 1 << 20, 1 << 30
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -235,9 +232,6 @@ def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[
 
 def end_orphan_ranks() -> list[int]:
     """End the processes of ``find_orphan_ranks``; return their pids."""
-    import signal
-    import time
-
     ended = [pid for pid, _, _ in find_orphan_ranks()]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in ended:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from collections.abc import Mapping
+from typing import Any
 
-    Looks = Mapping[str, Mapping[str, Any]]
+Looks = Mapping[str, Mapping[str, Any]]
+
 
 MAX_SENTENCES = 6
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import subprocess
 
 
 def signal_session(process: subprocess.Popen[bytes], number: int) -> None:

@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections import deque
+from typing import Any
 
 if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -34,10 +35,6 @@ from gpuready.launcher import (
 from gpuready.launcher.memory_stacks import StackReader
 from gpuready.launcher.memory_watch import MemoryWatch
 from gpuready.launcher.rank_watch import RankWatch
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 TICK_SECONDS, AGREE_SECONDS, MAX_BUFFER = 1.0, 30.0, 64 << 20
 """Seconds between looks, and for the nodes to agree; bytes of output that wait here before a rank that writes must wait."""

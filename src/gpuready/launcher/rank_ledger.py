@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from typing import Any
 
 from gpuready.model.run import RankEnd
 from gpuready.system.redaction.lines import LineRedactor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 TAIL_LINES, MAX_LINE, LONGEST_LINE = 120, 4096, 32 << 20
 """Lines kept of each rank, and how much of each; and the longest that is kept whole until its end comes."""

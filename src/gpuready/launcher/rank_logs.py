@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import IO
 
 from gpuready.system import private_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import IO
-
 
 EXITS = "gpuready"
 """The log of how each rank ended."""

@@ -9,14 +9,18 @@ No signal is ever sent to a rank to look at it.
 
 from __future__ import annotations
 
+import _thread
+import builtins
+import faulthandler
+import io
 import os
+import runpy
+import select
 import signal
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import TracebackType
+from collections.abc import Mapping, Sequence
+from importlib.machinery import SourceFileLoader
+from types import ModuleType, TracebackType
 
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
@@ -134,9 +138,6 @@ def _unload_gpuready() -> None:
 
 
 def _start_heartbeat(beat: int, stack: int, ask: int) -> None:
-    import _thread
-    import faulthandler
-
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
     faulthandler.enable(file=sys.stderr)
     _thread.start_new_thread(_beat_loop, (beat, stack, ask, os.getpid()))
@@ -144,9 +145,6 @@ def _start_heartbeat(beat: int, stack: int, ask: int) -> None:
 
 def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
     """Beat each second when the GIL is free. A fork of the rank has no such thread."""
-    import faulthandler
-    import select
-
     poll = select.poll()
     poll.register(ask, select.POLLIN)
     buffering = OutputBuffering()
@@ -205,8 +203,6 @@ def _reseed_numpy() -> None:
 def _run_script_or_module(kind: str, command: list[str]) -> None:
     sys.argv = command
     if kind == "module":
-        import runpy
-
         sys.path[0] = os.getcwd()
         runpy.run_module(command[0], run_name="__main__", alter_sys=True)
         return
@@ -217,11 +213,6 @@ def _run_script_or_module(kind: str, command: list[str]) -> None:
 
 def _run_as_main(path: str) -> None:
     """Run the file as ``python FILE`` does, in a module that stays loaded, so that exit handlers find their names."""
-    import builtins
-    import io
-    from importlib.machinery import SourceFileLoader
-    from types import ModuleType
-
     main = ModuleType("__main__")
     main.__dict__.update(
         __file__=path, __builtins__=builtins, __loader__=SourceFileLoader("__main__", path), __cached__=None

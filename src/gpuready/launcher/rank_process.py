@@ -7,14 +7,10 @@ import select
 import signal
 import socket
 import time
+from typing import Any
 
 from gpuready.launcher import rank_main
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.launcher.rank_watch import RankWatch
+from gpuready.launcher.rank_watch import RankWatch
 
 READ_SIZE = 1 << 18
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)

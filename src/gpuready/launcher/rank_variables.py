@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
+
+from gpuready.rollcall.interface_check import choose_gloo_interface
 
 _OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
 _RANK_VARIABLES = {
@@ -31,8 +31,6 @@ def choose_interface(nnodes: int, environ: dict[str, str]) -> tuple[dict[str, st
     if nnodes < 2 or "MASTER_ADDR" not in environ:
         return {}, ""
     try:
-        from gpuready.rollcall.interface_check import choose_gloo_interface
-
         note = choose_gloo_interface(environ, environ["MASTER_ADDR"])
     except Exception:  # an older Python: the rank goes as it is
         return {}, ""

@@ -5,13 +5,10 @@ Everything is read from /proc and from the rank's memory; nothing is sent to it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.launcher import process_status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.launcher.memory_stacks import Position, StackReader
+from gpuready.launcher.memory_stacks import Position, StackReader
 
 IDLE_SHARE, FEW_SWITCHES, FEW_BYTES = 0.05, 3, 4096
 """A rank that uses less of a processor, wakes up less often and reads or writes less, within a second, has not moved."""

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from collections.abc import Mapping
+from typing import Any
 
 AGENT_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_agent.py")
 
@@ -23,8 +21,6 @@ OWN_TO_A_NODE = ("RAY_", "CUDA_VISIBLE_", "HIP_VISIBLE_", "ROCR_VISIBLE_", "ASCE
 
 def run_rank_agent(command: list[str], variables: dict[str, str], folder: str) -> int:
     """In a Ray worker: run one rank's agent until it ends, in the folder of the driver if it is there."""
-    import subprocess
-
     where = folder if os.path.isdir(folder) else None
     return subprocess.call([sys.executable, *command], env={**os.environ, **variables}, cwd=where)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
-    from gpuready.model.run import LaunchAttempt, RankEnd
+from gpuready.model.run import LaunchAttempt, RankEnd
 
 MAX_SAME_FAILURES = 3
 """Stop after this many equal failures without progress."""

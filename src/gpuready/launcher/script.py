@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 
 from gpuready.system import file_contents
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
 _READ_AT_TORCH_IMPORT = (
@@ -86,8 +84,6 @@ def why_not_runnable(
 
 
 def _suggest_near_name(path: str) -> str:
-    from difflib import get_close_matches
-
     folder = os.path.dirname(path) or "."
     try:
         close_matches = get_close_matches(os.path.basename(path), os.listdir(folder), 1, 0.6)

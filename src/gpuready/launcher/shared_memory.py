@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from gpuready.launcher import process_status
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SHM_FOLDER = "/dev/shm"
 _NAMES_WITHOUT_PID = ("nccl-", "psm_", "sem.mp-", "cuda.shm.")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+from collections.abc import Sequence
+from typing import Any
 
-    from gpuready.launcher.rank_ledger import RankState
+from gpuready.launcher.rank_ledger import RankState
 
 COLLECTIVE, MESSAGE, OTHER = "collective", "message", "other"
 _MESSAGE_CALLS = ("recv", "send", "irecv", "isend", "batch_isend_irecv", "recv_object_list", "send_object_list")

@@ -7,14 +7,14 @@ leftover, or belongs to a faster node of this start. torchrun can keep its rende
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import re
 import time
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 RENDEZVOUS_KEY = b"torch.rendezvous."
 CLOSED_MARK = b"\x8c\x06closed\x94\x88"
@@ -57,8 +57,6 @@ def format_age(age_s: float) -> str:
 
 
 def _file_store_paths(texts: Iterable[str]) -> list[str]:
-    import re
-
     return [path for text in texts if "file://" in text for path in re.findall(r"file://(/[\w./+-]+)", text)]
 
 
@@ -90,9 +88,6 @@ def _read_store_file(path: str) -> StaleStore | None:
 
 def _closed_rendezvous(data: bytes) -> list[str]:
     """Return the runs whose last record in a store is closed. A record is length, key, length, value."""
-    import base64
-    import binascii
-
     last: dict[str, bytes] = {}
     at = data.find(RENDEZVOUS_KEY)
     while at >= 0:

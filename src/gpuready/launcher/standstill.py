@@ -6,12 +6,9 @@ main thread is stuck. How long is too long is learned from the pauses after whic
 
 from __future__ import annotations
 
+from gpuready.launcher.rank_ledger import RankLedger, RankState
 from gpuready.launcher.stack_places import COLLECTIVE, MESSAGE, OTHER, Place, describe_place, list_ranks
 from gpuready.model.run import RunNote
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.launcher.rank_ledger import RankLedger, RankState
 
 STILL_SECONDS, ALONE_SECONDS, ROAMING_SECONDS, OUTSIDE_SECONDS = 20.0, 60.0, 300.0, 30.0
 """Seconds after which it is reported: all stand still; others wait for one that stays in the same functions; for one that

@@ -6,30 +6,36 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from gpuready.launcher import engines, flight_dumps, process_session, process_status, rank_process, stack_places
+from gpuready.launcher import (
+    engines,
+    flight_dumps,
+    peers,
+    preflight_summary,
+    process_session,
+    process_status,
+    rank_process,
+    stack_places,
+)
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
-from gpuready.model.run import LaunchAttempt, RunNote
+from gpuready.model.run import LaunchAttempt, LaunchJob, RunNote
+from gpuready.rollcall import endpoint
+from gpuready.rollcall.line_server import LineConnection
 from gpuready.system import redact_text
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, Protocol
 
-    from gpuready.model.run import LaunchJob
-    from gpuready.rollcall.line_server import LineConnection
+class RunReporter(Protocol):
+    """Receives what happens during the run."""
 
-    class RunReporter(Protocol):
-        """Receives what happens during the run."""
-
-        def write_lines(self, rank: int, host: str, texts: list[str]) -> None: ...
-        def write_engine_line(self, text: str) -> None: ...
-        def write_note(self, note: RunNote) -> None: ...
-        def show_progress(self, ledger: RankLedger, now: float) -> None: ...
+    def write_lines(self, rank: int, host: str, texts: list[str]) -> None: ...
+    def write_engine_line(self, text: str) -> None: ...
+    def write_note(self, note: RunNote) -> None: ...
+    def show_progress(self, ledger: RankLedger, now: float) -> None: ...
 
 
 FAIL_TOGETHER_SECONDS, CLEAN_UP_SECONDS, KILL_GRACE_SECONDS, INTERRUPT_GRACE_SECONDS = 1.0, 20.0, 5.0, 30.0
@@ -195,8 +201,6 @@ class Supervisor:
 
     def _nodes_are_fit(self) -> bool:
         """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
-        from gpuready.launcher import preflight_summary
-
         node_results = {str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")}
         for message_text in preflight_summary.summarize_warnings(node_results):
             self.add_note(RunNote("node", message_text))
@@ -345,8 +349,6 @@ class Supervisor:
 
     def _stop_for_missing(self) -> None:
         if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
-            from gpuready.launcher import peers
-
             message_text, fix = peers.explain_missing_nodes(self.job)
             self.stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
@@ -394,6 +396,4 @@ class Supervisor:
 
 
 def _own_addresses() -> list[str]:
-    from gpuready.rollcall import endpoint
-
     return [*endpoint.list_own_addresses(), "127.0.0.1"]

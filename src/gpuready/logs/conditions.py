@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model.sizes import parse_size
+from collections.abc import Mapping, Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from gpuready.model.sizes import parse_size
 
 _COMPARE = ("<=", ">=", "==", "!=", "<", ">")
 

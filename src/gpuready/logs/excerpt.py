@@ -5,14 +5,11 @@ A small log is kept whole. Of a large one: its beginning, its end, and the lines
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import MAX_LINE_BYTES, shorten_line
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpuready.logs.literal_search import LiteralSearch
 
 WHOLE_LOG_BYTES = 256 << 10
 """A log up to this many bytes is kept whole; several logs share sixty-four times as much."""

@@ -7,12 +7,12 @@ for no one. A rank that has enqueued what its peers have already completed has a
 
 from __future__ import annotations
 
-from gpuready.model.record import Record, field
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from gpuready.logs.safe_pickle import safe_unpickle
+from gpuready.model.record import Record, field
 
 
 class CollectiveGroup(Record):
@@ -55,12 +55,8 @@ def is_recorder_dump(head: bytes) -> bool:
 def parse_recorder_dump(data: bytes, rank: int | None = None) -> RecorderDump:
     """Parse one dump, pickled or JSON. ValueError says why it is refused."""
     if data[:1] == b"\x80":
-        from gpuready.logs.safe_pickle import safe_unpickle
-
         found = safe_unpickle(data)
     else:
-        import json
-
         try:
             found = json.loads(data.decode("utf-8", "replace"))
         except RecursionError:

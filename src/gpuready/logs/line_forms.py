@@ -3,17 +3,17 @@ Markdown."""
 
 from __future__ import annotations
 
+import builtins
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.letter_case import is_lower_case, restore_case
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator, Sequence
-    from typing import Any
+Row = tuple[int, str, dict[str, Any]]
+"""Number of the line, its text, and the fields that were stated about it."""
 
-    Row = tuple[int, str, dict[str, Any]]
-    """Number of the line, its text, and the fields that were stated about it."""
 
 SAMPLE_LINES, MAX_PARTS, MAX_JOINED = 400, 200, 8192
 """Lines by which the form is judged, lines that one may become, and characters of a joined line."""
@@ -105,8 +105,6 @@ def _is_json_log(sample: Sequence[str]) -> bool:
 
 
 def _load_object(text: str) -> dict[str, Any]:
-    import json
-
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -254,3 +252,57 @@ def _part_code(match: re.Match[str]) -> str:
     if match[2] in _STATEMENTS:
         return f"{match[1]}<module>\n    {match[2]} "
     return f"{match[1]}{match[2]}\n    "
+
+
+_LOWERED = LazyRegex(
+    r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first|watchdog caught|worknccl\("
+)
+"""What nobody writes in lower case."""
+
+_PHRASES = (
+    "Traceback (most recent call last)", "Exception Group Traceback", "During handling of the above exception",
+    "The above exception was the direct cause of", 'File "', "NCCL WARN", "NCCL INFO", "Root Cause (first observed failure)", "Failures:",
+    "Other Failures:", "WorkNCCL(SeqNum=", "OpType=", "NumelIn=", "NumelOut=", "Watchdog caught", "[PG ID ", "PG GUID", "[Rank ", "Rank ",
+    "Killed", "Segmentation fault", "Aborted", "Bus error", "Hangup", "Fatal Python error", "MainThread", "Exception ignored in", "OMP: Error",
+    "Sending process ", "Killing subprocess", "NVRM: Xid", "Out of memory: Killed process", "Duplicate GPU detected", "Process ", "Thread ",
+    "Connected all", "Init COMPLETE", "Trees [", "Channel ", "Ranks ", "SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGHUP",
+    "SIGINT", "RANK ", "PID ", "RUNNING AT", "Cell In[", "CMake Error",
+)  # fmt: skip
+_OTHER_NAMES = (
+    "OutOfMemoryError", "ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "CalledProcessError",
+    "ProcessRaisedException", "ProcessExitedException", "AcceleratorError", "RayActorError", "RayTaskError", "ActorDiedError", "RemoteTraceback",
+    "UnpicklingError", "HFValidationError", "RemoteEntryNotFoundError", "LocalEntryNotFoundError", "GatedRepoError", "JSONDecodeError",
+)  # fmt: skip
+_NAMES = {
+    name.lower(): name
+    for name in (*dir(builtins), *_OTHER_NAMES)
+    if name.endswith(("Error", "Exception", "Interrupt", "Warning"))
+}
+_TABLE = {phrase.lower(): phrase for phrase in _PHRASES}
+_PHRASE = LazyRegex(
+    "(?<![a-z_])(?:"
+    + "|".join(p.lower().replace("(", r"\(").replace(")", r"\)").replace("[", r"\[") for p in _PHRASES)
+    + ")"
+)
+_NAME = LazyRegex(r"(?<![a-z_])([a-z_]{3,60}?)(error|exception|interrupt|warning)(?=[:(]|$)")
+_BARE = LazyRegex(r"^(\s{0,40})exception(?=: )")
+_LEVEL = LazyRegex(r"(?:^|(?<=\d )|(?<=\[)|(?<=- )|(?<=\| ))(?:error|warning|info|critical|debug)(?=[ :|\]])")
+_GLOG = LazyRegex(r"^(\[rank\d{1,6}\]:)?(\[?)([ewif])(?=\d{4} \d\d:)|\[([ewif])(?=\d{0,4} \S{1,200}:\d{1,7}\])")
+
+
+def is_lower_case(sample: Sequence[str]) -> bool:
+    """Whether a log has no capital, and words that have one wherever they are written."""
+    return all(text == text.lower() for text in sample) and any(_LOWERED.search(text) for text in sample)
+
+
+def restore_case(text: str) -> str:
+    """Write phrases, levels and the names of exceptions as their emitters do."""
+    text = _PHRASE.compiled.sub(lambda match: _TABLE[match[0]], text)
+    text = _LEVEL.compiled.sub(lambda match: match[0].upper(), text)
+    text = _GLOG.compiled.sub(lambda match: match[0].upper().replace("RANK", "rank"), text)
+    return _NAME.compiled.sub(_restore_name, _BARE.sub(r"\1Exception", text))
+
+
+def _restore_name(match: re.Match[str]) -> str:
+    known = _NAMES.get(match[0])
+    return known or match[1][:1].upper() + match[1][1:] + match[2].capitalize()

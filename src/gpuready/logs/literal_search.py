@@ -6,14 +6,12 @@ is found once, by its words, and remembered; a line whose shape has none is not 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from threading import Lock
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+Hits = list[tuple[int, int]]
 
-    Hits = list[tuple[int, int]]
 
 MAX_REMEMBERED_BYTES = 4 << 20
 """Bytes of shapes that are remembered, with their words."""

@@ -5,12 +5,10 @@ Every pattern is anchored, bounded and tried at one place, so that a line costs 
 
 from __future__ import annotations
 
+import re
+
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
 
 MAX_LINE_BYTES = 8192
 """Bytes of a line that are read; no cause is stated later than that in one line."""

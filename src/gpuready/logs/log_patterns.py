@@ -6,21 +6,20 @@ no difference. Matching goes from piece to piece and never back over a gap, so t
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from gpuready.logs import conditions
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.regex_pieces import literal_sets, parse_regex, required_literals
 from gpuready.model.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+PatternRow = tuple[str, str | Mapping[str, Any]]
 
-    PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRENGTHS = ("root", "symptom", "clue", "trace")
-PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived", "cut")
+PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
 KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause"}
 
 MAX_GAP = 400
@@ -36,9 +35,6 @@ _ASCII_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _GAP = LazyRegex(r"(?<!\\)\{(\.\.\.|[a-z_]{0,40})\}")
 _NAMED = LazyRegex(r"\(\?P<(\w{1,40})>")
 _WORD = LazyRegex(r"[A-Za-z]{2,}|\d+")
-_REFUSED = LazyRegex(r"\(\?<?![^()]{0,400}\)")
-"""What a regular expression must not find: its words are no words of the pattern."""
-_SYNTAX = LazyRegex(r"\(\?P?[<=!:]{0,2}(?:\w{1,40}>)?|\\[A-Za-z]|\[(?:[^\]\\]|\\.){1,80}\]|\{[\d,]{1,9}\}|[?()|\\^$*+]")
 
 
 class PatternPiece(Record):
@@ -194,19 +190,13 @@ def validate_pattern(code: str, row: str | Mapping[str, Any]) -> None:
 def _count_words(row: str | Mapping[str, Any]) -> int:
     """How many words every match has, at least."""
     if not is_regex(row):
-        return len(_WORD.compiled.findall(plain_words(row)))
+        return len(_WORD.compiled.findall(_GAP.sub(" ", pattern_text(row))))
     pieces = [piece.text for piece in _split_regex(pattern_text(row)) if piece.text]
     return sum(max(map(_fewest_words, literal_sets(piece)), default=0) for piece in pieces)
 
 
 def _fewest_words(texts: Iterable[str]) -> int:
     return min(len(_WORD.compiled.findall(text)) for text in texts)
-
-
-def plain_words(row: str | Mapping[str, Any]) -> str:
-    """The words of a pattern without gaps and without the syntax of regular expressions."""
-    words = _GAP.sub(" ", pattern_text(row))
-    return _SYNTAX.sub(" ", _REFUSED.sub(" ", words)) if is_regex(row) else words
 
 
 def _split_regex(wording: str) -> list[PatternPiece]:

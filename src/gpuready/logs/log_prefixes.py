@@ -6,14 +6,12 @@ most lines; digits do not count. What it says of rank, host and process is read 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.line_forms import undo_line_forms
 from gpuready.logs.log_lines import LogLine, decode_line, parse_line, parse_prefix, visible_lines
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterator, Sequence
 
 SAMPLE_LINES, MAX_DEPTH, MIN_LINES, MAX_NAMES = 400, 8, 4, 512
 """Lines by which a prefix is induced, parts that it may have, lines that it takes, and hosts that it may name."""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_patterns import LogPattern, lower_ascii
 from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.logged_exception import LoggedException
-from gpuready.logs.newest_first import order_by_time
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
-from gpuready.logs.run_activity import is_complaint_line
-from gpuready.logs.runs import keep_last_run
+from gpuready.logs.runs import keep_last_run, order_by_time
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from gpuready.logs.literal_search import LiteralSearch
-
-MAX_MESSAGE = 600
-"""Characters of an exception's message by which its topic is found."""
 
 NEAR_LINES = 8
 """Lines of the same process before and after a line that count as its context."""
@@ -81,7 +72,6 @@ class LogSummary(Record):
     aftermath: tuple[PatternMatch, ...] = ()
     heard: frozenset[str] = frozenset()  # texts of also and unless that occur anywhere
     commands: tuple[str, ...] = ()  # by which the last run of each source was started
-    nearest: tuple[PatternMatch, ...] = ()  # guesses where no pattern matches, the likelier first
 
 
 def read_logs(
@@ -106,56 +96,7 @@ def read_logs(
         tuple(source.name for source in sources), tuple(totals), tuple(log_lines), tuple(failures), tuple(find_exits(log_lines)),
         tuple(s for s in matches if s.sign.code),
         tuple(s for s in matches if not s.sign.code), present_texts, tuple(commands),
-        tuple(_find_nearest(log_lines, failures, matches, wording)),
     )  # fmt: skip
-
-
-def _find_nearest(
-    log_lines: Sequence[LogLine],
-    failures: Sequence[LoggedException],
-    matches: Sequence[PatternMatch],
-    wording: PatternIndex,
-) -> Iterator[PatternMatch]:
-    """Where no pattern of a cause matches: what the words of an error speak for, and its topic, the likelier first."""
-    if any(match.sign.code and match.sign.strength != "trace" for match in matches):
-        return
-    raised = {(failure.source, failure.at): n for n, failure in enumerate(failures)}
-    errors = [
-        (i, line)
-        for i, line in enumerate(log_lines)
-        if (line.source, line.number) in raised or (_is_error_line(line) and not _HEDGED.search(line.text[:300]))
-    ] or _last_warnings(log_lines)
-    ends = [*errors, *((i, log_lines[i]) for i in (0, len(log_lines) - 1) if log_lines)]
-    cut = [(*ends[at], guess) for at, guess in wording.find_cut([line.folded_text for _, line in ends])]
-    near = wording.find_nearest([_complaint_text(line, failures, raised) for _, line in errors])
-    for index, line, guess in (*cut, *((*errors[at], guess) for at, guess in near)):
-        yield PatternMatch(guess, {}, index, line, raised.get((line.source, line.number)))
-
-
-def _last_warnings(log_lines: Sequence[LogLine]) -> list[tuple[int, LogLine]]:
-    """What is repeated to the end of a log without errors, a warning or a wait: what it keeps waiting for."""
-    last = [(i, line) for i, line in enumerate(log_lines) if line.text.strip() and line.place != "derived"][-4:]
-    shapes = [line.text.translate(_DIGITS) for _, line in last]
-    period = next((n for n in (1, 2) if len(last) >= 2 * n and shapes[-n:] == shapes[-2 * n : -n]), 0)
-    repeated = last[-period:] if period else []
-    return [(i, line) for i, line in repeated if line.level == "W" or _WAITS.search(line.text[:300])]
-
-
-def _is_error_line(line: LogLine) -> bool:
-    if line.place == "nccl":
-        return line.level != "I"
-    return line.level not in ("W", "I", "D") and (is_complaint_line(line) or bool(_LACKS.search(line.text[:300])))
-
-
-def _complaint_text(line: LogLine, failures: Sequence[LoggedException], raised: Mapping[tuple[int, int], int]) -> str:
-    """A line, or the whole message of the exception that it begins, with the file and function that raised it."""
-    number = raised.get((line.source, line.number))
-    if number is None:
-        return line.folded_text
-    failure = failures[number]
-    message = failure.message[:MAX_MESSAGE].partition("kernel errors might be asynchronously")[0]
-    place = f" at {failure.frames[-1].file} {failure.frames[-1].function}" if failure.frames else ""
-    return f"{failure.type}: {message}{place}"
 
 
 def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
@@ -168,16 +109,6 @@ def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogL
     ]
 
 
-_HEDGED = LazyRegex(
-    r"(?i)\b(?:can|may|might|could|would|will) (?:cause|be\b|result|lead|hang|fail|crash|not work)|\brecommended\b|\bdeprecat|\bfuture (?:version|release)"
-)
-"""What may happen, and did not yet."""
-_LACKS = LazyRegex(
-    r"(?i)\b(?:does not exist|doesn't exist|no usable|not supported|not available|is missing|too old|too small|too low|not enough|is required)\b"
-)
-"""Complaints that name no failure."""
-_WAITS = LazyRegex(r"(?i)\b(?:retry|retrying|waiting|wait|not ready|not registered|pending|attempt|still)\b")
-_DIGITS = dict.fromkeys(range(ord("0"), ord("9") + 1))
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
 
 
@@ -307,8 +238,10 @@ def _match_pattern(
     others: Sequence[str] = (),
 ) -> PatternMatch | None:
     line = log_lines[index]
+    if failure is not None and is_cut_line(failures[failure], line):
+        return None  # the code of a traceback that ends before its error
     if pattern.place and not _is_in_place(pattern.place, line, failures, failure):
-        if pattern.place in ("derived", "cut") or pattern.strength not in ("root", "symptom"):
+        if pattern.place == "derived" or pattern.strength not in ("root", "symptom"):
             return None
         pattern = pattern.replace(strength="clue")  # the same text from elsewhere: pasted, or repeated by a logger
     if (pattern.also and not present_texts & set(pattern.also)) or (
@@ -343,8 +276,6 @@ def _is_spoken_of(words: Sequence[str], block: str) -> bool:
 
 
 def _is_in_place(place: str, line: LogLine, failures: Sequence[LoggedException], failure: int | None) -> bool:
-    if place == "cut":
-        return failure is not None and is_cut_line(failures[failure], line)
     if place != "exception":
         return line.place == place
     return failure is not None and line.number >= failures[failure].at

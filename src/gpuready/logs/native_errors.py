@@ -1,8 +1,12 @@
-"""Errors that are no Python exception: C++, Rust, OpenMP, compilers, linkers, and the trees of pip and uv."""
+"""Errors that are no Python exception: C++, Rust, OpenMP, compilers, linkers, and the trees of pip and uv.
+
+And Python's own as people quote them: without their type, or as ``repr`` shows them: ``AttributeError("'tuple' object has ...")``.
+"""
 
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
 
 _FORMS = (
     # terminate called after throwing an instance of 'c10::Error'
@@ -81,3 +85,34 @@ def continues_native_error(text: str) -> bool:
     """Whether a line is a branch of such an error's tree, or the text of one."""
     rest = text.strip().lstrip("│ ")
     return rest.startswith(_TREE_MARKS) or text.lstrip().startswith("│") or bool(_NUMBERED.match(text))
+
+
+_PLAIN_FORMS = (
+    ("has no attribute", "AttributeError", LazyRegex(r"(?:type object |module )?'[\w.]{1,120}' (?:object )?has no attribute '\w{1,80}'")),
+    ("cannot import name", "ImportError", LazyRegex(r"cannot import name '\w{1,80}' from '[\w.]{1,120}'")),
+    ("No module named", "ModuleNotFoundError", LazyRegex(r"No module named '[\w.]{1,120}'\W{0,4}$")),
+    ("unexpected keyword argument", "TypeError", LazyRegex(r"(?:[\w.<>]{1,120}\(\) )?got (?:an )?unexpected keyword argument '\w{1,80}'")),
+    ("No such file or directory", "FileNotFoundError", LazyRegex(r"(?:\[Errno 2\] )?No such file or directory: ?['\"][^'\"]{1,300}")),
+    ("object is not", "TypeError", LazyRegex(r"'[\w.]{1,80}' object is not (?:subscriptable|callable|iterable|an iterator|a mapping)")),
+    ("object does not support", "TypeError", LazyRegex(r"'[\w.]{1,80}' object does not support item (?:assignment|deletion)")),
+    ("unsupported operand", "TypeError", LazyRegex(r"unsupported operand type\(s\) for [^:]{1,20}: '")),
+    ("required positional", "TypeError", LazyRegex(r"[\w.<>]{1,120}\(\) missing \d{1,3} required positional argument")),
+    ("index out of range", "IndexError", LazyRegex(r"(?:list|tuple|string) index out of range")),
+    ("values to unpack", "ValueError", LazyRegex(r"(?:too many|not enough) values to unpack \(expected")),
+    ("is not defined", "NameError", LazyRegex(r"name '\w{1,80}' is not defined\W{0,4}$")),
+)  # fmt: skip
+_REPR = LazyRegex(r"([A-Za-z_][\w.]{0,80}(?:Error|Exception))\(([\"'])(.{1,1000})\2,?\)\s{0,4}$")
+
+
+def parse_typeless_error(line: LogLine, is_quoted: bool) -> tuple[str, str] | None:
+    """Type and message of an exception that a line tells in such a form: as a whole, or anywhere where the log is but a quotation."""
+    if line.level in ("W", "I", "D") or line.place:
+        return None
+    text = line.text[:1200].strip()
+    for key, kind, form in _PLAIN_FORMS:
+        found = (form.search(text) if is_quoted else form.match(text)) if key in text else None
+        if found:
+            return kind, text[found.start() :]
+    is_shown = "Error(" in text or "Exception(" in text
+    shown = (_REPR.search(text) if is_quoted else _REPR.match(text)) if is_shown else None
+    return (shown[1], shown[3]) if shown else None

@@ -7,12 +7,9 @@ one of the literals: only lines with one are tried.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from functools import cache
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from typing import Any
 
 MAX_REPEAT, MAX_WAYS, MAX_ALTERNATIVES = 200, 4000, 48
 """Longest repeat, the number of ways in which one start may be tried, and the number of literals of one expression."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_lines import LogLine
 
 MAX_TEXT = 400
 """Characters of a line that are looked at."""

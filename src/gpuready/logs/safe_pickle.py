@@ -6,10 +6,9 @@ implemented; any other is refused.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collections.abc import Callable
+from pickletools import genops
+from typing import Any
 
 MAX_PICKLE_BYTES, MAX_STEPS = 256 << 20, 20_000_000
 _PLAIN_OPCODES = {
@@ -102,8 +101,6 @@ def _set_item(machine: _PickleMachine) -> None:
 
 def safe_unpickle(data: bytes) -> Any:
     """The data, or ValueError with why it is refused. Nothing is imported and nothing is called."""
-    from pickletools import genops
-
     if len(data) > MAX_PICKLE_BYTES:
         raise ValueError(f"it is larger than {MAX_PICKLE_BYTES >> 20} MiB")
     machine = _PickleMachine()

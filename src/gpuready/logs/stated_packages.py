@@ -7,15 +7,13 @@ ValueError: torchao was selected, but it is not installed on this machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.log_lines import LogLine
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+Form = tuple[tuple[str, ...], LazyRegex]
 
-    from gpuready.logs.log_lines import LogLine
-
-    Form = tuple[tuple[str, ...], LazyRegex]
 
 MAX_CHARACTERS = 600
 """How much of a line is read."""

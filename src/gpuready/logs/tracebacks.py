@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.logs.exception_links import link_exceptions
+import re
+from collections.abc import Iterable, Sequence
+
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.logged_exception import LoggedException, StackFrame
-from gpuready.logs.native_errors import continues_native_error, parse_native_error
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.logged_exception import LoggedException, StackFrame, link_exceptions
+from gpuready.logs.native_errors import continues_native_error, parse_native_error, parse_typeless_error
 from gpuready.logs.run_activity import says_handled
-from gpuready.logs.typeless_errors import find_named_type, parse_typeless_error
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.logs.log_lines import LogLine
 
 MAX_MESSAGE_LINES, MAX_LINKED, MAX_TYPELESS, MAX_QUOTED = 40, 4000, 12, 3
 """Maximum number of lines of a message, of characters in which links are replaced, of lines at the end in which a message
@@ -81,7 +76,6 @@ class _OpenTraceback:
         self.level = line.level or (before.level if before is not None and introduces else "")
         self.handled = before is not None and line.number - before.number <= 1 and says_handled(before.text)
         self.indent = -1  # of the frames
-        self.named_type = find_named_type(line) or (find_named_type(before) if before is not None else "")
         self.logged_error = parse_typeless_error(before, True) if before is not None and before.level == "E" else None
 
 
@@ -239,7 +233,6 @@ class TracebackReader:
                 first.rank, first.host, first.pid, first.role, tuple(block.frames),
                 self.previous if block.link else None, block.ignored,
                 "\n".join(block.text), block.level, block.handled, link=block.link if self.previous is not None else "",
-                named_type="" if block.type else block.named_type,
             )
         )  # fmt: skip
         self.previous = len(self.failures) - 1

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from gpuready.logs.log_lines import LogLine
+from gpuready.logs.log_patterns import LogPattern
 from gpuready.logs.tracebacks import begins_exception
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.logs.log_lines import LogLine
-    from gpuready.logs.log_patterns import LogPattern
 
 MIN_BROKEN_LENGTH, MAX_LINES_CHECKED = 36, 6000
 """Length of the shortest line that may have been broken, and number of lines of the longest log that is checked."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 MAX_SUMMARY = 8000
 """Letters of a summary. A document that is not longer stays whole."""

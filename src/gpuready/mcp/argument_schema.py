@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.commands.declaration import Parameter
 from gpuready.workflow.refusal import Refused
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+Schema = dict[str, Any]
 
-    from gpuready.commands.declaration import Parameter
-
-    Schema = dict[str, Any]
 
 MAX_NUMBER = 3600
 """The largest number that an agent may ask for: a proof of an hour."""
@@ -100,8 +99,6 @@ def validate_arguments(schema: Schema, value: Any, name: str) -> Any:
 
 def _parse_listed(text: str) -> list[Any]:
     """``vllm`` -> ["vllm"]; a list that was written as JSON in a text is read."""
-    import json
-
     try:
         found = json.loads(text) if text.startswith("[") else None
     except ValueError:

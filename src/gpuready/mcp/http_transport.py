@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
@@ -10,13 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 
 from gpuready.mcp import server
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.workflow.allowed_paths import AllowedPaths
+from gpuready.workflow.allowed_paths import AllowedPaths
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 ENDPOINT_PATH = "/mcp"

@@ -5,19 +5,20 @@ Offered only with ``--allow-changes``.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.commands.install import INSTALL
 from gpuready.mcp import argument_schema
 from gpuready.mcp.argument_schema import parameter_schema
 from gpuready.mcp.tools import DETAIL_SCHEMA, Tool
+from gpuready.model.plan import InstallResult
+from gpuready.render import json_results
+from gpuready.render.escape import escape_unprintable
+from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.consent import PLAN_ID_SECONDS, PlanIdRegistry
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.model.plan import InstallResult
-    from gpuready.workflow.allowed_paths import AllowedPaths
+from gpuready.workflow.install import InstallOrder
 
 PLAN_TOOL, APPLY_TOOL = "install_plan", "install_apply"
 _PLAN_ID_HELP = "The id that install_plan returned: good once, on this host, for exactly what that plan showed."
@@ -71,11 +72,6 @@ class InstallTools:
 
     def plan_install(self, allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> list[str]:
         """Return the JSON of ``gpuready install --dry-run`` and the plan id."""
-        import json
-
-        from gpuready.render import json_results
-        from gpuready.workflow.install import InstallOrder
-
         order = InstallOrder(
             arguments.get("framework", ""),
             allowed_paths.check_folder(arguments["environment"]),
@@ -97,14 +93,10 @@ class InstallTools:
         return format_consent_question(order.dry_run())
 
     def apply_install(self, allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> list[str]:
-        from gpuready.render import json_results
-
         return [json_results.render_install_json(self.ledger.redeem_plan_id(arguments["plan_id"]).run_install())]
 
 
 def format_consent_question(dry_run: InstallResult) -> str:
-    from gpuready.render.escape import escape_unprintable
-
     plan = dry_run.plan
     target = f"{plan.framework} {plan.version}".strip() if plan else "the lock"
     count = len(plan.lock) if plan else 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from secrets import token_hex
+from typing import Any
+
 import anyio
 import mcp_types as types
 from anyio import to_thread
@@ -9,15 +12,10 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from gpuready import __version__
-from gpuready.mcp import install_tools, tools
+from gpuready.mcp import argument_schema, install_tools, tools
+from gpuready.mcp.tools import Tool
+from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.mcp.tools import Tool
-    from gpuready.workflow.allowed_paths import AllowedPaths
 
 INSTRUCTIONS = (
     "gpuready judges GPU machines for LLM frameworks. To find requirements: contract; what a code means: explain. To verify a set of "
@@ -76,8 +74,6 @@ class ToolServer:
         self, context: Any, params: types.CallToolRequestParams, tool: Tool, arguments: dict[str, Any]
     ) -> types.InputRequiredResult | None:
         """Return None if the person agreed, else the question to ask. Refused if they declined."""
-        from gpuready.mcp import argument_schema
-
         assert self.install_tools is not None
         question = self.install_tools.consent_question(
             argument_schema.validate_arguments(tool.takes, arguments, tool.name)
@@ -127,8 +123,6 @@ def _make_call_result(texts: list[str], is_error: bool = False) -> types.CallToo
 
 def make_fence(inside: str) -> tuple[str, str]:
     """The lines before and after an answer; the number in both does not occur inside."""
-    from secrets import token_hex
-
     number = token_hex(8)
     while number in inside:
         number = token_hex(8)

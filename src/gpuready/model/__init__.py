@@ -19,9 +19,6 @@ from gpuready.model.report import Finding as Finding
 from gpuready.model.report import IgnoredFinding as IgnoredFinding
 from gpuready.model.report import PassedRule as PassedRule
 from gpuready.model.report import Report as Report
+from gpuready.model.report import Rule as Rule
 from gpuready.model.report import UndecidedRule as UndecidedRule
 from gpuready.model.report import worst_verdict as worst_verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.report import Rule as Rule

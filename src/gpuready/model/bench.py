@@ -5,12 +5,10 @@ Rates are in FLOP/s, OP/s and bytes per second, times in seconds; only the scree
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Fact, FixStep, Record, Report
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 NOISE_LIMIT = 0.02
 """Relative difference between two passes of one measure above which it is noisy."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.model.fit_time import TimePrediction
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.model.fit_time import TimePrediction
 
 SLOW = 1.25
 """A step that takes this many times its prediction is slower than it should be."""

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from gpuready.model.record import Record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    pass
-
-
 BORROWED_NEED = "of another version"
 """What a need says of its source where another version requires it: whether this one does is not known."""
 

@@ -5,12 +5,10 @@ Separate from ``model.py`` so that a check, which reads no log, does not import 
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import FixStep, Record
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 HEALTHY, NOT_ENVIRONMENT, VERSION_CONFLICT = "healthy", "not-environment", "version-conflict"
 

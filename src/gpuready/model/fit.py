@@ -4,13 +4,11 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.model.fit_time import TimePrediction
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 EXIT_CODES = {"fits": 0, "does not fit": 1, "undecided": 3}
 FITS_BY_VERDICT = {"fits": True, "does not fit": False, "undecided": None}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record, field
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gpuready.model.record import Record, field
 
 
 class TimePrediction(Record):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model import Record
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from gpuready.model import Record
 
 
 class FixItem(Record):

@@ -6,12 +6,10 @@ Separate from ``model.py``, so that a check of one machine does not import them.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import EXIT_CODES, Contract, Facts, Finding, Record, Report, UndecidedRule, worst_verdict
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED = "answered", "dead", "slow", "refused", "busy", "garbled"
 ANSWER_KINDS = (ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED)

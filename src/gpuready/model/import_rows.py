@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "damaged", "machine", "source")
 """Files that are not as they were installed: PKG043."""

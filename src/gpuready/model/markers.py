@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model.versions import is_satisfied
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gpuready.model.versions import is_satisfied
 
 _OPERATORS = ("===", "==", "!=", "<=", ">=", "~=", "<", ">")
 _WORDS = ("and", "or", "not", "in", "(", ")", *_OPERATORS)

@@ -7,11 +7,10 @@ for ten thousand names that do not fold.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-    NameParts = list[str]  # text, number, text, number ..., text
+NameParts = list[str]  # text, number, text, number ..., text
+
 
 MAX_DIGITS = 9
 """A longer number does not count nodes: a date, a serial number, part of an address."""

@@ -5,12 +5,10 @@ Separate from ``model.py`` so that a check, which plans nothing, does not import
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Fact, FixStep, Record, Requirement
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 class PlanReason(Record):

@@ -5,13 +5,13 @@ Separate from ``model.py`` so that a check, which executes nothing, does not pay
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.model import Fact, Record
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 NO_PROOF = "gpuready has no proof of it"
 """The gap of a capability that the catalogue of proofs does not have."""
@@ -73,9 +73,6 @@ class ProofRecord(Record):
 
 def compute_digest(evidence: ProofRecord) -> str:
     """Return the sha256 of the canonical JSON of every field except the digest."""
-    import hashlib
-    import json
-
     content = evidence.to_json()
     content.pop("digest")
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

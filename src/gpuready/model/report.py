@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
 from gpuready.model.contract import Contract, FixStep, Requirement
 from gpuready.model.facts import Fact, Facts
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any, Protocol
 
 
 class Finding(Record):
@@ -98,16 +96,14 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return min(verdicts, key=order.index, default="undecided")
 
 
-if TYPE_CHECKING:
+class Rule(Protocol):
+    """One rule: a module under ``rules/FAMILY/``, or a LogRule. Its docstring is its documentation."""
 
-    class Rule(Protocol):
-        """One rule: a module under ``rules/FAMILY/``, or a LogRule. Its docstring is its documentation."""
+    CODE: str
+    SEVERITY: str
+    READS: tuple[str, ...]
+    BROKEN: Mapping[str, Any]
+    HEALTHY: Mapping[str, Any]
+    __doc__: str | None
 
-        CODE: str
-        SEVERITY: str
-        READS: tuple[str, ...]
-        BROKEN: Mapping[str, Any]
-        HEALTHY: Mapping[str, Any]
-        __doc__: str | None
-
-        def judge(self, facts: Facts, contract: Contract) -> Finding | None: ...
+    def judge(self, facts: Facts, contract: Contract) -> Finding | None: ...

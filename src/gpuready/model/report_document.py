@@ -5,6 +5,9 @@ A document may come from a file, so its parts are validated before they are rend
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from gpuready.model import (
     EXIT_CODES,
     NOT_STATED,
@@ -26,12 +29,8 @@ from gpuready.model.plan import Plan, PlanConflict
 from gpuready.model.proof import ProofRecord
 from gpuready.model.validation import parse_record
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypeVar
+AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-    AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 DOCUMENT_KIND = "report"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Record
 from gpuready.model.record import field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 EXIT_USELESS, EXIT_HUNG = 93, 124
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""

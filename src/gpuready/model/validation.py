@@ -6,14 +6,11 @@ Separate from the record module because only code that reads untrusted input nee
 from __future__ import annotations
 
 from functools import cache
+from typing import Any, TypeVar
 
 from gpuready.model.record import Record, describe_record_type
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, TypeVar
-
-    RecordT = TypeVar("RecordT", bound=Record)
+RecordT = TypeVar("RecordT", bound=Record)
 
 
 def parse_record(record_type: type[RecordT], data: object) -> RecordT:

@@ -7,11 +7,9 @@ Importing ``packaging.specifiers`` costs three times the start of Python itself,
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 _OPERATORS = (">=", "<=", "==", "!=", "~=", ">", "<")
 
@@ -210,7 +208,5 @@ def parse_release(text: str) -> tuple[int, ...]:
 
 def find_version(text: str) -> str | None:
     """Find the first dotted version in a text: ``"gcc (Debian 12.2.0-14)"`` -> 12.2.0."""
-    import re
-
     match = re.search(r"(?<!\d)\d+(?:\.\d+)+", text)
     return match.group() if match else None

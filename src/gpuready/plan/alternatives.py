@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
 from gpuready.catalog import cuda, gpus, load_catalog, systems
 from gpuready.contracts import is_borrowed
-from gpuready.model import Fact, versions
-from gpuready.model.plan import PlanAlternative
+from gpuready.model import Contract, Fact, Facts, versions
+from gpuready.model.plan import Plan, PlanAlternative
 from gpuready.plan.own_image import find_newest_image, find_own_image
+from gpuready.plan.platform import PlanRequest
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+ChooseFunction = Callable[[Facts, Sequence[Contract], PlanRequest], Plan]
+TrialChange = tuple[str, str, Facts, list[Contract], PlanRequest]  # kind, in words, and what to plan with
 
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import Plan
-    from gpuready.plan.platform import PlanRequest
-
-    ChooseFunction = Callable[[Facts, Sequence[Contract], PlanRequest], Plan]
-    TrialChange = tuple[str, str, Facts, list[Contract], PlanRequest]  # kind, in words, and what to plan with
 
 MAX_PER_KIND = 3
 """Number of changes of one kind that are listed."""

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from gpuready.catalog import cuda, indexes, torch
 from gpuready.contracts import want, when
-from gpuready.model import Fact, UnknownFactError, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from gpuready.model import Contract, Facts, Requirement
+from gpuready.model import Contract, Fact, Facts, Requirement, UnknownFactError, versions
 
 LAST_INTEL_MAC = "2.2.2"
 """The last torch with wheels for Macs with an Intel processor (wheel tags of torch on PyPI)."""

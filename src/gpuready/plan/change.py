@@ -7,18 +7,14 @@ marked so.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as torches
-from gpuready.model import Fact, FixStep, Record, versions
+from gpuready.model import Fact, Facts, FixStep, Record, versions
 from gpuready.plan.candidates import make_torch_facts
 from gpuready.plan.import_effects import change_import_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Any
-
-    from gpuready.model import Facts
 
 PLANNED_SOURCE = "planned"
 (

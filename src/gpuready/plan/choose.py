@@ -7,27 +7,20 @@ CUDA, ready-made kernels, the Python that is already installed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from gpuready import catalog
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.want import may_meet_want
-from gpuready.model import versions
-from gpuready.model.plan import Plan, RejectedChoice
+from gpuready.model import Contract, Facts, Finding, versions
+from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
 from gpuready.plan import conflict, reasons, steps, torch_packages
-from gpuready.plan.limits import find_macos_version
-from gpuready.plan.own_image import choose_own_image
-from gpuready.plan.platform import PlanRequest, machine_facts_only, visible_gpu_values
-from gpuready.plan.search_space import SearchSpace
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Facts, Finding
-    from gpuready.model.plan import KernelPlan, PlanConflict
-    from gpuready.plan.own_image import PlanJudge
-    from gpuready.plan.platform import Limit
-    from gpuready.plan.search_space import Choice
+from gpuready.plan.kernels import plan_kernels
+from gpuready.plan.limits import WHEEL_GLIBC, find_macos_version
+from gpuready.plan.own_image import PlanJudge, choose_own_image
+from gpuready.plan.platform import Limit, PlanRequest, machine_facts_only, visible_gpu_values
+from gpuready.plan.search_space import Choice, SearchSpace
 
 SETTLED_RELEASES = 10
 """Number of torch releases with wheels for a Python before it is used for new environments."""
@@ -232,8 +225,6 @@ def kernels_for_choice(space: SearchSpace, build: TorchBuild, python: str) -> tu
 def _plan_kernels_here(
     space: SearchSpace, build: TorchBuild, python: str, wanted: Sequence[str]
 ) -> tuple[KernelPlan, ...]:
-    from gpuready.plan.kernels import plan_kernels
-
     return plan_kernels(space.platform.facts_with_build(build), space.contract, build, python, wanted)
 
 
@@ -242,8 +233,6 @@ def _plan_kernels_here(
 
 def _resolver_platform(space: SearchSpace, build: TorchBuild) -> str:
     """Return the platform for the resolver."""
-    from gpuready.plan.limits import WHEEL_GLIBC
-
     system = space.platform.facts.value_if_known("os.system")
     if system in OTHER_PLATFORMS:
         return f"{'x86_64' if build.machine == 'x86_64' else 'aarch64'}-{OTHER_PLATFORMS[system]}"

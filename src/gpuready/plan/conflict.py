@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from gpuready.model import Finding
 from gpuready.model.plan import PlanConflict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.model import Finding
-    from gpuready.plan.platform import Limit
+from gpuready.plan.platform import Limit
 
 
 def smallest_failing_set(masks: Iterable[int], count: int) -> tuple[int, ...]:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from gpuready.catalog import indexes
 from gpuready.contracts import variables as wishes
-from gpuready.model import Fact
+from gpuready.model import Contract, Fact, Facts
+from gpuready.model.plan import Plan
 from gpuready.plan import images
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import Plan
 
 SIZE_FACTS = {"gpus": "gpu.count", "cpus": "host.cores_usable", "memory": "memory.total"}
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
-from gpuready.model import Fact
+from gpuready.catalog.torch import TorchBuild
+from gpuready.model import Fact, Facts
+from gpuready.model.plan import Plan
 from gpuready.plan.candidates import make_torch_facts
 from gpuready.plan.platform import machine_facts_only
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Facts
-    from gpuready.model.plan import Plan
 
 SOURCE = "the plan"
 

@@ -7,19 +7,17 @@ warning that can be cleared without raising another finding. Unneeded changes ar
 
 from __future__ import annotations
 
-from gpuready.model import FixStep, Record, Report
+import heapq
+from collections.abc import Callable, Iterable
+
+from gpuready.model import Facts, Finding, FixStep, Record, Report
 from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange, apply_changes
 from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+JudgeFunction = Callable[[Facts], Report]
 
-    from gpuready.model import Facts, Finding
-
-    JudgeFunction = Callable[[Facts], Report]
 
 MAX_JUDGED_SETS = 600
 """Number of change sets judged before the search gives up."""
@@ -82,8 +80,6 @@ class _FixSearch:
 
         None: every path leaves something open. Findings that no change clears at the start are ignored.
         """
-        import heapq
-
         first = frozenset(start)
         self.unfixable = self._unfixable_codes(first, extra_code)
         waiting: list[tuple[int, int, frozenset[FixChange]]] = [(0, 0, first)]

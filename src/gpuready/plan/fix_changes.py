@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 from gpuready.catalog import torch as torches
 from gpuready.catalog.cuda import needs_open_modules
 from gpuready.catalog.packages import find_lookalike, split_requirement
 from gpuready.catalog.systems import driver_command
-from gpuready.model import FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange
 from gpuready.plan.requirements import (
@@ -16,13 +20,6 @@ from gpuready.plan.requirements import (
     required_needs,
     required_package_names,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
-
-    from gpuready.model import Contract, Facts, Finding
 
 OTHER_MACHINE_STEPS = (
     "use gpus of", "use a machine", "run on a machine", "use more gpus", "choose another variant",
@@ -238,8 +235,6 @@ def _new_environment_change(python: str, finding: Finding, facts: Facts, contrac
 
 def _variable_changes(step: FixStep, finding: Finding) -> Iterator[FixChange]:
     """Yield the variables that the text of a step sets or unsets."""
-    import re
-
     pairs = re.findall(r"\b([A-Z][A-Z0-9_]{2,})=([^\s]+)", step.does)
     values = {name: value.rstrip(",.;") for name, value in pairs}
     for names, value in re.findall(r"\bset ([A-Z][A-Z0-9_]+(?: and [A-Z][A-Z0-9_]+)*) to (\S+)", step.does):

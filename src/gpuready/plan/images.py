@@ -8,17 +8,12 @@ an image of an older minor release of the same major is used. torch brings its o
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images as catalogue
-from gpuready.model import versions
-from gpuready.model.plan import PlanReason
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Facts
-    from gpuready.model.plan import Plan
+from gpuready.model import Facts, versions
+from gpuready.model.plan import Plan, PlanReason
 
 NEEDS_NVCC = ("build", "jit")
 """Kinds of kernel installation that need nvcc inside the container."""

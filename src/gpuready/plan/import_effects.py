@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model import import_rows, versions
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Facts
+from gpuready.model import Facts, import_rows, versions
 
 
 def change_import_values(facts: Facts, name: str, version: str | None) -> dict[str, Any]:

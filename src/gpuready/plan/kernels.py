@@ -6,22 +6,19 @@ contract accepts, one with a ready-made wheel comes before one that has to be co
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.catalog import kernels as catalogue
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import when as conditions
-from gpuready.model import Fact, FixStep, UnknownFactError, versions
+from gpuready.model import Contract, Fact, Facts, FixStep, UnknownFactError, versions
 from gpuready.model.plan import KernelPlan
 from gpuready.plan import source_build, wheels
 from gpuready.plan.wheels import WheelTarget
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+KernelRow = Mapping[str, Any]
 
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Facts
-
-    KernelRow = Mapping[str, Any]
 
 READY_MADE = ("index", "release")
 PREFERENCE = (*READY_MADE, "jit", "build", "none")

@@ -6,27 +6,30 @@ that nothing satisfies is also the explanation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images
 from gpuready.catalog import torch as torches
 from gpuready.catalog.accelerators import find_products
+from gpuready.catalog.proofs import proofs_for_capability
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import want as wanting
 from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
-from gpuready.model import Requirement, versions
+from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.plan import torch_packages
-from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes, visible_gpu_values
+from gpuready.plan.platform import (
+    CHOSEN_FACTS,
+    Limit,
+    LimitCheck,
+    PlanPlatform,
+    PlanRequest,
+    limit_axes,
+    visible_gpu_values,
+)
 from gpuready.plan.torch_packages import has_cuda_wheel
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Facts
-    from gpuready.plan.platform import LimitCheck, PlanRequest
 
 NOT_CHOSEN = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.", "fit.", "fleet.", "package.")
 """Provided by the user, the resolver or a later command: no choice of torch depends on it."""
@@ -202,8 +205,6 @@ def is_for_gpus_alone(contract: Contract) -> bool:
 
     Metadata names neither: there a wheel compiled for CUDA tells.
     """
-    from gpuready.catalog.proofs import proofs_for_capability
-
     entries = proofs_for_capability("entry-point", contract.framework)
     if entries and all(entry.device == "cuda" for entry in entries):
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from gpuready.catalog import indexes
 from gpuready.model import SCHEMA, versions
 from gpuready.model.plan import LockedPackage, Plan
@@ -18,8 +20,6 @@ _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 def read_lock(text: str, path: str) -> Plan:
     """Return the plan in a lock file; ValueError, in a sentence, if it is not a lock or fails a check."""
-    import json
-
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from gpuready import catalog
 from gpuready.catalog import images
 from gpuready.catalog.releases import find_release, list_releases
 from gpuready.contracts import covers_version
-from gpuready.model import FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.model.plan import Plan, PlanReason
-from gpuready.plan.platform import plan_device
+from gpuready.plan.platform import PlanRequest, plan_device
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from gpuready.model import Contract, Facts, Finding
-    from gpuready.plan.platform import PlanRequest
-
-    PlanJudge = Callable[[Plan, Contract], Sequence[Finding]]
+PlanJudge = Callable[[Plan, Contract], Sequence[Finding]]
 
 
 def choose_own_image(facts: Facts, contract: Contract, request: PlanRequest, judge: PlanJudge | None) -> Plan | None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import torch as torches
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import when as conditions
-from gpuready.model import NOT_STATED, Fact, Facts, Record, UnknownFactError, versions
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Record, Requirement, UnknownFactError, versions
 from gpuready.model.record import field
 from gpuready.plan.candidates import make_build_facts
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+LimitCheck = Callable[[TorchBuild, str], str]
 
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Requirement
-
-    LimitCheck = Callable[[TorchBuild, str], str]
 
 CHOSEN_FACTS = (
     "package.torch", "torch.cuda", "torch.build", "torch.hip", "cudnn.version", "nccl.version",

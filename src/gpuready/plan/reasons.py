@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cmp_to_key
+
 from gpuready import contracts
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
+from gpuready.catalog import torch as torches
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.want import describe_want, value_meets_want
-from gpuready.model import versions
-from gpuready.model.plan import ASSUMED_SYSTEM, PlanReason
+from gpuready.model import Contract, versions
+from gpuready.model.plan import ASSUMED_SYSTEM, PlanReason, RejectedChoice
 from gpuready.plan import torch_packages
-from gpuready.plan.platform import companion_version, visible_gpu_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract
-    from gpuready.model.plan import RejectedChoice
-    from gpuready.plan.platform import PlanPlatform
-    from gpuready.plan.search_space import SearchSpace
+from gpuready.plan.limits import WHEEL_MACOS, find_macos_version
+from gpuready.plan.platform import PlanPlatform, companion_version, visible_gpu_values
+from gpuready.plan.search_space import SearchSpace
 
 
 def list_reasons(
@@ -84,8 +81,6 @@ def _index_reasons(space: SearchSpace, build: TorchBuild, python: str) -> list[P
 
 
 def _gpu_reasons(space: SearchSpace, build: TorchBuild) -> list[PlanReason]:
-    from gpuready.catalog import torch as torches
-
     reasons = []
     for capability in dict.fromkeys(map(str, visible_gpu_values(space.platform.facts, "gpu.capability"))):
         why = torches.covers_capability(build.arch, capability, build.cuda)[1]
@@ -152,8 +147,6 @@ def exact_framework_version(contract: Contract) -> str:
     rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
     every = [*([known["version"]] if known else []), *(row["version"] for row in rows)]
     inside = [v for v in every if contracts.covers_version(contract.version, v)]
-    from functools import cmp_to_key
-
     return str(max(inside, key=cmp_to_key(versions.compare_versions), default=""))
 
 
@@ -203,8 +196,6 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
 
 
 def _macos_notes(space: SearchSpace) -> list[str]:
-    from gpuready.plan.limits import WHEEL_MACOS, find_macos_version
-
     here = find_macos_version(space.platform.facts)
     if not here and "os.release" not in space.platform.facts:
         return [f"planned for macOS {WHEEL_MACOS} or newer, which torch's wheels need"]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.catalog import facts as listed
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.contracts import want as wants
 from gpuready.contracts.when import certainly_applies
-from gpuready.model import versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.model import Contract, Facts, Requirement
+from gpuready.model import Contract, Facts, Requirement, versions
 
 
 def required_needs(contract: Contract, facts: Facts, key: str) -> list[Requirement]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.model import versions
+from collections.abc import Sequence
+
+from gpuready.catalog.torch import TorchBuild
+from gpuready.model import Contract, Facts, versions
+from gpuready.model.plan import KernelPlan, PlanConflict
 from gpuready.plan import conflict
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
 from gpuready.plan.limits import list_limits, no_build_limit
-from gpuready.plan.platform import PlanPlatform, PlanRequest, plan_device
+from gpuready.plan.platform import Limit, PlanPlatform, PlanRequest, plan_device
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import KernelPlan, PlanConflict
-    from gpuready.plan.platform import Limit
-
-    Choice = tuple[TorchBuild, str]
+Choice = tuple[TorchBuild, str]
 
 
 class SearchSpace:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuready.contracts.pin_conflicts import conflicts_between, required_pins
-from gpuready.model import Requirement
-from gpuready.model.plan import PlanConflict
+from gpuready.model import Contract, Facts, Requirement
+from gpuready.model.plan import Plan, PlanConflict
 from gpuready.plan.choose import choose_plan
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import Plan
-    from gpuready.plan.platform import PlanRequest
+from gpuready.plan.platform import PlanRequest
 
 MAX_LISTED_PACKAGES = 3
 """Number of conflicting packages that are listed; the rest is counted."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import torch
-from gpuready.model import FixStep, Record, versions
+from gpuready.catalog.torch import TorchBuild
+from gpuready.model import Facts, FixStep, Record, versions
 from gpuready.model.verdict_words import describe_gap
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Facts
 
 SAFE_JOBS = 4
 """flash-attn's README advises this below 96 GB of memory; used if the memory is unknown."""

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.catalog import images
 from gpuready.catalog import packages as catalogue
 from gpuready.contracts import want as wanting
 from gpuready.contracts import when as conditions
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
-from gpuready.model import FixStep, UnknownFactError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.model import Contract, Facts, Requirement
-    from gpuready.model.plan import KernelPlan, Plan
+from gpuready.model import Contract, Facts, FixStep, Requirement, UnknownFactError
+from gpuready.model.plan import KernelPlan, Plan
 
 VENV_FOLDER = ".venv"
 TORCH_FAMILY = ("torch", "torchvision", "torchaudio")

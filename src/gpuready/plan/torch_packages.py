@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
+from typing import Any
 
 from gpuready import contracts
 from gpuready.catalog import indexes, load_catalog
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.catalog.releases import find_release
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.want import may_meet_want
-from gpuready.model import Requirement, versions
-from gpuready.plan.platform import CHOSEN_FACTS, Limit, limit_axes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Contract
-    from gpuready.plan.platform import PlanPlatform
+from gpuready.model import Contract, Requirement, versions
+from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes
 
 COMPILED = ("cuda-extension", "cuda-library", "jit-extension")
 WORKS_WITHOUT_KERNELS = ("torchao",)

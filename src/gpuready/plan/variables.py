@@ -6,20 +6,16 @@ would choose wrongly, a GPU for which this torch has no code.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.catalog import torch
 from gpuready.contracts import variables as contracted
 from gpuready.contracts.variables import WantedVariable
 from gpuready.contracts.when import certainly_applies
-from gpuready.model import versions
+from gpuready.model import Contract, Facts, versions
+from gpuready.model.plan import EnvironmentSettings
 from gpuready.plan import source_build
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import EnvironmentSettings
 
 ARCH_LIST_CITE = "torch/utils/cpp_extension.py, _get_cuda_arch_flags"
 CUDA_HOME_CITE = "torch/utils/cpp_extension.py, _check_cuda_version"

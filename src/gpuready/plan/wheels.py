@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import packages, torch
-from gpuready.model import Record, versions
+from gpuready.catalog.torch import TorchBuild
+from gpuready.model import Facts, Record, versions
 from gpuready.plan import source_build
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.catalog.torch import TorchBuild
-    from gpuready.model import Facts
-
-    WheelRow = Mapping[str, Any]
+WheelRow = Mapping[str, Any]
 
 
 class WheelTarget(Record):

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
+from gpuready import system
 from gpuready.model import Fact, Facts
 from gpuready.probe import fact_keys
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import HostAccess
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
+ProbeSpec = tuple[str, ProbeFunction, Iterable[str], float]
 
-    from gpuready.system import HostAccess
-
-    ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
-    ProbeSpec = tuple[str, ProbeFunction, Iterable[str], float]
 
 __all__ = ["TargetEnvironment", "assemble_host_facts", "choose_environment", "list_probes", "probe"]
 
@@ -141,7 +139,6 @@ def _freeze_lists(value: Any) -> Any:
 
 def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> list[Fact]:
     """Look at what imports need again, by the contents of every file."""
-    from gpuready import system
     from gpuready.probe import imports
 
     def run(probed: HostAccess) -> list[Fact]:
@@ -171,6 +168,4 @@ DEEP_SECONDS = 900.0
 
 def probe(host: HostAccess, python: str | None = None, frameworks: Iterable[str] = ()) -> Facts:
     """Run every probe and wait for the result."""
-    from gpuready import system
-
     return assemble_host_facts(host, system.run_probes(host, list_probes(host, python, frameworks)), python)

@@ -6,19 +6,15 @@ else of the same name.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from gpuready.catalog.accelerators import find_accelerator_vendor as row
 from gpuready.model import Fact, Record
-from gpuready.probe.device_detection import INTEGRATED_GRAPHICS, PCI_DEVICES
+from gpuready.probe.device_detection import INTEGRATED_GRAPHICS, PCI_DEVICES, DetectedDevices
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_fact, read_if_present
 from gpuready.probe.fact_keys import ACCELERATORS as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.probe.device_detection import DetectedDevices
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "format_gfx_name", "probe_accelerators"]
 
@@ -71,8 +67,6 @@ def probe_accelerators(host: HostAccess, detected: DetectedDevices) -> list[Fact
 
 
 def _vendor_catalog_row(vendor: str) -> dict[str, Any]:
-    from gpuready.catalog.accelerators import find_accelerator_vendor as row
-
     return row(vendor) or {}
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import read_fact
 from gpuready.probe.fact_keys import CACHES as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_caches"]
 

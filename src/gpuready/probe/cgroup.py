@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.model import Record
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 OWN_CGROUP_FILE = "/proc/self/cgroup"

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.system import HostAccess
+from gpuready.probe.packages import parse_metadata_folder
+from gpuready.system import AccessError, HostAccess
 
 KEYS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")
 COMPILER_WRAPPERS = ("ccache", "sccache", "distcc", "env")
@@ -109,8 +106,6 @@ def _build_tool_fact(host: HostAccess, key: str, path: str | None, name: str) ->
 
 
 def _find_wheel_version(host: HostAccess, path: str, name: str) -> tuple[str, str] | None:
-    from gpuready.probe.packages import parse_metadata_folder
-
     library = f"{path.rpartition('/')[0].rpartition('/')[0]}/lib"
     for python in read_if_present(host.list_directory, library) or ():
         site = f"{library}/{python}/site-packages"

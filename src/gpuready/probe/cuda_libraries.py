@@ -7,16 +7,13 @@ libraries of the wheels: cuSPARSE from the wheel, nvJitLink from the toolkit.
 
 from __future__ import annotations
 
+import posixpath
+from typing import Any
+
 from gpuready.model import Fact, Record
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
 from gpuready.probe.fact_keys import LIBRARIES as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "LibrarySearch", "probe_cuda_libraries"]
 
@@ -157,8 +154,6 @@ def parse_library_header(path: str, header: dict[str, Any], by: LoadedLibrary | 
 
 
 def _split_search_path(words: str | None) -> tuple[str, ...]:
-    import posixpath
-
     plain = (words or "").replace(";", ":").split(":")
     return tuple(posixpath.normpath(folder) for folder in plain if folder.startswith("/"))
 

@@ -5,16 +5,12 @@ A driver that hangs must not decide whether the machine has a GPU, so only folde
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gpuready.model import Fact, Record
 from gpuready.probe.fact_helpers import read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 KEYS = ("gpu.pci_count", "gpu.nodes", "gpu.other", "platform.name")
 PCI_DEVICES = "/sys/bus/pci/devices"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Fact
+from gpuready.probe.device_detection import DetectedDevices
 from gpuready.probe.fact_helpers import leading_version, read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.probe.device_detection import DetectedDevices
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 KEYS = (
     "driver.version",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 KEYS = ("env.names",)
 SOURCE = "the environment"

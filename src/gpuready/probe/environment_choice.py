@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.probe.fact_helpers import read_if_present
 from gpuready.probe.target_environment import (
     RUN_HINT,
@@ -14,13 +16,7 @@ from gpuready.probe.target_environment import (
     is_same_file,
     parse_pyvenv_config,
 )
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 NO_ENVIRONMENT = (
     "no Python environment found to examine: none is active, this folder has none, and PATH has no python3 but "

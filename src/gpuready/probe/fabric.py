@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.model import Fact
-from gpuready.probe.device_detection import PCI_DEVICES
+from gpuready.probe.device_detection import PCI_DEVICES, DetectedDevices
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
 from gpuready.probe.fact_keys import FABRIC as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.probe.device_detection import DetectedDevices
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_fabric", "probe_gpu_numa"]
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import read_fact
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess
 
 KEYS = (
     "firmware.bios", "firmware.board", "firmware.nics", "gpu.vbios", "mount.table", "cpu.governor", "clock.zone",

@@ -6,16 +6,14 @@ fact has a gap that names it: an incomplete list counts as unknown.
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.catalog import gpus as catalogue
 from gpuready.model import Fact
 from gpuready.probe import device_detection, driver, gpu_fields, gpu_query, visibility
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.probe.gpu_fields import FieldReader, GpuRecord
-    from gpuready.system import HostAccess
+from gpuready.probe.gpu_fields import FieldReader, GpuRecord
+from gpuready.system import HostAccess
 
 GPU_KEYS = ("gpu.count", "gpu.vendor", *gpu_fields.LIST_FIELDS, "gpu.lost", "gpu.capability", "gpu.remap_pending")
 GPU_KEYS += ("gpu.remap_failure", "gpu.recovery", "gpu.mig_devices", "gpu.processes")
@@ -114,8 +112,6 @@ def _compute_capability_fact(host: HostAccess, gpus: list[GpuRecord], reply: dic
 
 
 def _capability_by_name(gpu: GpuRecord, source: str) -> tuple[str | None, str]:
-    from gpuready.catalog import gpus as catalogue
-
     reported, _ = gpu_fields.read_gpu_field(gpu, "capability", gpu_fields.read_compute_capability)
     if reported is not None:
         return reported, source

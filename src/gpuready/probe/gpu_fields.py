@@ -5,13 +5,14 @@ NVML gives numbers and flags, nvidia-smi words; a field without a value is ``{"g
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
+from collections.abc import Callable
+from typing import Any
 
-    GpuRecord = dict[str, Any]
-    FieldReader = Callable[[Any, GpuRecord], Any]
+from gpuready.probe.nvidia_smi import normalize_pci_address
+
+GpuRecord = dict[str, Any]
+FieldReader = Callable[[Any, GpuRecord], Any]
+
 
 FLAG_WORDS = {"yes": True, "enabled": True, "on": True, "no": False, "disabled": False, "off": False}
 COMPUTE_MODES = ("default", "exclusive-thread", "prohibited", "exclusive-process")
@@ -71,8 +72,6 @@ def read_number_field(raw: Any, gpu: GpuRecord) -> int:
 
 
 def read_pci_address(raw: Any, gpu: GpuRecord) -> str:
-    from gpuready.probe.nvidia_smi import normalize_pci_address
-
     return normalize_pci_address(read_text_field(raw, gpu))
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from gpuready.probe.device_detection import PCI_DEVICES
+from typing import Any
+
+from gpuready.probe import nvidia_smi
+from gpuready.probe.device_detection import PCI_DEVICES, DetectedDevices
 from gpuready.probe.fact_helpers import read_if_present
-from gpuready.system import AccessError
+from gpuready.probe.nvidia_smi import normalize_pci_address
+from gpuready.system import AccessError, HostAccess
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+GpuRecord = dict[str, Any]
 
-    from gpuready.probe.device_detection import DetectedDevices
-    from gpuready.system import HostAccess
-
-    GpuRecord = dict[str, Any]
 
 LIBRARY_MISSING = 12
 """NVML's code for a missing library."""
@@ -60,8 +58,6 @@ def _query_nvml(host: HostAccess) -> dict[str, Any]:
 
 
 def _try_nvidia_smi(host: HostAccess) -> dict[str, Any]:
-    from gpuready.probe import nvidia_smi
-
     try:
         return nvidia_smi.query_nvidia_smi(host)
     except AccessError as error:
@@ -88,8 +84,6 @@ def _read_proc_gpu(host: HostAccess, index: int, address: str) -> GpuRecord:
 
 def _place_lost_gpu(reply: dict[str, Any], detected: DetectedDevices) -> dict[str, Any]:
     """A lost GPU does not report its address: it is the one PCI address that no other GPU has."""
-    from gpuready.probe.nvidia_smi import normalize_pci_address
-
     gpus = reply.get("gpus", ())
     lost = [gpu for gpu in gpus if "gap" in gpu and "pci" not in gpu]
     taken = {normalize_pci_address(gpu["pci"]) for gpu in gpus if isinstance(gpu.get("pci"), str)}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, read_fact
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 KEYS = ("hub.cache", "hub.offline", "hub.token", "disk.path", "disk.total", "disk.free", "disk.rotational")
 CACHE_VARIABLES = "HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuready.catalog.proofs import list_start_modules
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import absent_facts, gap_facts, read_if_present
 from gpuready.probe.fact_keys import EXTENSIONS
 from gpuready.probe.fact_keys import IMPORTS as KEYS
 from gpuready.probe.packages import FRAMEWORKS
-from gpuready.probe.target_environment import skips_current_folder
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
+from gpuready.system import AccessError, HostAccess
+from gpuready.system.imports.real_import import ImportTask, import_roots
 
 __all__ = ["KEYS", "is_users_own", "probe_imports", "run_imports"]
 
@@ -53,15 +50,11 @@ def probe_imports(
 
 def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import the modules of each distribution for real, as a program in the current folder would."""
-    from gpuready.system.imports.real_import import ImportTask, import_roots
-
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
     return Fact("import.result", import_roots(host, target.path, tasks), target.path, "run")
 
 
 def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:
-    from gpuready.catalog.proofs import list_start_modules
-
     uname = read_if_present(host.get_uname, default={})
     minor = ".".join((target.version or "").split(".")[:2])
     return {

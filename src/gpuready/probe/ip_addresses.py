@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-    Route = tuple[str, int, int]
+Route = tuple[str, int, int]
 
 
 def parse_local_addresses(trie: str) -> list[str]:

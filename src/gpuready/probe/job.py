@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from gpuready.model import Fact
+from gpuready.model.sizes import parse_count
+from gpuready.system import HostAccess
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from gpuready.jobs.job_files import JobFile
-    from gpuready.system import HostAccess
+
 
 KEYS = ("job.wants", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
 WANTS = (
@@ -94,7 +96,6 @@ def _suggest_wants(word: str, known: Iterable[str]) -> str:
 def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
     from gpuready.jobs import model_size
-    from gpuready.model.sizes import parse_count
 
     count = parse_count(model) or None
     if count is not None and count < 100_000:

@@ -5,16 +5,12 @@ Anybody can write a line into a log, so only lines written by the kernel count.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.fact_keys import KERNEL as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_kernel_log"]
 

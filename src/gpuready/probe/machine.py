@@ -9,11 +9,7 @@ from gpuready.model import Fact
 from gpuready.model.sizes import parse_size
 from gpuready.probe import cgroup
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_fact, read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 RLIMIT_NAMES = ("nofile", "memlock", "nproc", "stack")
 KEYS = (

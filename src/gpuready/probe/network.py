@@ -6,18 +6,14 @@ interface that has a route into its network.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
 from gpuready.probe.fact_keys import NETWORK as KEYS
 from gpuready.probe.ip_addresses import assign_addresses, parse_inet6_addresses, parse_local_addresses, parse_routes
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "choose_nccl_interface", "probe_network"]
 

@@ -6,14 +6,11 @@ fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model.sizes import parse_size
 from gpuready.probe.xml_reader import find_element, find_text, parse_xml
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.system import HostAccess, RunResult
+from gpuready.system import HostAccess, RunResult
 
 NO_VALUE_WORDS = (
     "",

@@ -6,18 +6,25 @@ switches, no second vendor and no compiled extension. A probe that fails loses o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 from gpuready.model import Fact
-from gpuready.probe import fact_keys
+from gpuready.probe import (
+    accelerators,
+    caches,
+    cuda_libraries,
+    fabric,
+    fact_keys,
+    kernel_log,
+    network,
+    torch_extensions,
+    workspace,
+)
+from gpuready.probe.device_detection import DetectedDevices
 from gpuready.probe.fact_helpers import DRIVER_PATHS, gap_facts, is_driver_loaded, read_if_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
-    from gpuready.probe.device_detection import DetectedDevices
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import HostAccess
 
 PCI_DEVICES = "/sys/bus/pci/devices"
 SEARCHED_FOLDERS = f"{PCI_DEVICES}, /dev, /sys/module"
@@ -33,22 +40,16 @@ def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
         listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
         gap = listed.gap if listed else "nobody has counted them"
         return [*facts, Fact("gpu.numa", None if gap else (), PCI_DEVICES, gap=gap)]
-    from gpuready.probe import fabric
-
     return [*facts, *_probe_or_gaps(fact_keys.NUMA, fabric.probe_gpu_numa, host, facts)]
 
 
 def machine_network_facts(host: HostAccess) -> list[Fact]:
-    from gpuready.probe import network
-
     return _probe_or_gaps(fact_keys.NETWORK, network.probe_network, host)
 
 
 def _fabric_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
     if not detected.signs:
         return _absent_or_gap_facts(fact_keys.FABRIC, (0, "absent"), detected)
-    from gpuready.probe import fabric
-
     return _probe_or_gaps(fact_keys.FABRIC, fabric.probe_fabric, host, detected)
 
 
@@ -56,8 +57,6 @@ def _accelerator_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact
     darwin = read_if_present(host.get_uname, default={}).get("system") == "Darwin"
     if not detected.others and not detected.foreign and not darwin:
         return _absent_or_gap_facts(fact_keys.ACCELERATORS, (None, 0, None, None, None), detected)
-    from gpuready.probe import accelerators
-
     return _probe_or_gaps(fact_keys.ACCELERATORS, accelerators.probe_accelerators, host, detected)
 
 
@@ -72,8 +71,6 @@ def _cuda_library_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
         values: tuple[Any, ...] = (None, None, None if torch_cuda.gap else {})
         pairs = zip(fact_keys.LIBRARIES, values, strict=True)
         return [Fact(key, value, torch_cuda.source, gap=torch_cuda.gap) for key, value in pairs]
-    from gpuready.probe import cuda_libraries
-
     return _probe_or_gaps(fact_keys.LIBRARIES, cuda_libraries.probe_cuda_libraries, host, facts)
 
 
@@ -84,15 +81,11 @@ def _extension_facts(host: HostAccess, target: TargetEnvironment, facts: list[Fa
         return gap_facts(fact_keys.LINKAGE, listed.gap if listed else "no list of packages", source)
     if not {fact.key for fact in facts}.intersection(f"package.{name}" for name in fact_keys.EXTENSIONS):
         return [Fact("extension.linked", {}, source)]
-    from gpuready.probe import torch_extensions
-
     return _probe_or_gaps(fact_keys.LINKAGE, torch_extensions.probe_extensions, host, target, facts)
 
 
 def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     """Folders on disks that may hang, the clock, and the kernel log."""
-    from gpuready.probe import caches, workspace
-
     return [
         *_probe_or_gaps(fact_keys.WORKSPACE, workspace.probe_workspace, host, target),
         *_probe_or_gaps(fact_keys.CACHES, caches.probe_caches, host),
@@ -103,8 +96,6 @@ def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list
 def _kernel_log_facts(host: HostAccess) -> list[Fact]:
     if not is_driver_loaded(host):
         return [Fact("kernel.xids", (), f"no driver that could write one: {', '.join(DRIVER_PATHS)}")]
-    from gpuready.probe import kernel_log
-
     return _probe_or_gaps(fact_keys.KERNEL, kernel_log.probe_kernel_log, host)
 
 

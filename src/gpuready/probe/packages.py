@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Fact, Record
 from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
+from gpuready.probe.recorded_files import find_present_copy
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "TargetEnvironment", "probe_packages", "read_package_metadata", "scan_site_folders"]
 
@@ -151,8 +149,6 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
 
 
 def _find_present_copy(host: HostAccess, copies: list[tuple[str, str]]) -> str:
-    from gpuready.probe.recorded_files import find_present_copy
-
     return find_present_copy(host, [place for _, place in copies])
 
 
@@ -218,8 +214,6 @@ def _framework_metadata(host: HostAccess, installed: SitePackages, extra_names: 
 
 def _shadowed_modules_fact(host: HostAccess, target: TargetEnvironment, installed: SitePackages) -> Fact:
     """Files in the current folder with the name of an installed or standard module."""
-    import sys
-
     try:
         current_folder = host.get_cwd()
         names = host.list_directory(current_folder) or ()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import binascii
+from collections.abc import Iterator
+from hashlib import sha256
+
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.probe.fact_helpers import read_if_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess
 
 
 def list_project_prefixes(host: HostAccess, folder: str) -> Iterator[tuple[str, str]]:
@@ -37,9 +36,6 @@ def read_toml_string(text: str, table: str, key: str) -> str:
 
 def _path_id(path: str) -> str:
     """The 8 letters by which both tools know a folder: urlsafe base64 of its SHA-256."""
-    import binascii
-    from hashlib import sha256
-
     digest = binascii.b2a_base64(sha256(path.encode("utf-8", "surrogateescape")).digest()).decode()
     return digest.replace("+", "-").replace("/", "_")[:8]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.probe.fact_helpers import leading_version, read_if_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz-"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+
 from gpuready.probe.fact_helpers import read_if_present
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.system import HostAccess
+from gpuready.system import HostAccess
 
 MAX_RECORD_BYTES = 1 << 24
 MAX_SAMPLED = 40
@@ -38,7 +36,6 @@ def _share_present(host: HostAccess, place: str) -> float:
 
 def is_as_recorded(host: HostAccess, place: str, name: str, text: str) -> bool | None:
     """Return whether a text file has the hash of its RECORD; None where that does not tell."""
-    from base64 import urlsafe_b64encode
     from hashlib import sha256
 
     digest = next((digest for one, digest, _ in _read_rows(host, place) if one == name), "")

@@ -6,13 +6,11 @@ never mixed in.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.catalog import machine_names, systems, torch
 from gpuready.model import NOT_STATED, Fact, Facts, sizes, versions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 OS_ALIASES = {
     "darwin": "macos",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.model import Record
 from gpuready.model.versions import compare_versions
 from gpuready.probe.fact_helpers import leading_version, read_if_present
@@ -12,13 +14,7 @@ from gpuready.probe.python_version import (
     read_minor_version,
     read_named_minor,
 )
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
 RUN_HINT = "name the environment itself, or let it be started with --run-python"

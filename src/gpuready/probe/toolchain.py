@@ -5,17 +5,13 @@ Versions are read from files where possible: one command costs more than all the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_if_present
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import AccessError, HostAccess
 
 KEYS = (
     "toolkit.version",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.catalog import torch as catalogue
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import absent_facts, gap_facts, leading_version, read_if_present
 from gpuready.probe.packages import parse_metadata_folder
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.recorded_files import is_as_recorded
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import AccessError, HostAccess
 
 KEYS = (
     "torch.version", "torch.build", "torch.cuda", "torch.hip", "torch.xpu", "torch.arch", "torch.abi",
@@ -87,8 +85,6 @@ def _recorded_version(
     said = str(values.get("__version__") or "")
     if not recorded or said.partition("+")[0] == recorded.partition("+")[0]:
         return {}
-    from gpuready.probe.recorded_files import is_as_recorded
-
     is_edited = is_as_recorded(host, f"{site}/{listed[0]}", "torch/version.py", text) is False
     return {"__version__": recorded} if is_edited else {}
 
@@ -156,8 +152,6 @@ def _arch_fact_from_catalog(host: HostAccess, version_values: dict[str, str | No
 
 def _find_catalog_build(host: HostAccess, version_values: dict[str, str | None], machine: str) -> Any:
     """Return the matching build of the catalogue; none for a source or vendor build."""
-    from gpuready.catalog import torch as catalogue
-
     version, _, local = (version_values.get("__version__") or "").partition("+")
     if not leading_version(version) or leading_version(version) != version or not (local.startswith("cu") or not local):
         return None

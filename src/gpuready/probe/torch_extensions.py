@@ -6,18 +6,14 @@ an obscure missing symbol.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe.cuda_libraries import parse_library_header
 from gpuready.probe.fact_helpers import read_if_present
 from gpuready.probe.fact_keys import LINKAGE as KEYS
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.target_environment import TargetEnvironment
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "detect_cxx_abi", "probe_extensions"]
 

@@ -7,16 +7,12 @@ the list, and numbers wrap at 32 bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.model import Fact, Record
 from gpuready.probe.fact_helpers import read_fact
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.system import HostAccess
+from gpuready.system import AccessError, HostAccess
 
 CUDA_VARIABLE, ORDER_VARIABLE, CONTAINER_VARIABLE = (
     "CUDA_VISIBLE_DEVICES",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 from gpuready.model import Fact
 from gpuready.probe import hub
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
 from gpuready.probe.fact_keys import WORKSPACE as KEYS
-from gpuready.probe.target_environment import parse_pyvenv_config
-from gpuready.system import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.probe.target_environment import TargetEnvironment
-    from gpuready.system import HostAccess
+from gpuready.probe.target_environment import TargetEnvironment, parse_pyvenv_config
+from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_workspace"]
 
@@ -162,8 +158,6 @@ def _is_world_writable(host: HostAccess, folder: str) -> bool:
 
 
 def _current_year(host: HostAccess) -> int:
-    import time
-
     try:
         return time.gmtime(host.get_wall_time()).tm_year
     except (ValueError, OverflowError, OSError):

@@ -6,9 +6,7 @@ recurse, fetch or expand.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 MAX_DEPTH = 32
 

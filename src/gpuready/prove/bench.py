@@ -7,23 +7,19 @@ loses only itself: earlier measures are kept, and another process measures the r
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from gpuready.catalog.proofs import ProofSpec
+from gpuready.model.proof import ProofResult
 from gpuready.model.record import Record, field
 from gpuready.prove.result import MAX_RESULT_BYTES
 from gpuready.prove.runner import RunningProof
-from gpuready.system import AccessError, LiveHost, redact_text
+from gpuready.system import AccessError, HostAccess, LiveHost, redact_text
 from gpuready.system.process.runner import wait_for_any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+ProgressCallback = Callable[[str], None]
 
-    from gpuready.model.proof import ProofResult
-    from gpuready.system import HostAccess
-
-    ProgressCallback = Callable[[str], None]
 
 SAMPLE_INTERVAL_S, HANG_AFTER_S = 0.4, 90.0
 """Seconds between two samples, and seconds without a step after which a measure counts as hung."""

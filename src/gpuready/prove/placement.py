@@ -5,17 +5,13 @@ Read from facts only: a hidden, closed, occupied or full GPU is reported at once
 
 from __future__ import annotations
 
-from gpuready.model import Record
+from collections.abc import Iterable
+from typing import Any
+
+from gpuready.catalog.proofs import ProofSpec
+from gpuready.model import Facts, Record
 from gpuready.model.proof import SKIPPED, ProofResult
 from gpuready.prove import selection
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.model import Facts
 
 CONTEXT_BYTES = 768 << 20
 """GPU memory of a bare CUDA context, in bytes."""

@@ -4,15 +4,13 @@ status or its own numbers contradict.
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from gpuready.catalog.proofs import ProofSpec
 from gpuready.model.proof import PASSED, ProofResult
 from gpuready.system import AccessError, LiveHost
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.system.process.runner import BackgroundProcess
+from gpuready.system.process.runner import BackgroundProcess
 
 MAX_RESULT_BYTES = 1 << 20
 """Maximum size of a result file, in bytes."""
@@ -80,8 +78,6 @@ def _is_within_bound(value: Any, bound: str, limit: Any) -> bool:
 
 def read_rank_result(path: str, process: BackgroundProcess) -> RankResult:
     """Read the result of one process, with the problem if it is unusable."""
-    import json
-
     try:
         text = LiveHost().read_text(path, MAX_RESULT_BYTES + 1)
     except AccessError as error:

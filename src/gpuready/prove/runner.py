@@ -7,20 +7,17 @@ nothing of it is left afterwards.
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping, Sequence
 
+from gpuready.catalog.proofs import ProofSpec
+from gpuready.model.proof import ProofResult
 from gpuready.prove import result
 from gpuready.system import make_private_folder, redact_text
 from gpuready.system.listener import find_free_port
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import BackgroundProcess, wait_for_any
 from gpuready.system.process.termination import kill_marked_processes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.model.proof import ProofResult
 
 SCRIPTS_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 
@@ -147,8 +144,6 @@ class RunningProof:
 
     def _shorten_deadlines(self) -> None:
         """Give the remaining ranks, which wait for one that is gone, a few seconds to report it."""
-        import time
-
         for process in self.processes:
             process.ends_at = min(process.ends_at, time.monotonic() + 3.0)
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from gpuready.catalog import features, proofs
+from gpuready.catalog.proofs import ProofSpec
 from gpuready.contracts import when as conditions
-from gpuready.model import Capability, Contract, UnknownFactError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.model import Facts
+from gpuready.model import Capability, Contract, Facts, UnknownFactError
 
 GPU_OR_CPU = ("cuda", "cpu")
 ENTRY_POINT = "entry-point"

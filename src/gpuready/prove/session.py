@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+
 from gpuready.catalog import proofs
+from gpuready.catalog.proofs import ProofSpec
+from gpuready.model import Facts
 from gpuready.model.proof import ProofResult
 from gpuready.prove import placement
 from gpuready.prove.placement import ProofTask
@@ -11,14 +15,8 @@ from gpuready.system import AccessError
 from gpuready.system.interrupts import note_interrupt
 from gpuready.system.process.runner import wait_for_any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+ProofCallback = Callable[[ProofResult, int, int], None]
 
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.model import Facts
-
-    ProofCallback = Callable[[ProofResult, int, int], None]
 
 BROKEN_VERDICTS = ("crashed", "hung")
 

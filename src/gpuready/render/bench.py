@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.model.bench import NOISE_LIMIT
+from collections.abc import Sequence
+from typing import Any
+
+from gpuready.model import Finding
+from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding as findings
-from gpuready.render import units
+from gpuready.render import json_document, units
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections, pad_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.model import Finding
-    from gpuready.model.bench import BenchMeasure, BenchResult
 
 VERDICT_MARKS = {
     "as-expected": "ok",
@@ -64,8 +60,6 @@ def _untested_suffix(row: dict[str, Any]) -> str:
 
 def bench_json_fields(result: BenchResult) -> dict[str, Any]:
     """The JSON fields: verdict first, every measure, and the Report the verdict comes from."""
-    from gpuready.render import json_document
-
     result_json = result.to_json() | {"report": json_document.report_json_fields(result.report)}
     return {"kind": "bench", "verdict": result.verdict, "exit": result.exit} | result_json
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from collections.abc import Sequence
+
+from gpuready.check.changes import FactChange
+from gpuready.model import NOT_STATED, Fact
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import units
-from gpuready.render.layout import join_sections
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.check.changes import FactChange
-    from gpuready.model import Fact
-    from gpuready.render.layout import Screen
-
+from gpuready.render.layout import Screen, join_sections
 
 _OUTCOME_WORDS = {"holds": "passed", "undecided": verdict_words("undecided"), "": "does not apply"}
 

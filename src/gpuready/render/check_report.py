@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from collections.abc import Mapping, Sequence
+
+from gpuready.model import NOT_STATED, Contract, PassedRule, Report
 from gpuready.model.knowledge_age import old_knowledge_note
 from gpuready.model.verdict_words import UNSTATED_TEXT, verdict_words
 from gpuready.render import facts_summary, problem_list, units
@@ -10,13 +12,8 @@ from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections, pad_text
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+NextCommands = Sequence[tuple[str, tuple[str, ...]]]
 
-    from gpuready.model import Contract, PassedRule, Report
-
-    NextCommands = Sequence[tuple[str, tuple[str, ...]]]
 
 FAMILY_NAMES = {
     "GPU": "gpu",

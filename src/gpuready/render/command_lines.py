@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-    from gpuready.model.plan import Plan
+from gpuready.model.plan import Plan
 
 OPTIONS_WITHOUT_FLAG = ("version", "capability", "macos", "fix")
 """Plan options that no command line takes as a flag."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-    CommandEntry = Mapping[str, Any]
+CommandEntry = Mapping[str, Any]
 
 
 def completion_script(shell: str, entries: Sequence[CommandEntry]) -> str:

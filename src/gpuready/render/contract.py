@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
+from gpuready.model.contract import ContractCheck
 from gpuready.model.want_text import describe_want
 from gpuready.render.finding import describe_safety, format_condition
 from gpuready.render.layout import Screen, join_sections
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Requirement
-    from gpuready.model.contract import ContractCheck
 
 
 def render_contract_screen(contract: Contract, screen: Screen | None = None) -> str:

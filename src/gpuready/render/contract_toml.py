@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.model import Contract, Record
+from gpuready.model import Contract, Record
 
 _HEAD = ("framework", "version", "variant", "distribution", "title", "origin")
 _TABLES = ("needs", "capabilities", "variables", "errors", "steps")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.model.diagnosis import HEALTHY
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from gpuready.model.diagnosis import HEALTHY, Diagnosis, LogEvidence
 from gpuready.model.node_names import fold_node_names
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.finding import format_fix_steps, format_labelled_text
 from gpuready.render.layout import Screen, display_width, join_sections
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model.diagnosis import Diagnosis, LogEvidence
 
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""

@@ -6,12 +6,9 @@ be ended by their content.
 
 from __future__ import annotations
 
+from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 from gpuready.render.escape import escape_unprintable, quote_command_words
 from gpuready.render.layout import Screen
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
 
 COMMENT_SCREEN = Screen(width=78)  # two columns are for the comment mark
 

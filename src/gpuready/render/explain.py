@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.render.layout import Screen, join_sections
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from gpuready.render.layout import Screen, join_sections
 
 
 def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> str:

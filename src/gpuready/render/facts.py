@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from gpuready.model import Facts
 from gpuready.render import units
 from gpuready.render.finding import fact_source
 from gpuready.render.layout import Screen, join_sections
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Facts
 
 
 def render_fact_list(facts: Facts, screen: Screen | None = None) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuready.model import NOT_STATED, Contract, Fact, Facts
 from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.render import units
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
+ValueFormatter = Callable[[Any], str]
 
-    from gpuready.model import Contract, Fact, Facts
-
-    ValueFormatter = Callable[[Any], str]
 
 _NO_ENVIRONMENT = "no Python environment "
 """How the gap begins where no environment was found to examine."""

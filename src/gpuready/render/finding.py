@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from collections.abc import Iterable, Sequence
+
+from gpuready.model import NOT_STATED, Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule
 from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.model import Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule
-    from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen
 
 _TEXT_COLUMN = 9
 """The column where a finding's text begins: after ``  found  ``."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
+from gpuready.render.fit_serving import format_serving_line, render_serving_screen
 from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
+from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen
 from gpuready.render.layout import Screen, join_sections, pad_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 
 MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""
@@ -44,12 +43,8 @@ def _place_json_fields(place: GpuCandidate) -> dict[str, Any]:
 def format_fit_line(result: FitResult) -> str:
     """``llama-3.1-8b: 61.5 GiB; fits on NVIDIA H200 (139.8 GiB)``"""
     if result.serving is not None:
-        from gpuready.render.fit_serving import format_serving_line
-
         return format_serving_line(result)
     if result.timeline:
-        from gpuready.render.fit_timeline import format_timeline_line
-
         return format_timeline_line(result)
     return escape_unprintable(f"{result.model}: {_describe_fit_outcome(result)}") + "\n"
 
@@ -73,12 +68,8 @@ def _describe_fit_outcome(result: FitResult) -> str:
 
 def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
     if result.serving is not None:
-        from gpuready.render.fit_serving import render_serving_screen
-
         return render_serving_screen(result, screen, verbose)
     if result.timeline:
-        from gpuready.render.fit_timeline import render_timeline_screen
-
         return render_timeline_screen(result, screen, verbose)
     sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
     sections.append(_format_fit_places(result, screen))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.model.fit_time import format_time_span
+from collections.abc import Sequence
+
+from gpuready.model.fit import GpuCandidate, Proposal
+from gpuready.model.fit_time import TimePrediction, format_time_span
 from gpuready.render.layout import Screen, pad_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model.fit import GpuCandidate, Proposal
-    from gpuready.model.fit_time import TimePrediction
 
 BOUND_WORDS = {
     "matmul": "matrix products",

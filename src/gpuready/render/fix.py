@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.render import units
-from gpuready.render.layout import join_sections
+from collections.abc import Sequence
+from typing import Any
+
+from gpuready.model.fix import FixItem, FixOutcome
+from gpuready.render import json_document, units
+from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.model.fix import FixItem, FixOutcome
-    from gpuready.render.layout import Screen
 
 _HEADLINES = {
     "fixed": "fixed",
@@ -53,8 +49,6 @@ def format_fix_line(outcome: FixOutcome) -> str:
 
 
 def fix_json_fields(outcome: FixOutcome) -> dict[str, Any]:
-    from gpuready.render import json_document
-
     fields = outcome.to_json()
     for name in ("before", "report"):
         report = getattr(outcome, name)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from gpuready.model.fleet import ANSWER_KINDS
+from collections.abc import Iterator, Sequence
+
+from gpuready.model import Report
+from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.verdict_words import verdict_words
+from gpuready.render import json_document
 from gpuready.render.bench import format_amount
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.finding import lowercase_opener
-from gpuready.render.layout import join_sections
+from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from gpuready.model import Report
-    from gpuready.model.fleet import Drift, FleetReport, FleetSuspect, NodePair, Outlier
-    from gpuready.render.layout import Screen
 
 _COMMAND_PARTICIPLES = {
     "check": "checked",
@@ -253,8 +249,6 @@ def _describe_node_pair(one: NodePair) -> str:
 def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
     """The nodes to keep jobs away from: for Slurm's --exclude, or as a label selector for Ray."""
     if as_json:
-        from gpuready.render import json_document
-
         fields = {
             "exclude": report.exclude,
             "selector": report.selector,

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.model.plan import InstallResult, Plan
 from gpuready.model.verdict_words import verdict_words
-from gpuready.render import finding, units
-from gpuready.render.layout import join_sections
+from gpuready.render import finding, json_document, units
+from gpuready.render.layout import Screen, join_sections
 from gpuready.render.next_command import list_next_commands
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.plan import InstallResult, Plan
-    from gpuready.render.layout import Screen
 
 _MAX_FAULTS = 40
 """Further faults are only counted; the JSON has all."""
@@ -127,8 +123,6 @@ def _format_activate_hint(result: InstallResult, screen: Screen) -> list[str]:
 
 
 def install_json_fields(result: InstallResult) -> dict[str, Any]:
-    from gpuready.render import json_document
-
     result_json = result.to_json()
     if result.report is not None:
         result_json["report"] = json_document.report_json_fields(result.report)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready import __version__
-from gpuready.model import EXIT_CODES, SCHEMA, worst_verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Facts, Report
+from gpuready.model import EXIT_CODES, SCHEMA, Facts, Report, worst_verdict
 
 
 def format_json_document(fields: Mapping[str, Any]) -> str:
     """Format fields as ASCII JSON text, with the schema and the gpuready version first."""
-    import json
-
     content = {"schema": SCHEMA, "gpuready": __version__} | dict(fields)
     return json.dumps(_replace_nonfinite(content), indent=2, default=str) + "\n"
 

@@ -5,31 +5,29 @@ Each interface calls a workflow and passes what it returned to the function of t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpuready.model import Contract, Facts, Report
+from gpuready.model.bench import BenchResult
+from gpuready.model.bench_job import JobBench
+from gpuready.model.contract import ContractCheck
+from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.fit import FitResult
+from gpuready.model.fix import FixOutcome
+from gpuready.model.fleet import FleetReport
+from gpuready.model.plan import EnvironmentSettings, InstallResult
+from gpuready.model.report_document import ReportDocument
+from gpuready.render import bench, bench_job, diagnosis, fit, fix, install, plan, report
 from gpuready.render.json_document import (
     facts_json_fields,
     format_json_document,
     report_json_fields,
     reports_json_fields,
 )
+from gpuready.render.plan import PlanSet
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Contract, Facts, Report
-    from gpuready.model.bench import BenchResult
-    from gpuready.model.bench_job import JobBench
-    from gpuready.model.contract import ContractCheck
-    from gpuready.model.diagnosis import Diagnosis
-    from gpuready.model.fit import FitResult
-    from gpuready.model.fix import FixOutcome
-    from gpuready.model.fleet import FleetReport
-    from gpuready.model.plan import EnvironmentSettings, InstallResult
-    from gpuready.model.report_document import ReportDocument
-    from gpuready.render.plan import PlanSet
-
-    ResultRows = Sequence[Mapping[str, Any]]
+ResultRows = Sequence[Mapping[str, Any]]
 
 
 def render_check_json(reports: Sequence[Report], single_framework: bool) -> str:
@@ -60,8 +58,6 @@ def render_proofs_json(rows: Sequence[Any]) -> str:
 
 def render_plan_json(result: PlanSet, single_framework: bool = True) -> str:
     """One plan as itself, several as a list; ``single_framework=False`` makes a list of one too."""
-    from gpuready.render import plan
-
     is_single = single_framework and len(result.plans) == 1
     return format_json_document(
         plan.plan_json_fields(result.plans[0]) if is_single else plan.plan_set_json_fields(result)
@@ -70,22 +66,16 @@ def render_plan_json(result: PlanSet, single_framework: bool = True) -> str:
 
 def render_install_json(done: InstallResult) -> str:
     """What was installed, rolled back or verified."""
-    from gpuready.render import install
-
     return format_json_document(install.install_json_fields(done))
 
 
 def render_fix_json(outcome: FixOutcome) -> str:
     """What was changed, by whom, and what is left."""
-    from gpuready.render import fix
-
     return format_json_document(fix.fix_json_fields(outcome))
 
 
 def render_fit_json(result: FitResult) -> str:
     """The memory of a job, and what makes it fit."""
-    from gpuready.render import fit
-
     return format_json_document(fit.fit_json_fields(result))
 
 
@@ -95,22 +85,16 @@ def render_env_json(result: EnvironmentSettings) -> str:
 
 
 def render_diagnose_json(diagnosis_result: Diagnosis) -> str:
-    from gpuready.render import diagnosis
-
     return format_json_document(diagnosis.diagnosis_json_fields(diagnosis_result))
 
 
 def render_bench_json(result: BenchResult) -> str:
     """Measured values against expected ones."""
-    from gpuready.render import bench
-
     return format_json_document(bench.bench_json_fields(result))
 
 
 def render_job_bench_json(result: JobBench) -> str:
     """Real steps of a job beside their prediction."""
-    from gpuready.render import bench_job
-
     return format_json_document(bench_job.job_bench_fields(result))
 
 
@@ -171,8 +155,6 @@ def render_fleet_json(report: FleetReport) -> str:
 
 def render_report_json(result: ReportDocument) -> str:
     """A whole report: each part as its own command writes it."""
-    from gpuready.render import report
-
     return format_json_document(report.report_document_fields(result))
 
 
@@ -188,8 +170,6 @@ def render_refused_json(code: int, preflight: Sequence[Any]) -> str:
 
 def render_run_json(outcome: Any, diagnosis_result: Diagnosis | None) -> str:
     """How a run ended, and why."""
-    from gpuready.render import diagnosis
-
     fields = outcome.to_json() | {"exit": outcome.code}
     return format_json_document(
         fields | ({"diagnosis": diagnosis.diagnosis_json_fields(diagnosis_result)} if diagnosis_result else {})

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from html import escape
+
+from gpuready.model import Finding, Report
 from gpuready.model.verdict_words import UNSTATED_TEXT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model import Finding, Report
 
 
 def render_junit_xml(reports: Sequence[Report]) -> str:
@@ -65,8 +64,5 @@ def _finding_details(finding: Finding) -> str:
 
 def escape_xml(text: str) -> str:
     """Escape markup, and write out characters that XML 1.0 does not allow."""
-    import re
-    from html import escape  # xml.sax.saxutils has one too, and imports urllib.request for it
-
     valid = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", lambda m: f"\\x{ord(m[0]):02x}", text)
     return escape(valid, quote=False).replace('"', "&quot;").replace("'", "&apos;")

@@ -5,14 +5,14 @@ Every method of a Screen that takes text escapes its control characters, so that
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from unicodedata import east_asian_width
+
 from gpuready.model import Record
 from gpuready.render.escape import escape_unprintable, quote_command_words
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+TableRows = Sequence[Sequence[str]]
 
-    TableRows = Sequence[Sequence[str]]
 
 _MARKS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓"}
 _ASCII_MARKS = {"error": "x ", "warning": "! ", "undecided": "? ", "ok": "ok"}
@@ -206,8 +206,6 @@ def display_width(text: str) -> int:
     """
     if text.isascii() or text.translate(_OWN_MARKS).isascii():
         return len(text)
-    from unicodedata import east_asian_width
-
     return len(text) + sum(east_asian_width(c) in "WF" for c in text)
 
 

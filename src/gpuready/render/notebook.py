@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from html import escape
+
+from gpuready.model import Report
 from gpuready.render.escape import escape_unprintable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gpuready.model import Report
+from gpuready.render.html import render_report_fragment
 
 _PRE_STYLE = (
     "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
@@ -28,23 +27,17 @@ def render_notebook_html(draw_html: Callable[[], str] | None, screen: str) -> st
 
 
 def preformatted_html(text: str) -> str:
-    from html import escape
-
     lines = "\n".join(escape_unprintable(line) for line in text.split("\n"))
     return f'<pre class="gpuready" style="{_PRE_STYLE}">{escape(lines)}</pre>'
 
 
 def render_report_fragments(several: Sequence[Report]) -> str:
     """Each Report as a fragment of the page of ``gpuready report``."""
-    from gpuready.render.html import render_report_fragment
-
     return "\n".join(render_report_fragment(one) for one in several)
 
 
 def embed_page_in_iframe(page: str) -> str:
     """A whole page in a sandboxed iframe."""
-    from html import escape
-
     return (
         '<iframe sandbox="allow-scripts" style="width:100%;height:40em;border:0" '
         f'srcdoc="{escape(page)}" title="gpuready report"></iframe>'

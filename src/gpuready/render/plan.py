@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from gpuready.model import FixStep
+from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
 from gpuready.model.want_text import describe_want
 from gpuready.render import command_lines, units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
 from gpuready.render.next_command import list_next_commands
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, Protocol
 
-    from gpuready.model import FixStep
-    from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
+class PlanSet(Protocol):
+    """The plans of several frameworks, as the workflow returns them."""
 
-    class PlanSet(Protocol):
-        """The plans of several frameworks, as the workflow returns them."""
-
-        @property
-        def plans(self) -> tuple[Plan, ...]: ...
-        @property
-        def environments(self) -> tuple[tuple[str, ...], ...]: ...
-        @property
-        def conflicts(self) -> tuple[PlanConflict, ...]: ...
+    @property
+    def plans(self) -> tuple[Plan, ...]: ...
+    @property
+    def environments(self) -> tuple[tuple[str, ...], ...]: ...
+    @property
+    def conflicts(self) -> tuple[PlanConflict, ...]: ...
 
 
 KERNEL_INSTALL_WORDS = {

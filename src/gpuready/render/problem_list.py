@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from gpuready.model import Finding, Report, UndecidedRule
 from gpuready.model.verdict_words import UNSTATED_TEXT
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.finding import group_undecided, lowercase_opener
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model import Finding, Report, UndecidedRule
-    from gpuready.render.layout import Screen
+from gpuready.render.layout import Screen
 
 _TEXT_COLUMN = 5
 _ROW_COLUMN = 9

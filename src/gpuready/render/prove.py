@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED
+from collections.abc import Sequence
+from typing import Any
+
+from gpuready.model import Report
+from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord, ProofResult
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections, pad_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from gpuready.model import Report
-    from gpuready.model.proof import ProofRecord, ProofResult
 
 _PROOF_MARKS = {PASSED: "ok", SKIPPED: "undecided", "absent": "undecided", "unsupported": "undecided"}
 _BOUND_OPERATORS = {"most": "<=", "least": ">=", "equal": "="}

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.render.layout import Screen
+import json
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.render.layout import Screen
 
 FILE_QUERIES = ("read", "lines", "list", "stat", "real", "elf", "elf_text", "disk")
 
 
 def render_recording_summary(recording: Mapping[str, Any], screen: Screen | None = None) -> str:
     """Return how many facts and files a recording has, which variables, and which programs were run for it."""
-    import json
-
     display = screen or Screen()
     queries = [json.loads(key) for key in recording["tape"]]
     paths = {query[1] for query in queries if query[0] in FILE_QUERIES}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.render import bench, fit, json_document, plan
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.report_document import ReportDocument
+from gpuready.model.report_document import ReportDocument
+from gpuready.render import bench, check_report, fit, fleet, json_document, plan
 
 
 def report_document_fields(document: ReportDocument) -> dict[str, Any]:
@@ -36,7 +33,5 @@ def _plan_part_fields(document: ReportDocument) -> dict[str, Any] | None:
 
 def format_report_lines(document: ReportDocument) -> str:
     """One line for each framework and for the fleet."""
-    from gpuready.render import check_report, fleet
-
     report_lines = [check_report.format_check_line(one) for one in document.reports]
     return "".join([*report_lines, *([fleet.format_fleet_line(document.fleet)] if document.fleet else [])])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from signal import Signals
+from typing import Any
+
+from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
@@ -29,8 +27,6 @@ CHAIN_WORDS = (
 
 
 def signal_name(number: int) -> str:
-    from signal import Signals
-
     try:
         return Signals(number).name
     except ValueError:
@@ -143,8 +139,6 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
     if not start_plan["seats"]:
         names = "RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
         sections.append(display.format_paragraph(f"{names} are set in each rank by {job['engine']}"))
-    from gpuready.model.run import PreflightItem
-
     rows_before = [PreflightItem.from_json(row) for row in start_plan["sights"]]
     return join_sections(sections) + (f"\n{render_preflight(rows_before, display)}" if rows_before else "")
 

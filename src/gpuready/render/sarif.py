@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
 from gpuready import __version__
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Fact, Finding, Report, UndecidedRule
+from gpuready.model import Fact, Finding, Report, UndecidedRule
 
 SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def render_sarif(reports: Sequence[Report], rule_pages: Mapping[str, Mapping[str, Any]]) -> str:
     """One run with every finding; an undecided rule is a result of kind ``open``."""
-    import json
-
     results = [result for report in reports for result in _sarif_results(report)]
     used = sorted({result["ruleId"] for result in results})
     driver = {
@@ -90,8 +87,6 @@ def _file_and_line(fact: Fact) -> tuple[str, int]:
 
 def _sarif_location(fact: Fact) -> dict[str, Any]:
     """The location of the evidence: a file, with its line where known, else a logical name."""
-    from urllib.parse import quote
-
     path, line = _file_and_line(fact)
     if not line and not path.startswith("/"):
         return {"logicalLocations": [{"name": path or "unknown"}]}

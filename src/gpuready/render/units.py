@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from collections.abc import Iterable
+from typing import Any
+
+from gpuready.model import NOT_STATED, Fact
 from gpuready.model.verdict_words import UNSTATED_TEXT
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.model import Fact
 
 _BINARY_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _MAX_LIST_ITEMS = 8

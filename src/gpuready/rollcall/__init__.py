@@ -8,24 +8,20 @@ port already; there the roll-call uses the agent's store (``store_rollcall``).
 from __future__ import annotations
 
 import errno
+import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 
+from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
-from gpuready.rollcall import beacon, client, endpoint, job_secret, wire
-from gpuready.rollcall.client import RankRejected
+from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, trial_connections, wire
+from gpuready.rollcall.client import InquireStore, RankRejected
 from gpuready.rollcall.hello import Hello
+from gpuready.rollcall.job_secret import JobSecret
 from gpuready.rollcall.rank_register import RollcallFault
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.client import InquireStore
-    from gpuready.rollcall.job_secret import JobSecret
-    from gpuready.rollcall.store_rollcall import KeyValueStore
-    from gpuready.rollcall.trial_connections import EchoServer
+from gpuready.rollcall.server import RollcallServer, ensure_file_limit
+from gpuready.rollcall.store_rollcall import KeyValueStore
+from gpuready.rollcall.trial_connections import EchoServer
 
 __all__ = [
     "Attendance",
@@ -115,8 +111,6 @@ def attend_over_store(
     on_progress: Callable[[str], None] | None = None,
 ) -> Attendance:
     """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
-    from gpuready.rollcall import store_rollcall
-
     token = token or job_secret.share_token_on_host(rendezvous)
 
     started = time.monotonic()
@@ -194,8 +188,6 @@ def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, t
 
 def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret: JobSecret, allow_skew: bool,
              on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
-    from gpuready.rollcall.server import RollcallServer, ensure_file_limit
-
     resolved = _resolve_master_address(rendezvous)
     listener = _listen_on_job_port(rendezvous, own_hello, _choose_bind_address(rendezvous, secret, resolved))
     if listener is None:
@@ -320,14 +312,10 @@ def _suggest_own_address() -> str:
 
 def _open_echo_server(own_hello: Hello) -> EchoServer | None:
     """Only the first rank of each host accepts trial connections."""
-    from gpuready.rollcall.trial_connections import EchoServer
-
     return None if own_hello.local_rank or own_hello.trouble else EchoServer()
 
 
 def _make_dialer(echo_server: EchoServer | None) -> Callable[[Sequence[Sequence[object]]], list[object]]:
-    from gpuready.rollcall import trial_connections
-
     def run_calls(calls: Sequence[Sequence[object]]) -> list[object]:
         if echo_server is not None:
             echo_server.start_serving()

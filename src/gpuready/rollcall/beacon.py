@@ -11,10 +11,10 @@ import os
 import socket
 import struct
 import sys
+import threading
+import zlib
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.cluster import Rendezvous
+from gpuready.cluster import Rendezvous
 
 HAS_ABSTRACT_NAMES = sys.platform.startswith("linux")
 BEACON_PREFIX = f"gpuready-rollcall-{os.getuid()}-"
@@ -62,8 +62,6 @@ def share_word(rendezvous: Rendezvous, word: str, seconds: float = 2.0) -> str:
 
     It is handed on as long as the process lives. Empty if another user has taken the name.
     """
-    import threading
-
     name = f"gpuready-word-{_job_key(rendezvous)}"
     for _ in range(3):  # the other may end between the two calls
         sock = _bind_abstract_socket(name)
@@ -113,8 +111,6 @@ def _rank_socket_name(rendezvous: Rendezvous) -> str:
 
 
 def _job_key(rendezvous: Rendezvous) -> str:
-    import zlib
-
     job = f"{rendezvous.run_id} {rendezvous.address} {rendezvous.port} {rendezvous.restart}"
     return f"{os.getuid()}-{zlib.crc32(job.encode('utf-8', 'replace')):08x}"
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from collections.abc import Callable, Mapping, Sequence
 
+from gpuready.cluster import Rendezvous
 from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, munge, wire
 from gpuready.rollcall.endpoint import escape_text
+from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RollcallFault, replace_own_fault
-from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
+from gpuready.rollcall.server_message import ServerMessage, parse_server_message, quote_server_faults
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Mapping, Sequence
+CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
+InquireStore = Callable[[str, int], Mapping[str, object] | None]
 
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.hello import Hello
-    from gpuready.rollcall.server_message import ServerMessage
-
-    CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
-    InquireStore = Callable[[str, int], Mapping[str, object] | None]
 
 PATIENCE_SECONDS = 2.5  # for a name or route that is missing; a refused port may only be early
 GREET_SECONDS = 3.0

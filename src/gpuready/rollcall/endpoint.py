@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import pwd
 import socket
+import struct
+import threading
 import time
+from collections.abc import Callable, Sequence
 
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 RESOLVE_SECONDS = 3.0
 TCP_LISTEN = "0A"
@@ -82,8 +83,6 @@ def _run_with_timeout(
     seconds: float, work: Callable[[], list[tuple[int, tuple[object, ...]]]], late: str
 ) -> list[tuple[int, tuple[object, ...]]]:
     """Run ``work`` in a thread that is abandoned at the deadline: a resolver cannot be interrupted."""
-    import threading
-
     answers: list[object] = []
 
     def run_work() -> None:
@@ -267,8 +266,6 @@ def _find_inode_owner(inode: str) -> int:
 
 
 def _user_name(uid: int) -> str:
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -323,9 +320,6 @@ def _is_interface_up(name: str) -> bool:
 
 
 def _ipv4_addresses(name: str) -> tuple[str, ...]:
-    import fcntl
-    import struct
-
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         try:
             raw = fcntl.ioctl(sock.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR

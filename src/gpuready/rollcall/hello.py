@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping
 
+from gpuready.cluster import Rendezvous
+from gpuready.model import validation
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuready.cluster import Rendezvous
+from gpuready.rollcall import job_identity
+from gpuready.rollcall.endpoint import quote_peer
 
 SHARED_PREFIXES = (
     "NCCL_",
@@ -58,17 +58,11 @@ class Hello(Record):
 
     @property
     def rank_label(self) -> str:
-        from gpuready.rollcall.endpoint import quote_peer
-
         return f"rank {self.rank} ({quote_peer(self.host)}, pid {self.pid})"
 
 
 def make_hello(rendezvous: Rendezvous, environ: Mapping[str, str], **more: object) -> Hello:
     """Build this process's Hello; ``more`` has what only torch knows (device, versions)."""
-    import time
-
-    from gpuready.rollcall import job_identity
-
     fields: dict[str, object] = {
         "rank": rendezvous.rank,
         "world_size": rendezvous.world_size,
@@ -107,8 +101,6 @@ def is_shared_variable(name: str) -> bool:
 
 def parse_hello(data: object) -> Hello:
     """Parse an untrusted Hello; ValueError if a name is invalid."""
-    from gpuready.model import validation
-
     hello = validation.parse_record(Hello, data)
     for name in ("rank", "world_size", "pid"):
         if not _is_count(getattr(hello, name)):

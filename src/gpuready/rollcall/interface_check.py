@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.rank_register import RollcallFault
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
-    from typing import Any
+Interfaces = Mapping[str, tuple[bool, tuple[str, ...]]]
 
-    Interfaces = Mapping[str, tuple[bool, tuple[str, ...]]]
 
 INTERFACE_VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
 

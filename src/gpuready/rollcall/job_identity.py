@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
+import zlib
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuready.cluster import Rendezvous
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall.endpoint import escape_text
 
 
 def describe_this_job(rendezvous: Rendezvous, host: str) -> dict[str, object]:
-    import time
-
     return {
         "run": rendezvous.run_id,
         "world": rendezvous.world_size,
@@ -44,17 +43,12 @@ PER_RANK_NAMES = (
 
 def launch_family_id(environ: Mapping[str, str]) -> str:
     """Hash parent, command line and variables, which ranks started by one script for one job share."""
-    import sys
-    import zlib
-
     shared_rows = (f"{k}={v}" for k, v in sorted(environ.items()) if not any(part in k for part in PER_RANK_NAMES))
     words = "\0".join([*sys.orig_argv, *shared_rows]).encode("utf-8", "surrogateescape")
     return f"{os.getppid()}-{zlib.crc32(words):08x}"
 
 
 def format_job_identity(job: Mapping[str, object]) -> str:
-    from gpuready.rollcall.endpoint import escape_text
-
     run = escape_text(job.get("run") or "") or "(without a name)"
     return (
         f"run {run[:80]} of {escape_text(job.get('world'))[:8]} ranks, whose rank 0 is pid {escape_text(job.get('pid'))[:10]} "

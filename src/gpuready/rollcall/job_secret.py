@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
+from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
 from gpuready.rollcall import beacon, endpoint, munge
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import TypeVar
+Answer = TypeVar("Answer")
 
-    from gpuready.cluster import Rendezvous
-
-    Answer = TypeVar("Answer")
 
 TOKEN_VARIABLE = "GPUREADY_TOKEN"
 LAUNCHER_KEYS = ("OMPI_MCA_orte_precondition_transports",)
@@ -147,8 +145,6 @@ def is_network_disk(folder: str, mounts: str = "/proc/self/mountinfo") -> bool:
 
 def _call_in_time(work: Callable[[], Answer]) -> Answer | None:
     """Call in a thread that is abandoned at the deadline: a disk may not answer."""
-    import threading
-
     answers: list[Answer] = []
     thread = threading.Thread(target=lambda: answers.append(work()), daemon=True)
     thread.start()

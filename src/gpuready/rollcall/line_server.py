@@ -6,12 +6,9 @@ import os
 import selectors
 import socket
 import time
+from collections.abc import Iterable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.rollcall.hello import Hello
+from gpuready.rollcall.hello import Hello
 
 READ_SIZE = 1 << 16
 LOCAL_PEER = "this host"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 
 MUNGE_SECONDS = 3.0
 DECODED_STATUSES = (0, 17)
@@ -27,8 +28,6 @@ def decode_from_own_user(credential: object) -> str:
 
 def _run_munge(command: tuple[str, ...], text: str, statuses: tuple[int, ...]) -> str:
     """Return the output; the text goes through a pipe, as arguments are visible to everybody."""
-    import subprocess
-
     try:
         ran = subprocess.run(command, input=text.encode(), capture_output=True, timeout=MUNGE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
 from gpuready.rollcall.endpoint import quote_peer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.hello import Hello
+from gpuready.rollcall.hello import Hello
 
 EQUAL_VERSIONS = ("torch", "cuda", "nccl", "python")
 """Versions that must be equal on all ranks; other differences are only noted."""

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
+import resource
+import socket
 import time
+from collections.abc import Callable
 
-from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, wire
-from gpuready.rollcall.hello import parse_hello
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, trial_connections, wire
+from gpuready.rollcall.hello import Hello, parse_hello
+from gpuready.rollcall.job_secret import JobSecret
 from gpuready.rollcall.line_server import LOCAL_PEER, LineConnection, LineServer
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.hello import Hello
-    from gpuready.rollcall.job_secret import JobSecret
 
 SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
 RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
@@ -75,8 +71,6 @@ class RollcallServer(LineServer):
 
     def run_trial_calls(self) -> list[RollcallFault]:
         """Have the leaders of several machines test the links between them."""
-        from gpuready.rollcall import trial_connections
-
         leaders = self.register.node_leaders()
         if len(leaders) < 2:
             return []
@@ -255,8 +249,6 @@ class RollcallServer(LineServer):
 
 def ensure_file_limit(world_size: int) -> RollcallFault | None:
     """Raise the limit of open files for a connection to every rank; return a fault if it is too low."""
-    import resource
-
     needed = world_size + 128
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:

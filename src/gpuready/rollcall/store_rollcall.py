@@ -6,31 +6,30 @@ firewalls. torch uses the store next anyway, so its keys carry the hellos and th
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
 
+from gpuready.cluster import Rendezvous
 from gpuready.rollcall import hello as hellos
 from gpuready.rollcall import job_secret, trial_connections, wire
 from gpuready.rollcall.client import RankRejected
+from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges, replace_own_fault
 from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, Protocol
+CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
 
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall.hello import Hello
 
-    CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
+class KeyValueStore(Protocol):
+    """The common methods of torch's stores."""
 
-    class KeyValueStore(Protocol):
-        """The common methods of torch's stores."""
-
-        def set(self, key: str, value: str) -> None: ...
-        def get(self, key: str) -> bytes: ...
-        def add(self, key: str, amount: int) -> int: ...
-        def check(self, keys: list[str]) -> bool: ...
+    def set(self, key: str, value: str) -> None: ...
+    def get(self, key: str) -> bytes: ...
+    def add(self, key: str, amount: int) -> int: ...
+    def check(self, keys: list[str]) -> bool: ...
 
 
 SLACK_SECONDS = 4.0
@@ -41,8 +40,6 @@ def has_store_keys(store: Any, keys: list[str]) -> bool:
     check = getattr(store, "check", None)
     if check is not None:
         return bool(check(keys))
-    from datetime import timedelta
-
     try:
         store.wait(keys, timedelta(milliseconds=20))
     except RuntimeError:
@@ -109,8 +106,6 @@ def _check_earlier_hello(store: SealedStore, prefix: str, claim: int, own_hello:
     A store that outlives its jobs may have hellos of an earlier job of the same name. If the other process is
     alive and has its answer, this process is a duplicate.
     """
-    import os
-
     earlier = store.find(f"{prefix}/hello/{own_hello.rank}/{claim}")
     if earlier is None:
         if claim > 0 and store.has(f"{prefix}/hello/{own_hello.rank}/{claim}"):

@@ -8,15 +8,12 @@ link slows all ranks.
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from collections.abc import Mapping, Sequence
 
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.rank_register import RollcallFault
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping, Sequence
 
 SMALL_BYTES, LARGE_BYTES = 64, 65536
 CONNECT_SECONDS, ECHO_SECONDS = 3.0, 3.0
@@ -34,8 +31,6 @@ class EchoServer:
     """Echoes trial connections at a free port, in a thread."""
 
     def __init__(self) -> None:
-        import threading
-
         self.listener = endpoint.listen_on_port(0, 16)
         self.port = int(self.listener.getsockname()[1])
         self._thread = threading.Thread(target=self._serve_echoes, daemon=True)
@@ -51,8 +46,6 @@ class EchoServer:
         self.listener.close()
 
     def _serve_echoes(self) -> None:
-        import threading
-
         end, callers = time.monotonic() + SERVE_SECONDS, list[tuple[socket.socket, threading.Thread]]()
         while time.monotonic() < end:
             try:

@@ -7,12 +7,12 @@ as well, so that nobody can send it its own words, or the replies to an earlier 
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import json
 import os
+import socket
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
 
 GREETING = b"GPUREADY-ROLLCALL/1 "
 MAX_LINE = 1 << 18
@@ -35,23 +35,16 @@ def compute_seal(token: str, salt: str, body: str) -> str:
     """Return the proof that the sender knows the token; empty if the job has none."""
     if not token:
         return ""
-    import hashlib
-    import hmac
-
     return hmac.new(token.encode(), f"{salt}\n{body}".encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def make_reply_salt(salt: str, hello: bytes) -> str:
     """Return the salt of the replies to this hello."""
-    import hashlib
-
     line = hello.rstrip(b"\n")
     return f"{salt} {hashlib.sha256(line).hexdigest()}"
 
 
 def dump_compact_json(data: object) -> str:
-    import json
-
     return json.dumps(data, separators=(",", ":"))
 
 
@@ -66,8 +59,6 @@ def encode_message(data: object, token: str, salt: str) -> bytes:
 
 def decode_message(line: bytes, token: str, salt: str) -> object:
     """Return the data of a line; PermissionError for another token's seal, ValueError for invalid data."""
-    import json
-
     seal_received, _, body = line.decode("utf-8", "strict").rstrip("\n").partition(" ")
     if not _seals_match(seal_received, compute_seal(token, salt, body)):
         raise PermissionError("the token is another")
@@ -81,8 +72,6 @@ def _seals_match(seal_received: str, wanted: str) -> bool:
     """Compare two seals in constant time."""
     if not wanted:
         return not seal_received
-    import hmac
-
     return hmac.compare_digest(seal_received.encode(), wanted.encode())
 
 

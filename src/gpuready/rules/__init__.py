@@ -6,15 +6,11 @@ A rule is a module (``gpu/gpu_lost.py``). A rule that only a log can trigger sta
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from importlib import import_module
 
 from gpuready.catalog import load_table
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gpuready.model import Facts, Rule
+from gpuready.model import Facts, Rule
 
 FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "RUN", "FLT")
 """In the order in which rules are listed."""

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
+from gpuready.model import Facts
 from gpuready.rules import environment_variables
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Facts
 
 READS = ("env.*", "package.torch")
 OLD_VARIABLE, NEW_VARIABLE = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"

@@ -6,15 +6,14 @@ better, group, value, passes, spread, expected, low, high, spans.
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.model import Facts
 from gpuready.model.bench import NOISE_LIMIT
+from gpuready.rules.slowness_reasons import describe_other_users
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+MeasureRow = dict[str, Any]
 
-    from gpuready.model import Facts
-
-    MeasureRow = dict[str, Any]
 
 IMPOSSIBLE_RATIO = 1.1
 """A rate above this multiple of the catalog figure cannot be real."""
@@ -69,8 +68,6 @@ def _why_invalid(row: MeasureRow, facts: Facts) -> str:
         return "more than this GPU's peak in the catalogue: the clock or the catalogue is wrong"
     if row.get("gpu") is None or not (is_below_band(row) or is_noisy(row)):
         return ""
-    from gpuready.rules.slowness_reasons import describe_other_users
-
     users = describe_other_users(facts, row["gpu"])
     return f"other processes used the GPU ({users}): the measurement is not valid" if users else ""
 

@@ -6,14 +6,11 @@ absence is at most information, and only if the contract offers it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import features
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 READS = (*visible_gpus.READS, *contract_needs.READS)
 

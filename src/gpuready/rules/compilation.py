@@ -7,15 +7,12 @@ compiler is then a warning.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import architectures
 from gpuready.catalog import cuda as toolkits
 from gpuready.model import NOT_STATED, Contract, ContractVariable, Facts, UnknownFactError, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 READS = ("env.*", "toolkit.version", *contract_needs.READS)
 

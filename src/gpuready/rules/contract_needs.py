@@ -7,16 +7,15 @@ error, so an unknown recommendation would make the whole verdict undecided.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from gpuready.contracts import want as wanting
 from gpuready.contracts import when as conditions
 from gpuready.model import NOT_STATED, Contract, Facts, Requirement, UnknownFactError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+NeedReader = Callable[[Facts, Requirement], Any]
 
-    NeedReader = Callable[[Facts, Requirement], Any]
 
 READS = ("job.*", "gpu.*", "package.*", "os.*", "platform.name", "python.version", "driver.version")
 """Facts that the conditions of needs may read."""

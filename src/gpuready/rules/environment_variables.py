@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from gpuready.contracts import when as conditions
+from gpuready.model import Contract, ContractVariable, Facts
 from gpuready.rules import contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, ContractVariable, Facts
 
 READS = ("env.*", *contract_needs.READS)
 MAX_DIGITS = 19

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.catalog.kernels import find_kernel
+from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, FixStep, versions
 from gpuready.rules import contract_needs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpuready.catalog.torch import TorchBuild
 
 TORCH_BUILDS = ("torch", "torchvision", "torchaudio")
 """Packages whose builds (+cu128) are on PyTorch's indexes."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.model import Facts, Finding, FixStep, Requirement
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+FleetRow = dict[str, Any]
 
-    FleetRow = dict[str, Any]
 
 NODE_SET_WIDTH = 48
 """The columns that a set of nodes may take in a sentence; the report contains it whole."""

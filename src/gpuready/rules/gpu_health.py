@@ -7,14 +7,12 @@ recording), a rule about them does not apply.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
+from gpuready.catalog import gpus
 from gpuready.model import Contract, Facts, FixStep, UnknownFactError
 from gpuready.rules import job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from typing import Any
-
 
 READS = (*visible_gpus.READS, "job.wants", "job.gpus")
 
@@ -91,8 +89,6 @@ def gpu_name_contains(facts: Facts, index: int, *words: str) -> bool:
 
 def gpu_market(facts: Facts, index: int) -> str:
     """Return the market of a GPU: geforce, titan, workstation or datacenter; empty if unknown."""
-    from gpuready.catalog import gpus
-
     names = facts.value_if_known("gpu.name") or ()
     row = gpus.find_gpu(str(names[index])) if index < len(names) else None
     return str(row["market"]) if row else ""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.model import Contract, Facts, FixStep, import_rows
 from gpuready.rules import fix_steps, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
 
 READS = ("import.damage", "import.hidden", "import.result", *fix_steps.READS)
 REINSTALLED_KINDS = (*(kind for kind in import_rows.FILE_KINDS if kind != "source"), *import_rows.LIBRARY_KINDS)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from gpuready.model import Contract, Facts
 from gpuready.rules import environment_variables, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts
 
 READS = ("env.*", "job.wants", "job.gpus", *visible_gpus.READS)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Facts
+from gpuready.model import Facts
 
 READS = ("hub.cache", "hub.offline", "job.model")
 LOCAL_PREFIXES = ("/", "./", "../", "~")

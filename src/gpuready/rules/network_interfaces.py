@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gpuready.model import Facts
 from gpuready.rules import environment_variables, visible_gpus
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
+InterfaceTable = Mapping[str, Mapping[str, Any]]
 
-    from gpuready.model import Facts
-
-    InterfaceTable = Mapping[str, Mapping[str, Any]]
 
 READS = ("net.interfaces", "env.*")
 VARIABLES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
 
 READS = ("can.*", "proof.results")
 MAX_SHOWN = 4

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
-    from gpuready.model import Facts
+from gpuready.model import Facts
 
 READS = ("net.ib",)
 

@@ -5,14 +5,11 @@ If the contract itself states a floor for the feature, GPU005 judges it; nothing
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import features
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.rules import capability_floors, contract_needs, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 READS = capability_floors.READS
 

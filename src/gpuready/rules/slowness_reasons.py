@@ -6,15 +6,15 @@ throttle (names), pcie_gen, pcie_width, processes (count). Only samples taken wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+from gpuready.catalog import bands, gpus
 from gpuready.model import Fact, Facts, FixStep
 from gpuready.model.bench import SlowReason
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+BenchRow = dict[str, Any]
 
-    BenchRow = dict[str, Any]
 
 READS = (
     *("gpu.name", "gpu.power_limit", "gpu.power_limit_default", "gpu.throttle", "gpu.pcie", "gpu.pcie_max"),
@@ -168,8 +168,6 @@ def _clock_reasons(facts: Facts, gpu: int, samples: list[BenchRow]) -> Iterator[
 
 
 def _ecc_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
-    from gpuready.catalog import gpus
-
     row = gpus.find_gpu(str(_gpu_value(facts, "gpu.name", gpu) or ""))
     if _gpu_value(facts, "gpu.ecc", gpu) == "on" and row and str(row.get("mem_type", "")).startswith("GDDR"):
         yield SlowReason(
@@ -186,8 +184,6 @@ def _ecc_reasons(facts: Facts, gpu: int) -> Iterator[SlowReason]:
 
 
 def _link_reasons(facts: Facts, gpu: int, samples: list[BenchRow], group: str) -> Iterator[SlowReason]:
-    from gpuready.catalog import bands, gpus
-
     gen, width = bands.parse_pcie_link(_gpu_value(facts, "gpu.pcie_max", gpu))
     seen = [(s["pcie_gen"], s["pcie_width"]) for s in samples if s.get("pcie_gen") and s.get("pcie_width")]
     now = (

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, job_request
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
 
 READS = ("torch.version", "python.requires", "python.kind", *fix_steps.READS)
 

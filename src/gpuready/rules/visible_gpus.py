@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.model import Contract, Facts, UnknownFactError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
 
 READS = ("gpu.count", "gpu.visible", "gpu.name", "gpu.uuid")
 OTHER_PLATFORMS = ("rocm", "xpu", "npu", "hpu", "mps", "mlu", "musa", "neuron", "tpu")

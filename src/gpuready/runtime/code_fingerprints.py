@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 
@@ -12,8 +13,6 @@ PATCHING_MODULES = ("accelerate", "apex", "bitsandbytes", "colossalai", "deepspe
 
 def code_fingerprints() -> dict[str, str]:
     """Return short hashes of the script and the packages, which reveal ranks that run other code."""
-    import hashlib
-
     digests = {}
     script = sys.argv[0] if sys.argv and os.path.isfile(sys.argv[0]) else ""
     if script:

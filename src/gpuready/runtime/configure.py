@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import MutableMapping
+from importlib import metadata
 
 from gpuready import contracts
 from gpuready.contracts import variables
 from gpuready.model import Fact, Facts
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
-
-    from gpuready.model.plan import EnvironmentSettings, VariableConflict
+from gpuready.model.plan import EnvironmentSettings, VariableConflict
 
 TORCH_BUILD_PLATFORMS = {"rocm": "rocm", "xpu": "xpu"}
 
@@ -52,8 +50,6 @@ def configure(
 
 
 def _installed_version(distribution: str) -> str | None:
-    from importlib import metadata
-
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -93,8 +89,6 @@ def _count_job_gpus(environ: MutableMapping[str, str]) -> int | None:
 def _warn_conflicts(conflicts: tuple[VariableConflict, ...]) -> None:
     if not conflicts:
         return
-    import warnings
-
     for one in conflicts:
         message = f"{one.name} is {one.have!r}, and {one.by} wants {one.wants!r}: {one.then}"
         warnings.warn(message, stacklevel=3)

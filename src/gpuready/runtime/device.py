@@ -6,15 +6,11 @@ torch is passed in, not imported.
 
 from __future__ import annotations
 
-from gpuready.runtime.platform import get_platform
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.runtime.platform import Platform
+from gpuready.cluster import Rendezvous
+from gpuready.runtime.platform import Platform, get_platform
 
 DEVICE_ORDER = ("cuda", "npu", "xpu", "hpu", "mps")
 DEVICE_BACKENDS = ("nccl", "hccl", "xccl")

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
+import socket
 import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import wraps
+from typing import Any
 
+from gpuready.cluster import Rendezvous
 from gpuready.model.versions import major_minor
-from gpuready.rollcall import RollcallFault, endpoint, job_identity
+from gpuready.rollcall import Attendance, Hello, RollcallFault, RollcallRefused, endpoint, job_identity
+from gpuready.rollcall.hello import own_hostname
 from gpuready.rollcall.rank_register import format_rank_ranges
 from gpuready.rollcall.store_rollcall import has_store_keys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall import Attendance, Hello
+from gpuready.runtime import group_proof, seeds
+from gpuready.runtime.device import DEVICE_BACKENDS, backend_of_device
+from gpuready.runtime.group_proof import PROOF_S, CollectiveStalled, GroupProof
+from gpuready.runtime.world import destroy_group
 
 JOB_KEY = "gpuready/job"
 CONNECT_TRY_S = 2.0
@@ -45,8 +50,6 @@ def available_backends(torch: Any) -> dict[str, bool]:
 
 def rank_versions(torch: Any, device: str) -> dict[str, str]:
     """Return the versions that ranks must share, or whose differences are worth a note."""
-    import platform
-
     versions_found = {"torch": str(torch.__version__), "python": ".".join(platform.python_version_tuple()[:2])}
     versions_found["cuda"] = str(getattr(torch.version, "cuda", None) or getattr(torch.version, "hip", None) or "none")
     if device.startswith("cuda"):
@@ -74,8 +77,6 @@ def make_store_inquiry(torch: Any) -> Callable[[str, int], Mapping[str, object] 
     """Return a function that asks a torch store whose job it serves; it returns None if there is no answer."""
 
     def ask_store(host: str, port: int) -> Mapping[str, object] | None:
-        import json
-
         try:
             store = _connect_store(torch, host, port, 1.0)
             found = json.loads(store.get(JOB_KEY))
@@ -91,8 +92,6 @@ def _connect_store(torch: Any, host: str, port: int, seconds: float) -> Any:
 
 
 def _timedelta(count: float) -> Any:
-    from datetime import timedelta
-
     return timedelta(seconds=count)
 
 
@@ -103,8 +102,6 @@ def _open_store_on_socket(torch: Any, host: str, port: int, listener: socket.soc
     try:
         return store_class(host, port, None, True, master_listen_fd=number, **options)
     except TypeError:  # this torch cannot take over a socket: the port is free for a moment
-        import os
-
         os.close(number)
         return store_class(host, port, None, True, **options)
     except RuntimeError as error:
@@ -120,8 +117,6 @@ def _needs_old_server(torch_version: str) -> bool:
 
 def guard_process_group(dist: Any, make_refusal: Callable[[], Exception]) -> None:
     """Make ``init_process_group`` refuse a second group, while there is one, in our words instead of torch's."""
-    from functools import wraps
-
     init_process_group = dist.init_process_group
 
     @wraps(init_process_group)
@@ -148,8 +143,6 @@ class JobGroup:
 
     def connect_agent_store(self, mine: Hello) -> Any:
         """Return the store of torchrun's agent; Refused if it cannot be reached."""
-        from gpuready.rollcall import RollcallRefused
-
         reached = endpoint.test_reachability(self.rendezvous.address, self.rendezvous.port, 3.0)
         if not reached.ok:
             where = f"{self.rendezvous.address}:{self.rendezvous.port}"
@@ -195,9 +188,6 @@ class JobGroup:
         return store
 
     def _serve_store(self, attendance: Attendance) -> Any:
-        import json
-        from datetime import timedelta
-
         listener = attendance.listener
         assert listener is not None
         here = endpoint.listening_address(listener)
@@ -219,10 +209,6 @@ class JobGroup:
             raise GroupBroken(self._failure_fault("the process group could not be made", error)) from None
 
     def _init_process_group(self, backend: str, device: str) -> None:
-        from datetime import timedelta
-
-        from gpuready.runtime.device import DEVICE_BACKENDS, backend_of_device
-
         dist = self.torch.distributed
         options: dict[str, Any] = {"rank": self.rendezvous.rank, "world_size": self.rendezvous.world_size}
         options["store"] = dist.PrefixStore(f"default_pg/{self.rendezvous.restart}", self.store)
@@ -250,8 +236,6 @@ class JobGroup:
 
     def share_seed(self, seed: int | None) -> int:
         """Return the job's seed; rank 0 draws one if none is set."""
-        from gpuready.runtime import seeds
-
         if seed is not None:
             return seed
         try:
@@ -265,8 +249,6 @@ class JobGroup:
 
     def verify_group(self, backend: str, device: str) -> None:
         """Sum over all ranks on the real device and compare every bit with the expected result."""
-        from gpuready.runtime.group_proof import PROOF_S, CollectiveStalled, GroupProof
-
         kinds = [device]
         if "," in backend and device != "cpu":
             kinds.append("cpu")
@@ -285,8 +267,6 @@ class JobGroup:
             raise GroupBroken(self._failure_fault("the first collective failed", error)) from None
 
     def _stalled_fault(self) -> RollcallFault:
-        from gpuready.runtime import group_proof
-
         size = self.rendezvous.world_size
         absent = [rank for rank in range(size) if not has_store_keys(self.store, [f"gpuready/proof/{rank}"])]
         if absent:
@@ -317,16 +297,10 @@ class JobGroup:
         )
 
     def abandon_group(self) -> None:
-        from gpuready.runtime.world import destroy_group
-
         if self.torch.distributed.is_initialized():
             destroy_group(self.torch.distributed, failed=True)
         self.store = None
 
 
 def _process_name(environ: Mapping[str, str]) -> str:
-    import os
-
-    from gpuready.rollcall.hello import own_hostname
-
     return f"{own_hostname(environ)}:{os.getpid()}"

@@ -8,16 +8,15 @@ neighbour, and the one that is wrong again is named.
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
 
 from gpuready.rollcall import RollcallFault, endpoint
 from gpuready.rollcall.rank_register import format_rank_ranges
 from gpuready.rollcall.store_rollcall import has_store_keys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
 
 PROOF_S, RETEST_S = 30.0, 10.0
 FULL_MANTISSAS = (11184811, 14502571, 16777213, 8388611)
@@ -73,8 +72,6 @@ class GroupProof:
 
     def _any_rank_wrong(self, name: str, wrong: bool) -> bool:
         """Whether any rank saw an error; all ranks wait for the last one."""
-        from datetime import timedelta
-
         key = f"gpuready/{name}"
         if wrong:
             self.store.add(f"{key}/wrong", 1)
@@ -85,8 +82,6 @@ class GroupProof:
 
     def _gather_results(self, name: str, mine: Mapping[str, object]) -> dict[int, dict[str, Any]]:
         """Return the results of all ranks that reported in time."""
-        import json
-
         self.store.set(f"gpuready/{name}/{self.rank}", json.dumps(mine))
         results: dict[int, dict[str, Any]] = {}
         end = time.monotonic() + RETEST_S + 2
@@ -125,8 +120,6 @@ class GroupProof:
         return results | {"pairs": pairs}
 
     def _make_subgroup(self, members: list[int]) -> tuple[Any, SumError]:
-        from datetime import timedelta
-
         try:
             limit = timedelta(seconds=RETEST_S / 4)
             return self.torch.distributed.new_group(members, timeout=limit), {}

@@ -6,18 +6,14 @@ the facts of a machine and to the job's configuration file.
 
 from __future__ import annotations
 
-from gpuready.model import Fact, UnknownFactError
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.model import Contract, Fact, Facts, UnknownFactError
 from gpuready.model.verdict_words import describe_gap
 from gpuready.runtime import placement, precision
 from gpuready.runtime.device import DEVICE_ORDER
 from gpuready.runtime.platform import PLATFORM_NAMES, choose_platform, get_platform
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.model import Contract, Facts
 
 FRAMEWORKS = ("axolotl", "transformers", "colossalai", "roll")
 """Frameworks whose rules are known."""

@@ -10,25 +10,22 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping, MutableMapping
+from typing import Any
 
-from gpuready import cluster, rollcall
-from gpuready.rollcall import RollcallFault
+from gpuready import cluster, contracts, rollcall
+from gpuready.cluster import Rendezvous
+from gpuready.rollcall import Attendance, Hello, RollcallFault, interface_check
 from gpuready.rollcall import hello as hellos
+from gpuready.rollcall.interface_check import choose_gloo_interface
 from gpuready.rollcall.job_secret import find_job_token
 from gpuready.rollcall.rank_register import own_trouble_fault
 from gpuready.runtime import device as devices
 from gpuready.runtime import group, seeds
 from gpuready.runtime.code_fingerprints import code_fingerprints
+from gpuready.runtime.device import Accelerator
+from gpuready.runtime.platform import framework_variables
 from gpuready.runtime.world import ACTIVE_WORLD, World
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping
-    from typing import Any
-
-    from gpuready.cluster import Rendezvous
-    from gpuready.rollcall import Attendance, Hello
-    from gpuready.runtime.device import Accelerator
 
 DEFAULT_SEED = 1024
 WINDOW_VARIABLE = "GPUREADY_START_WINDOW"
@@ -216,8 +213,6 @@ class LaunchState:
 
     def find_device(self, torch: Any, requested: str | None, backend: str | None, framework: str | None) -> None:
         """Choose device and backend, set the framework's variables, and only then touch the device."""
-        from gpuready.rollcall import interface_check
-
         try:
             accelerator = self.accelerator = devices.find_accelerator(torch, requested)
             hidden = (
@@ -264,9 +259,6 @@ class LaunchState:
         """Set the variables of the framework's contract; torch is imported, but has no context yet."""
         if not framework:
             return
-        from gpuready import contracts
-        from gpuready.runtime.platform import framework_variables
-
         name, version, variant = contracts.parse_contract_spec(framework)
         contracts.check_contract_exists(name, version, variant)
         contract = contracts.load_contract(name, version, variant, None)
@@ -308,8 +300,6 @@ def _join_group(start: LaunchState, job_group: group.JobGroup, attendance: Atten
         else accelerator.device_type
     )
     if len(attendance.host_names) > 1 and "gloo" in start.backend:
-        from gpuready.rollcall.interface_check import choose_gloo_interface
-
         chosen = choose_gloo_interface(start.environ, rendezvous.address)
         start.notes += [chosen] if chosen else []
     try:

@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from gpuready.runtime.platform import PLATFORM_NAMES, get_platform
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
-    from typing import Any
+from gpuready.runtime.platform import PLATFORM_NAMES, get_platform
 
 AXOLOTL_DEVICES = ("cuda", "mps", "npu")
 """Axolotl's order; MPS has one device and so no number."""

@@ -6,15 +6,11 @@ imported: the caller passes what torch reported.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Set
+
 from gpuready.catalog import accelerators
 from gpuready.contracts.when import certainly_applies
-from gpuready.model import Fact, Facts, Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Set
-
-    from gpuready.model import Contract, ContractVariable
+from gpuready.model import Contract, ContractVariable, Fact, Facts, Record
 
 PLATFORM_NAMES = ("cuda", "rocm", "npu", "xpu", "hpu", "mps", "cpu")
 UNKNOWN_PLATFORM = "unknown"

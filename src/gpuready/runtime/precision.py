@@ -5,16 +5,14 @@ A capability is text (``9.0``) or torch's pair; None means no GPU.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready.catalog import features
 from gpuready.contracts import want as wanting
+from gpuready.model import Contract, Requirement
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+ComputeCapability = str | tuple[int, int] | None
 
-    from gpuready.model import Contract, Requirement
-
-    ComputeCapability = str | tuple[int, int] | None
 
 HALF_DTYPES = ("fp16", "float16", "bf16", "bfloat16")
 PER_TENSOR, PER_BLOCK = "per-tensor", "per-block"

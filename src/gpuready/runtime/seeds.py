@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from collections.abc import Mapping
+from typing import Any
 
 MAX_SEED = 2**63 - 1
 CUBLAS_WORKSPACE = ("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -28,8 +26,6 @@ def draw_seed() -> int:
 
 def derive_seed(seed: int, name: str, *parts: object) -> int:
     """Return the seed of a stream: a hash, so that neighbouring ranks and names are independent."""
-    import hashlib
-
     text = "\0".join(map(str, ("gpuready", seed, name, *parts)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from gpuready.model import Record
+import atexit
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+from gpuready.model import Record
+from gpuready.rollcall.store_rollcall import has_store_keys
+from gpuready.runtime import seeds
 
 GOODBYE_S = 5.0
 """Seconds that rank 0, which serves the store, waits for the others at a regular end."""
@@ -76,14 +79,10 @@ class World(Record):
 
         ``per`` may be the ranks of a parallel group: all of them then draw the same numbers.
         """
-        from gpuready.runtime import seeds
-
         return seeds.make_generator(self.stream(name, per), device or self.device)
 
     def stream(self, name: str, per: str | Sequence[int] = "rank") -> int:
         """Return the seed of a named stream, for libraries that have their own generators."""
-        from gpuready.runtime import seeds
-
         return seeds.derive_seed(self.seed, name, *self._stream_parts(per))
 
     def _stream_parts(self, per: str | Sequence[int]) -> tuple[object, ...]:
@@ -110,15 +109,11 @@ class ActiveWorld:
         self.launched = False
 
     def register_world(self, world: World, store: Any, keeper: bool) -> None:
-        import atexit
-
         self.world, self.store, self.serves_store, self.launched = world, store, keeper, True
         atexit.register(self.at_exit)
 
     def at_exit(self) -> None:
         """Destroy the group before Python ends: torch would abort (exit code 134 after a good run)."""
-        import sys
-
         if self.world is not None:
             self.tear_down(failed=getattr(sys, "last_value", None) is not None)
 
@@ -136,10 +131,6 @@ class ActiveWorld:
 
     def _say_goodbye(self, store: Any, world: World) -> None:
         """Report that this rank is done; the rank that serves the store leaves last."""
-        import time
-
-        from gpuready.rollcall.store_rollcall import has_store_keys
-
         try:
             store.set(f"gpuready/bye/{world.rank}", "1")
             keys = [f"gpuready/bye/{rank}" for rank in range(world.world_size)]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import ssl
+from collections.abc import Collection
+from hashlib import sha256
+from urllib.parse import quote, unquote
+from urllib.request import Request, urlopen
 
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.file_contents import hash_file_contents
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _CHUNK_BYTES = 1 << 20
 FREE_SPACE_MARGIN = 64 << 20
@@ -22,8 +23,6 @@ def download_file(
     url: str, path: str, hashes: Collection[str], auth: str = "", cafile: str = "", timeout: float = 60.0
 ) -> int:
     """Download one file to a path; return its size. On AccessError nothing is left at the path."""
-    from hashlib import sha256
-
     draft, digest, size = f"{path}.part", sha256(), 0
     try:
         with _open_url(url, auth, cafile, timeout) as stream, open(draft, "wb") as file:
@@ -61,9 +60,6 @@ def fetch_text(url: str, limit: int, auth: str = "", timeout: float = 60.0) -> s
 
 
 def _open_url(url: str, auth: str, cafile: str, timeout: float, keeps_auth: bool = True):  # type: ignore[no-untyped-def]
-    import ssl
-    from urllib.request import Request, urlopen
-
     if url.startswith("/"):
         return open(url, "rb")
     if not url.startswith(("https://", "http://", "file://")):
@@ -117,13 +113,9 @@ def publish_folder(draft: str, path: str) -> None:
 
 
 def quote_path(path: str) -> str:
-    from urllib.parse import quote
-
     return quote(path, safe="/+")
 
 
 def unquote_url(text: str) -> str:
     """``%2B`` -> ``+``."""
-    from urllib.parse import unquote
-
     return unquote(text)

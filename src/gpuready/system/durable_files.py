@@ -5,13 +5,9 @@ Every call that changes an environment is in this file, so that a test can stop 
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Callable, Iterator
 from stat import S_ISDIR, S_ISLNK
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -244,6 +240,8 @@ def walk_files(path: str) -> Iterator[str]:
 
 def fingerprint_environment(path: str) -> str:
     """A hash of the names, kinds, sizes and times of all files but byte-code; of an environment of ours, where ``current`` leads."""
+    import hashlib
+
     found = hashlib.sha256()
     for file in [f"{path}/current"] if os.path.islink(f"{path}/current") else sorted(walk_files(path)):
         if "/__pycache__/" not in file:

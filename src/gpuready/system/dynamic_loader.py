@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+import struct
+import sys
+from collections.abc import Callable, Iterator
 
 CACHE_PATH = "/etc/ld.so.cache"
 _MAGIC = b"glibc-ld.so.cache1.1"
@@ -40,9 +40,6 @@ def _iterate_cache_entries(data: bytes, machine: str, prefix: bytes) -> Iterator
     start = data.find(_MAGIC)  # an older cache format may precede it
     if start < 0 or len(data) < start + _HEADER or prefix not in data:
         return  # without a driver none of its libraries is listed: skip the import of struct
-    import struct
-    import sys
-
     count = int.from_bytes(data[start + 20 : start + 24], sys.byteorder)
     first, size = start + _HEADER, struct.calcsize(_ENTRY)
     last = min(first + count * size, first + (len(data) - first) // size * size)

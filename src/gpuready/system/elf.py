@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from stat import S_ISREG
+from typing import Any, TypeVar
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any, TypeVar
+T = TypeVar("T")
 
-    T = TypeVar("T")
 
 _MACHINES = {3: "i386", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 _DYNAMIC, _LOAD = 2, 1
@@ -64,8 +64,6 @@ def read_elf(path: str, read: Callable[[ElfFile], T]) -> T | None:
 
 
 def _open_elf(path: str) -> int | None:
-    from stat import S_ISREG
-
     try:
         if not S_ISREG(os.stat(path).st_mode):
             raise AccessError("not a regular file")
@@ -92,8 +90,6 @@ class ElfFile:
         self.machine = self.unpack_at("H", head, 18)[0]
 
     def unpack_at(self, form: str, data: bytes, at: int = 0) -> tuple[int, ...]:
-        import struct
-
         try:
             return struct.unpack_from(self.byte_order + form, data, at)
         except struct.error:
@@ -101,8 +97,6 @@ class ElfFile:
 
     def _unpack_table(self, form: str, offset: int, size: int, count: int) -> list[tuple[int, ...]]:
         """The rows of a table, as far as the file has them; a row may be longer than what is taken of it."""
-        import struct
-
         padding = size - struct.calcsize(self.byte_order + form)
         if padding < 0:
             raise ValueError("short")

@@ -6,14 +6,9 @@ A library of torch has hundreds of thousands of symbols; its hash table (DT_GNU_
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 
-from gpuready.system.elf import read_elf
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuready.system.elf import ElfFile
+from gpuready.system.elf import ElfFile, read_elf
 
 _GNU_HASH = 0x6FFFFEF5
 _GLOBAL = 1

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Iterator
 
 from gpuready.system import elf
 from gpuready.system.files import error_reason, open_regular
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SECTION = ".nv_fatbin"
 MAGIC = 0xBA55ED50
@@ -49,8 +47,6 @@ def _read_fatbin_section(path: str) -> bytes:
 
 def _iterate_fatbin_entries(data: bytes) -> Iterator[tuple[int, int, int]]:
     """Kind, architecture and flags of every piece. Lengths come from the file and are not trusted."""
-    import struct
-
     at = 0
     while (at := data.find(struct.pack("<I", MAGIC), at)) >= 0:
         if at + 16 > len(data):

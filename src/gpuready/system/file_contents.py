@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Sequence
 from stat import S_ISDIR, S_ISLNK
 
 from gpuready.system.files import open_regular
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 MAX_HASH_THREADS = 8
 """Threads that hash at once: more read faster than disks do."""
@@ -49,7 +47,6 @@ def hash_as_recorded(path: str, kind: str = "sha256") -> str:
     For ``install --verify`` and ``check --deep`` alike.
     """
     import hashlib
-    from base64 import urlsafe_b64encode
 
     digest = hashlib.new(kind)
     fd = open_regular(path, os.O_RDONLY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 _UNSUPPORTED = (38, 95, 37, 22)
@@ -14,8 +15,6 @@ class LocksUnsupported(Exception):
 
 def take_lock(path: str, shared: bool = False) -> int | None:
     """Descriptor of the lock, or None where another process has it. LocksUnsupported where there are none."""
-    import fcntl
-
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
         fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

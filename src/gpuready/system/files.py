@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISLNK, S_ISREG
+from typing import Any, TypeVar
 
 from gpuready.system.host_access import AccessError
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+T = TypeVar("T")
 
-    T = TypeVar("T")
 
 _ABSENT_ERRNOS = (2, 3, 20, 36)
 """ENOENT, ESRCH (a process that has just ended, in /proc), ENOTDIR and ENAMETOOLONG: confirmed absent."""

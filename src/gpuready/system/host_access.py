@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from gpuready.model import Record
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+from gpuready.model import Record
 
 READ_LIMIT = 65536
 """Bytes of a file that are read by default."""
@@ -188,8 +187,6 @@ class HostAccess:
 
     def get_monotonic_time(self) -> float:
         """Seconds on a monotonic clock. Not a query: it is the clock of this process."""
-        import time
-
         return time.monotonic()
 
     # ---- answers may come from an untrusted recording

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import ipaddress
 import os
+import socket
+import webbrowser
 
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import socket
 
 
 def open_listening_socket(host: str, port: int, fallback_ports: int = 0) -> socket.socket:
     """A socket listening at an address, or at one of the next ``fallback_ports`` ports where it is taken. AccessError if none is free."""
-    import socket
-
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     reason = ""
     for number in range(port, port + 1 + (fallback_ports if port else 0)):
@@ -33,8 +31,6 @@ def open_listening_socket(host: str, port: int, fallback_ports: int = 0) -> sock
 
 def find_free_port() -> int:
     """A free loopback port."""
-    import socket
-
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -42,8 +38,6 @@ def find_free_port() -> int:
 
 def is_loopback(host: str) -> bool:
     """Whether an address is only reachable from this machine."""
-    import ipaddress
-
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -57,9 +51,6 @@ def open_in_browser(address: str, folder: str) -> bool:
     """
     if not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or os.uname().sysname == "Darwin"):
         return False
-    import html
-    import webbrowser
-
     path = f"{folder}/open.html"
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(address)}">gpuready serve')

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import pwd
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from gpuready.system import files
-from gpuready.system.host_access import READ_LIMIT, AccessError, HostAccess
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.system.host_access import READ_LIMIT, AccessError, HostAccess, RunResult
+from gpuready.system.process.isolation import is_single_threaded
+from gpuready.system.redaction.text import redact_text, redact_value
 
 
 class LiveHost(HostAccess):
@@ -38,14 +41,10 @@ class LiveHost(HostAccess):
     # ---- the environment
 
     def _answer_env(self, name: str) -> str | None:
-        from gpuready.system.redaction.text import redact_value
-
         value = self.variables.get(name)
         return None if value is None else redact_value(name, files.printable_name(value))
 
     def _answer_environ(self) -> dict[str, str]:
-        from gpuready.system.redaction.text import redact_value
-
         pairs = ((files.printable_name(name), files.printable_name(value)) for name, value in self.variables.items())
         return {name: redact_value(name, value) for name, value in pairs}
 
@@ -96,7 +95,6 @@ class LiveHost(HostAccess):
     def _answer_run(
         self, argv: list[str], deadline: float, limit: int, changes: dict[str, str | None] | None
     ) -> dict[str, Any]:
-        from gpuready.system.host_access import RunResult
         from gpuready.system.process import runner
 
         env = runner.child_environment(self.variables, changes)
@@ -151,7 +149,6 @@ class LiveHost(HostAccess):
 
     def _answer_nvml(self, deadline: float = 20.0) -> dict[str, Any]:
         from gpuready.system import nvml
-        from gpuready.system.process.isolation import is_single_threaded
 
         override = self.variables.get("GPUREADY_NVML")
         found = None if override else self._answer_library(nvml.LIBRARY_NAME)
@@ -168,13 +165,9 @@ class LiveHost(HostAccess):
         return {**names, "node": files.printable_name(u.nodename)}
 
     def _answer_hostname(self) -> str:
-        from gpuready.system.redaction.text import redact_text
-
         return redact_text(files.printable_name(self.variables.get("GPUREADY_HOSTNAME") or os.uname().nodename))
 
     def _answer_limits(self) -> dict[str, int]:
-        import resource
-
         names = ("nofile", "memlock", "nproc", "stack")
         soft = {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[0] for name in names}
         return {name: -1 if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
@@ -209,16 +202,12 @@ class LiveHost(HostAccess):
                 return fields[0]
         if self.root:
             return None
-        import pwd
-
         try:
             return files.printable_name(pwd.getpwuid(uid).pw_name)
         except KeyError:
             return None
 
     def _answer_wall(self) -> float:
-        import time
-
         return time.time()
 
     def _answer_cwd(self) -> str:
@@ -228,8 +217,6 @@ class LiveHost(HostAccess):
             raise AccessError(files.error_reason(error)) from None
 
     def _answer_interpreter(self) -> dict[str, str]:
-        import sys
-
         version = ".".join(str(part) for part in sys.version_info[:3])
         role = "command" if self.runs_command else "library"
         return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version, "role": role}
@@ -250,8 +237,6 @@ class ReadOnlyHost(LiveHost):
     def _answer_run(
         self, argv: list[str], deadline: float, limit: int, changes: dict[str, str | None] | None
     ) -> dict[str, Any]:
-        from gpuready.system.host_access import RunResult
-
         program = self._answer_which(argv[0]) if argv else None
         if program and (self._is_in_environment(program) or self._is_in_environment(self._answer_real(program))):
             return RunResult((program, *argv[1:]), None, end=NOT_STARTED).to_json()

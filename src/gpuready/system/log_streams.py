@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
+import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from stat import S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
+from typing import Any
 
 from gpuready.system.files import error_reason, printable_name
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from gpuready.system.path_allowlist import PathAllowlist
+from gpuready.system.path_allowlist import PathAllowlist
 
 CHUNK_BYTES = 2 << 20
 MAX_FILES, MAX_DEPTH = 20_000, 12
@@ -128,8 +127,6 @@ def follow_growing_file(path: str, pause: float = 0.5, patience: float | None = 
 
     Empty pieces mean that nothing came for a while. Ends when nothing has come for ``patience`` seconds.
     """
-    import time
-
     fd, quiet = _open_log(path), 0.0
     try:
         while patience is None or quiet < patience:
@@ -178,8 +175,6 @@ def _list_regular_files(root: str) -> list[str]:
 
 def _natural_order(path: str) -> list[tuple[int, str]]:
     """Sort 2 before 10."""
-    import re
-
     parts = re.findall(r"\d+|\D", path)
     return [(int(part[:18]), "") if part.isdecimal() else (-1, part) for part in parts]
 
@@ -231,8 +226,6 @@ def _decode_to_utf8(pieces: Iterator[bytes]) -> Iterator[bytes]:
     if not wide:
         yield from _prepend_chunk(first, pieces)
         return
-    import codecs
-
     decoder = codecs.getincrementaldecoder(wide)("replace")
     for piece in _prepend_chunk(first, pieces):
         yield decoder.decode(piece).encode("utf-8", "replace")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from stat import S_ISCHR
 
+from gpuready.system import files
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 KMSG_DEVICE = (1, 11)
 """Device number of /dev/kmsg: the only device that is read, since reading it changes nothing."""
@@ -45,8 +43,6 @@ def _read_records(path: str) -> Iterator[bytes] | list[bytes] | None:
         return None
     if S_ISCHR(status.st_mode) and (os.major(status.st_rdev), os.minor(status.st_rdev)) == KMSG_DEVICE:
         return _read_kernel_buffer(path)
-    from gpuready.system import files
-
     tail = files.read_bytes(path, _TAIL_BYTES, tail=True)
     return None if tail is None else [line[:_MAX_RECORD_BYTES] for line in tail.splitlines()]
 

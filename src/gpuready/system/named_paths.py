@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator, Sequence
 
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from gpuready.system.process.isolation import call_within
 
 ANSWER_SECONDS = 5.0
 
 
 def require_answering_disks(argv: Sequence[str]) -> None:
     """AccessError, in a sentence, if a disk with a file of this command line does not answer."""
-    from gpuready.system.process.isolation import call_within
-
     for path in dict.fromkeys(_named_paths(argv)):
         try:
             call_within(lambda path=path: _touch_file(path), ANSWER_SECONDS, path)  # type: ignore[misc]

@@ -6,17 +6,15 @@ checked through the descriptor, and loaded from it: replacing the file or a pare
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Callable, Sequence
 from stat import S_IMODE, S_ISREG
+from typing import Any
 
 from gpuready.system.file_contents import hash_descriptor
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 
@@ -31,8 +29,6 @@ class NativeLibrary:
 
     def bind_function(self, name: str, takes: str, gives: str = "i") -> Callable[..., Any]:
         """One function. Letters: i int, q 64-bit integer, d double, f float, p an address, s text."""
-        import ctypes
-
         types = {
             "i": ctypes.c_int,
             "q": ctypes.c_int64,

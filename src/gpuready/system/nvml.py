@@ -5,14 +5,18 @@ It is only ever loaded in a separate process: a driver may hang or crash.
 
 from __future__ import annotations
 
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from gpuready.system.nvml_calls import NvmlLibrary
+from gpuready.system.nvml_calls import NvmlError, NvmlLibrary
+from gpuready.system.nvml_gpu import read_field, read_gpu
+from gpuready.system.process import runner
+from gpuready.system.process.isolation import run_in_child
 
 LIBRARY_NAME = "libnvidia-ml.so.1"
 
@@ -23,9 +27,6 @@ _SCRIPT = (
 
 def iterate_nvml_parts(path: str) -> Iterator[dict[str, Any]]:
     """Yield the driver's part, then one part per GPU: {"gpu": {...}}. An error ends it: {"error", "says"}."""
-    from gpuready.system.nvml_calls import NvmlError, NvmlLibrary
-    from gpuready.system.nvml_gpu import read_field, read_gpu
-
     try:
         nvml = NvmlLibrary(path)
     except OSError as error:
@@ -75,9 +76,6 @@ def query_in_process(path: str, deadline: float, fork: bool) -> dict[str, Any]:
 
 
 def _query_forked(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
-    from gpuready.system.files import error_reason
-    from gpuready.system.process.isolation import run_in_child
-
     def send_parts(emit: Callable[[Any], None]) -> None:
         for part in iterate_nvml_parts(path):
             emit(part)
@@ -90,12 +88,6 @@ def _query_forked(path: str, deadline: float) -> tuple[list[dict[str, Any]], str
 
 
 def _query_spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], str]:
-    import json
-    import os
-    import sys
-
-    from gpuready.system.process import runner
-
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     argv = (sys.executable, "-I", "-S", "-c", _SCRIPT, here, path)
     env = runner.child_environment(os.environ, None)
@@ -106,9 +98,6 @@ def _query_spawned(path: str, deadline: float) -> tuple[list[dict[str, Any]], st
 
 def print_nvml_parts(path: str) -> None:
     """Query NVML in this interpreter and print one line of JSON per part."""
-    import json
-    import sys
-
     for part in iterate_nvml_parts(path):
         sys.stdout.write(json.dumps(part) + "\n")
         sys.stdout.flush()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+import ctypes
+from typing import Any
 
 GPU_IS_LOST, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND = 15, 7, 13
 """NVML error codes that need special handling."""
@@ -22,8 +21,6 @@ class NvmlLibrary:
     """Call functions by name; a code other than success raises NvmlError."""
 
     def __init__(self, path: str):
-        import ctypes
-
         self.ctypes = ctypes
         self.library = ctypes.CDLL(path)
 

@@ -5,14 +5,11 @@ Memory is in bytes, power in watts, clocks in MHz, temperature in degrees Celsiu
 
 from __future__ import annotations
 
-from gpuready.system.nvml_calls import GPU_IS_LOST, INSUFFICIENT_SIZE, NvmlError, decode_text
+import sys
+from collections.abc import Callable
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.system.nvml_calls import NvmlLibrary
+from gpuready.system.nvml_calls import GPU_IS_LOST, INSUFFICIENT_SIZE, NvmlError, NvmlLibrary, decode_text
 
 _COMPUTE_MODES = ("default", "exclusive_thread", "prohibited", "exclusive_process")
 _BRANDS = (
@@ -115,8 +112,6 @@ def _memory_info(nvml: NvmlLibrary, device: tuple[Any]) -> dict[str, int]:
 
 
 def _read_u64(raw: bytes, at: int) -> int:
-    import sys
-
     return int.from_bytes(raw[at : at + 8], sys.byteorder)
 
 
@@ -139,8 +134,6 @@ def _field_value(nvml: NvmlLibrary, device: tuple[Any], field: int) -> int:
     nvmlFieldValue_t: fieldId and scopeId (4 bytes each), timestamp and latency (8 each), type and return code
     (4 each), value (8).
     """
-    import sys
-
     buffer = nvml.ctypes.create_string_buffer(field.to_bytes(4, sys.byteorder), 40 + 64)
     nvml.call_newest("nvmlDeviceGetFieldValues", *device, nvml.ctypes.c_int(1), buffer)
     kind, code = (int.from_bytes(buffer.raw[at : at + 4], sys.byteorder) for at in (24, 28))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 from gpuready.system.private_files import make_private_folder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from gpuready.system.process.isolation import call_within
 
 DISK_SECONDS = 5.0
 """How long the disk of the user's cache may take to answer."""
@@ -20,8 +20,6 @@ TEMPORARY_PARENTS = ("/tmp", "/var/tmp", "/dev/shm")
 
 def make_cache_folder(variables: Mapping[str, str], *subfolders: str) -> str:
     """Make a folder in the user's cache. AccessError where there is no place for one, or its disk does not answer."""
-    from gpuready.system.process.isolation import call_within
-
     return call_within(lambda: _make_writable_folder(variables, subfolders), DISK_SECONDS, "the disk of the cache")
 
 
@@ -65,8 +63,6 @@ class TemporaryFolder:
         self.path = ""
 
     def __enter__(self) -> str:
-        import tempfile
-
         faults = []
         for parent in self._parents:
             try:
@@ -77,8 +73,6 @@ class TemporaryFolder:
         raise AccessError("; ".join(faults))
 
     def __exit__(self, *_: object) -> None:
-        import shutil
-
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -100,8 +94,6 @@ def write_scratch_file(path: str, data: bytes) -> str:
 
 def seconds_since_change(path: str) -> float:
     """Seconds since a file or folder was last changed; 0 where it is gone."""
-    import time
-
     try:
         return max(0.0, time.time() - os.lstat(path).st_mtime)
     except OSError:
@@ -119,8 +111,6 @@ def files_beyond_newest(folder: str, keep: int) -> list[str]:
 
 def prune_old_folders(folder: str, keep: int, idle_seconds: float) -> None:
     """Remove all but the last ``keep`` subfolders by name, if nothing in them changed for ``idle_seconds``."""
-    import shutil
-
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:

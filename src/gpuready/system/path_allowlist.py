@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Sequence
 from stat import S_ISDIR, S_ISREG
+from typing import Any
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 from gpuready.system.live_host import LiveHost
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 KERNEL_FOLDERS, SHARED_MEMORY = ("/proc", "/sys", "/dev"), "/dev/shm"
 """Kernel file systems are never readable, whichever folder is named; /dev/shm may be."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from gpuready.system.host_access import AccessError, HostAccess
 from gpuready.system.redaction.text import redact_json
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
 
 
 def query_key(verb: str, *args: Any) -> str:

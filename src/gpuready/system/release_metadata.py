@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
+import ssl
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+from urllib.request import Request, urlopen
+
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system.download import _download_error, _open_url
 from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
@@ -23,9 +26,6 @@ def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: 
 
     Of a wheel only the few bytes that matter are fetched: the file beside it that many indexes have, or a range.
     """
-    import tarfile
-    import zipfile
-
     try:
         if not url.partition("#")[0].endswith(".whl"):
             return _read_sdist(url, auth, cafile, timeout)
@@ -45,8 +45,6 @@ def _decode(data: bytes) -> str:
 
 
 def _read_wheel(file: Any) -> str:
-    import zipfile
-
     with zipfile.ZipFile(file) as archive:
         named = [n for n in archive.namelist() if n.count("/") == 1 and n.endswith(".dist-info/METADATA")]
         if len(named) != 1:
@@ -57,9 +55,6 @@ def _read_wheel(file: Any) -> str:
 
 def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     """Return PKG-INFO of an sdist: what its requirements were when it was made."""
-    import io
-    import zipfile
-
     with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
         data = stream.read(MAX_SDIST_BYTES + 1)
     if len(data) > MAX_SDIST_BYTES:
@@ -77,8 +72,6 @@ def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
 
 
 def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
-    import zipfile
-
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
             if name.endswith(_METADATA_FILES):
@@ -87,8 +80,6 @@ def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
 
 
 def _tar_texts(file: Any) -> Iterator[tuple[str, str]]:
-    import tarfile
-
     with tarfile.open(fileobj=file) as archive:
         for entry in archive:
             member = archive.extractfile(entry) if entry.name.endswith(_METADATA_FILES) and entry.isfile() else None
@@ -106,9 +97,6 @@ class _RangedFile:
         self.start, self.known = self.size - len(tail), tail
 
     def _fetch(self, wanted: str) -> bytes:
-        import ssl
-        from urllib.request import Request, urlopen
-
         if not self.url.startswith("http"):
             with _open_url(self.url, "", "", self.timeout) as stream:
                 whole: bytes = stream.read()

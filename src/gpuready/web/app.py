@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
@@ -12,18 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuready import system
+from gpuready.system.process.worker_pool import WorkerPool
 from gpuready.web import query_parser, uploads
 from gpuready.web.query_service import HttpReply, QueryService, error_reply
 from gpuready.web.request_guard import RequestGuard
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
     Handler = Callable[[Request], Awaitable[Response]]
+
 
 MAX_CONCURRENT_UPLOADS = 2
 """Each upload is kept in memory."""
@@ -82,8 +83,6 @@ class WebApp:
 
     @contextlib.asynccontextmanager
     async def manage_workers(self, app: Starlette) -> AsyncIterator[None]:
-        from gpuready.system.process.worker_pool import WorkerPool
-
         workers = WorkerPool("gpuready.web.worker", self.folders, slow=len(self.folders) - 1)
         self.query_service = QueryService(workers, self.cache_bytes)
         warm_up_tasks = [asyncio.ensure_future(self._warm_worker(number)) for number in range(len(self.folders))]

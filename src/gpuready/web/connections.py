@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import asyncio
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import asyncio
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class BoundedProtocol(H11Protocol):  # type: ignore[misc]

@@ -7,17 +7,14 @@ machine, model or framework must look like a name, so no query reaches the file 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 from gpuready.commands import load_command
+from gpuready.commands.declaration import Parameter
 from gpuready.commands.parameters import WHAT_IF
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+QueryPairs = Iterable[tuple[str, str]]
 
-    from gpuready.commands.declaration import Parameter
-
-    QueryPairs = Iterable[tuple[str, str]]
 
 WEB_COMMANDS = ("check", "plan", "env", "fit", "explain", "contract show", "contract list")
 MAX_FRAMEWORKS = 8

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from gpuready.render.json_document import format_json_document
+from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
 from gpuready.web.response_cache import ResponseCache
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.system.process.worker_pool import WorkerPool
 
 PAGE_WAIT_SECONDS = 0.06
 """Seconds the page waits for its parts; parts that take longer are listed as pending."""
@@ -35,8 +32,6 @@ class HttpReply:
 
 def error_reply(status: int, text: str) -> HttpReply:
     """An error as JSON with one sentence."""
-    from gpuready.render.json_document import format_json_document
-
     return HttpReply(status, format_json_document({"error": text}).encode())
 
 
@@ -70,8 +65,6 @@ class QueryService:
         return await self._ask_worker({"words": list(words), "name": name}, body, UPLOAD_TIMEOUT, False)
 
     async def _ask_worker(self, head: Mapping[str, Any], body: bytes, seconds: float, slow: bool) -> HttpReply:
-        from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerTimeout
-
         try:
             reply, text = await self._workers.send_request(head, body, seconds=seconds, slow=slow)
         except PoolBusy:

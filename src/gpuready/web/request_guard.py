@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import hmac
 import html
+from collections.abc import MutableMapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.requests import cookie_parser
 from starlette.responses import Response
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
-    from typing import Any
+from gpuready.web.query_service import error_reply
 
-    Scope = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+
 
 PAGE_HEADER = "x-gpuready"
 """Sent by the page with every query. A form cannot send it, and a script of another site needs a preflight, which we deny."""
@@ -160,8 +160,6 @@ def _add_security_headers(send: Any) -> Any:
 
 def _refusal_response(status: int, text: str) -> Response:
     """Return a page if ``text`` is one, else a sentence as JSON. The request may still be sending its body: close."""
-    from gpuready.web.query_service import error_reply
-
     if text.startswith("<!doctype"):
         return Response(text, status, {"connection": "close"}, "text/html")
     return Response(error_reply(status, text).text, status, {"connection": "close"}, "application/json")

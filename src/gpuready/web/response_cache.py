@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Hashable
-    from typing import Any
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any
 
 MAX_CACHE_BYTES = 48 << 20
 """The least recently used results are dropped first."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+from collections.abc import Callable, Iterator
 
 from gpuready import system
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from gpuready.system.listener import is_loopback, open_in_browser, open_listening_socket
+from gpuready.system.own_folders import TemporaryFolder
+from gpuready.web.app import build_web_app
+from gpuready.web.connections import BoundedProtocol
+from gpuready.workflow import Refused
 
 MAX_WORKERS = 4
 """At most this many, and no more than processors."""
@@ -28,11 +30,6 @@ def serve_web_app(
 ) -> None:
     """Serve until a signal arrives. ``announce`` gets the URL with the token."""
     import uvicorn
-
-    from gpuready.system.listener import open_in_browser, open_listening_socket
-    from gpuready.web.app import build_web_app
-    from gpuready.web.connections import BoundedProtocol
-    from gpuready.workflow import Refused
 
     gc.enable()  # the command line disables it; a server runs for days
     try:
@@ -66,9 +63,6 @@ def serve_web_app(
 
 @contextlib.contextmanager
 def _open_scratch_folder() -> Iterator[str]:
-    from gpuready.system.own_folders import TemporaryFolder
-    from gpuready.workflow import Refused
-
     folder = TemporaryFolder(os.environ)
     try:
         path = folder.__enter__()
@@ -82,8 +76,6 @@ def _open_scratch_folder() -> Iterator[str]:
 
 def allowed_hosts(host: str, port: int) -> list[str]:
     """The allowed values of the Host header: the address we listen on, and localhost for loopback."""
-    from gpuready.system.listener import is_loopback
-
     display_host = f"[{host}]" if ":" in host else host
     return [f"{display_host}:{port}", *([f"localhost:{port}"] if is_loopback(host) else [])]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from starlette.requests import Request
+
 
 MAX_LOG_BYTES, MAX_RECORDING_BYTES = 32 << 20, 16 << 20
 BODY_TIMEOUT = 30.0

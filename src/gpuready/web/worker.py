@@ -6,16 +6,27 @@ the body that follows; the reply has the same form.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any, BinaryIO
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any, BinaryIO
+from gpuready import cli
+from gpuready.cli.parser import parse_command_line
+from gpuready.commands.declaration import UsageError
+from gpuready.commands.fit import predict_fit
+from gpuready.render import json_document, json_results
+from gpuready.render.escape import escape_unprintable
+from gpuready.render.layout import Screen
+from gpuready.system.durable_files import unlink_quietly
+from gpuready.system.own_folders import write_scratch_file
+from gpuready.workflow import catalog_lists
+from gpuready.workflow.refusal import Refused
 
-    WorkerReply = tuple[int, dict[str, Any], str]
+WorkerReply = tuple[int, dict[str, Any], str]
+
 
 OK, REFUSED, FAILED = 200, 400, 500
 BRIEF_FIELDS = {
@@ -37,9 +48,6 @@ CHOICE_FUNCTIONS = {
 
 def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
     """Return status, extra fields and text. Never raises: a failure becomes a sentence."""
-    from gpuready.commands.declaration import UsageError
-    from gpuready.workflow.refusal import Refused
-
     try:
         if mode == "offer":
             return OK, {}, _list_choices(words)
@@ -54,21 +62,11 @@ def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
 
 
 def _run_command_words(words: Sequence[str]) -> tuple[str, int]:
-    from gpuready import cli
-    from gpuready.cli.parser import parse_command_line
-    from gpuready.render.layout import Screen
-
     return cli.run_parsed_command(parse_command_line(words), Screen(), time.perf_counter())
 
 
 def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
     """Run ``fit`` without the search for a fitting set-up: the same result where the job fits as it is."""
-    from gpuready import cli
-    from gpuready.cli.parser import parse_command_line
-    from gpuready.commands.fit import predict_fit
-    from gpuready.render import json_results
-    from gpuready.render.layout import Screen
-
     request = cli.make_request(parse_command_line(words), Screen(), time.perf_counter())
     result = predict_fit(request, search=False)
     is_complete = result.verdict == "fits" or not result.places
@@ -76,24 +74,17 @@ def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
 
 
 def _list_choices(words: Sequence[str]) -> str:
-    from gpuready.render import json_document
-    from gpuready.workflow import catalog_lists
-
     return json_document.format_json_document(
         {name: getattr(catalog_lists, CHOICE_FUNCTIONS[name])() for name in words}
     )
 
 
 def _select_brief_fields(command: str, text: str) -> str:
-    import json
-
     document = json.loads(text)
     return json.dumps({name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document})
 
 
 def _error_sentence(text: str) -> str:
-    from gpuready.render.escape import escape_unprintable
-
     return escape_unprintable(text)[:1000]
 
 
@@ -102,8 +93,6 @@ def _error_sentence(text: str) -> str:
 
 def serve_requests(source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until the input ends."""
-    import json
-
     for line in iter(source.readline, b""):
         request = json.loads(line)
         body = source.read(request.get("body", 0))
@@ -120,9 +109,6 @@ def _answer_with_upload(name: str, body: bytes, words: Sequence[str], mode: str)
     """Answer a request; its upload exists under ``name`` in this folder only meanwhile."""
     if not name:
         return answer_command_words(words, mode)
-    from gpuready.system.durable_files import unlink_quietly
-    from gpuready.system.own_folders import write_scratch_file
-
     write_scratch_file(name, body)  # the name is chosen by the server, never by the user
     try:
         return answer_command_words(words, mode)

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from gpuready import __version__, contracts, rules, system
-from gpuready.model import SCHEMA, Fact
+from gpuready import probe as probes
+from gpuready.catalog import packages, variables
+from gpuready.model import SCHEMA, Contract, Fact, Facts, Report
 from gpuready.model.knowledge_age import days_since
-from gpuready.workflow import contract_choice, machine_facts
+from gpuready.system import file_contents, private_files
+from gpuready.workflow import contract_choice, fix_commands, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract
 from gpuready.workflow.judge import judge_with_plan
 from gpuready.workflow.refusal import Refused as Refused
 from gpuready.workflow.refusal import call_or_refuse, suggest_nearest
+from gpuready.workflow.settings import Settings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     from gpuready.check.changes import FactChange
     from gpuready.jobs.job_files import JobFile
-    from gpuready.model import Contract, Facts, Report
-    from gpuready.workflow.settings import Settings
+
 
 PRECISION_KEYS = ("bf16", "fp16", "mixed_precision", "torch_dtype", "dtype")
 """Keys of a job's file whose value ``auto`` lets the framework choose the precision."""
@@ -114,8 +117,6 @@ def make_fixes_runnable(reports: list[Report], here: bool) -> list[Report]:
     """Return reports whose fixes use programs that are there; ``here``: it is this machine that was examined."""
     if not any(step.run for report in reports for finding in report.findings for step in finding.fix):
         return reports
-    from gpuready.workflow import fix_commands
-
     uv = fix_commands.look_for_uv(system.LiveHost()) if here else None
     return [fix_commands.make_fixes_runnable(report, uv) for report in reports]
 
@@ -258,9 +259,6 @@ def probe_machine(
 
 def record_machine(python: str | None = None, run_python: bool = False) -> dict[str, Any]:
     """Return this machine as a recording: its facts, and the redacted host replies that they were read from."""
-    from gpuready import probe as probes
-    from gpuready.catalog import packages, variables
-
     host = system.RecordingHost(machine_facts.choose_probed_host(run_python), variables.is_asked_variable)
     facts = call_or_refuse(
         probes.probe, host, python, packages.list_packages()
@@ -285,8 +283,6 @@ def save_text_file(path: str, text: str, private: bool = False) -> None:
 
 def require_new_file(path: str) -> None:
     """Refused where a file is there already, or cannot be written."""
-    from gpuready.system import file_contents
-
     if file_contents.file_size(path) is not None:
         raise Refused(f"{path} is there already: name another file, or remove it")
     require_writable(path)
@@ -294,8 +290,6 @@ def require_new_file(path: str) -> None:
 
 def require_writable(path: str | None) -> None:
     """Refused where a file that is named for the answer cannot be written: said before the work, not after it."""
-    from gpuready.system import private_files
-
     try:
         if path is not None and path != "-":
             private_files.require_writable(path)
@@ -304,8 +298,6 @@ def require_writable(path: str | None) -> None:
 
 
 def utc_timestamp() -> str:
-    import time
-
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from gpuready import system
+from gpuready.probe.target_environment import find_named_path
 from gpuready.system.path_allowlist import PathAllowlist
 from gpuready.workflow import refusal
+from gpuready.workflow.machine_facts import is_machine_file
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class AllowedPaths:
@@ -39,8 +39,6 @@ class AllowedPaths:
 
     def check_machine_name(self, name: str) -> str:
         """Check ``on``: the name of a GPU, or a recording in an allowed folder."""
-        from gpuready.workflow.machine_facts import is_machine_file
-
         return self.check_file(name) if is_machine_file(name) else name
 
     def check_environment(self, path: str) -> str:
@@ -71,7 +69,5 @@ class AllowedPaths:
 
 
 def _is_there(python: str) -> bool:
-    from gpuready.probe.target_environment import find_named_path
-
     host = system.LiveHost()
     return host.stat_path(find_named_path(host, python)) is not None

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 from gpuready import __version__, rules, system, workflow
 from gpuready.catalog import bands, catalog_date
-from gpuready.model import Contract, Fact
+from gpuready.catalog.bands import Band, MeasureSpec
+from gpuready.check.evaluate import judge
+from gpuready.model import Contract, Fact, Facts
 from gpuready.model.bench import BenchMeasure, BenchResult, range_by_core, relative_spread, typical_pass
+from gpuready.prove.bench import BenchOutcome, BenchTask, _unmeasured_row, run_benchmarks
+from gpuready.rules import bench_verdict, slowness_reasons
 from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
-    from gpuready.catalog.bands import Band, MeasureSpec
-    from gpuready.model import Facts
-    from gpuready.prove.bench import BenchOutcome, BenchTask
 
 BENCH_RULES = ("GPU021", "GPU022")
 INDEPENDENT_GROUPS = ("compute", "memory", "held", "launch", "eager")
@@ -52,8 +50,6 @@ def measure_machine(
     gpus = _choose_gpus(facts, gpu, quick)
     places = _torch_devices(facts, gpus)
     settings = {"quick": quick, "repeat": repeat, "folders": _disk_folders(host, folder)} | (options or {})
-    from gpuready.prove.bench import BenchOutcome, run_benchmarks
-
     interpreter = machine_facts.require_interpreter(facts)
     outcomes = [BenchOutcome(tuple(_unmeasurable_rows(kinds, gpus, facts)))]
     phases = _plan_phases(kinds, places, settings)
@@ -149,8 +145,6 @@ def _bench_environment(host: system.LiveHost) -> dict[str, str]:
 
 def _unmeasurable_rows(kinds: list[MeasureSpec], gpus: tuple[int, ...], facts: Facts) -> Iterable[dict[str, Any]]:
     """Return the rows of what cannot be measured here: no GPU, or too few."""
-    from gpuready.prove.bench import _unmeasured_row
-
     for kind in kinds:
         if kind.device == "cuda" and not gpus:
             yield _unmeasured_row(f"{kind.name}@cuda", "absent", _no_gpu_reason(facts))
@@ -171,8 +165,6 @@ def _plan_phases(
     kinds: list[MeasureSpec], places: dict[int, str], settings: dict[str, Any]
 ) -> list[tuple[BenchTask, ...]]:
     """Group the tasks: those of a phase run at the same time, phases one after the other."""
-    from gpuready.prove.bench import BenchTask
-
     own = [
         [f"{kind.name}@{place}" for kind in kinds if kind.device == "cuda" and kind.group in INDEPENDENT_GROUPS]
         for place in places.values()
@@ -190,8 +182,6 @@ def _plan_phases(
 def _plan_collectives(
     kinds: list[MeasureSpec], gpus: tuple[int, ...], settings: dict[str, Any]
 ) -> Iterable[tuple[BenchTask, ...]]:
-    from gpuready.prove.bench import BenchTask
-
     names = [kind.name for kind in kinds if kind.group == "collective"]
     if not names or len(gpus) == 1:
         return
@@ -213,8 +203,6 @@ def _judge_measures(
     repeat: int,
     seconds: float,
 ) -> BenchResult:
-    from gpuready.check.evaluate import judge
-
     order = [kind.name for kind in kinds]
     raw = sorted((row for o in outcomes for row in o.rows), key=lambda row: order.index(row["name"]))
     names = {k: str(v) for o in outcomes for k, v in o.hardware.items() if k.startswith("cuda")}
@@ -302,8 +290,6 @@ def _gpu_value(facts: Facts, key: str, index: int | None) -> Any:
 
 def make_measure(row: dict[str, Any], facts: Facts) -> BenchMeasure:
     """Convert a row to a Measure, with its verdict and, where it is low, the reasons."""
-    from gpuready.rules import bench_verdict, slowness_reasons
-
     verdict, why = bench_verdict.judge_measure(row, facts)
     is_low = verdict in ("slow", "noisy", "undecided") and row["raw"] == "measured"
     ratio = row["value"] / row["expected"] if row["value"] and row["expected"] else None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from typing import Any
+
 from gpuready import system
+from gpuready.fit import FitJob, predict_memory
 from gpuready.fit.job import gpu_candidates
 from gpuready.model.bench_job import JobBench
+from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow import job_spec
 from gpuready.workflow.fit import find_gpus
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.fit_trace import TRACE_ENVIRONMENT
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.fit import FitJob
 
 STEP_SECONDS = 600.0
 MAX_REPORT_BYTES = 1 << 16
@@ -58,8 +57,6 @@ def bench_job(
     show_progress("predicting")
     clock = RunClock(bench)
     predicted = clock.predict(job, place)
-    from gpuready.fit import predict_memory
-
     memory = call_or_refuse(predict_memory, job, gpu_candidates.to_gpu_card(place), False)
     show_progress(f"running {WARM_STEPS + TIMED_STEPS} steps")
     report = run_real_steps(job, python, "cuda")
@@ -81,10 +78,6 @@ def run_real_steps(
     job: FitJob, python: str | None, device: str, steps: int = TIMED_STEPS, warm: int = WARM_STEPS
 ) -> Any:
     """Run the script in the target environment; its last error line where it fails."""
-    import json
-
-    from gpuready.probe.environment_choice import choose_interpreter
-
     host = system.LiveHost()
     interpreter = call_or_refuse(choose_interpreter, host, python)
     script = f"{__file__.rpartition('/')[0].rpartition('/')[0]}/fit/scripts/real_steps.py"
@@ -101,8 +94,6 @@ def run_real_steps(
 
 def read_report(text: str) -> dict[str, Any]:
     """Return the validated report of the script; ValueError where it is none."""
-    import json
-
     try:
         report = json.loads(text.strip().rpartition("\n")[2])
         seconds = {str(name)[:40]: float(value) for name, value in report["seconds"].items()}

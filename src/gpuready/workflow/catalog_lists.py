@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import cuda, gpus, load_catalog, systems, torch
 from gpuready.fit.job import gpu_candidates
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 
 def gpu_list() -> list[dict[str, Any]]:

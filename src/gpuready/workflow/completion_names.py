@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from gpuready import contracts, rules
+from gpuready.catalog import proofs
+from gpuready.workflow import catalog_lists
 from gpuready.workflow.refusal import Refused
 
 NAME_KINDS = ("frameworks", "gpus", "models", "codes", "torch", "proofs")
@@ -10,25 +13,16 @@ NAME_KINDS = ("frameworks", "gpus", "models", "codes", "torch", "proofs")
 def list_completion_names(kind: str) -> list[str]:
     """Return every name of a kind."""
     if kind == "frameworks":
-        from gpuready import contracts
-
         return contracts.list_frameworks()
     if kind == "codes":
-        from gpuready import rules
-
         return rules.list_codes()
     if kind == "proofs":
-        from gpuready import contracts
-        from gpuready.catalog import proofs
-
         every = (
             *contracts.list_frameworks(),
             *proofs.list_proof_capabilities(),
             *(row.name for row in proofs.list_proofs()),
         )
         return list(dict.fromkeys(every))
-    from gpuready.workflow import catalog_lists
-
     if kind == "gpus":
         return [row["on"] for row in catalog_lists.gpu_list()]
     if kind == "models":

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import secrets
 import time
+from collections.abc import Callable
+from typing import Any
 
 from gpuready import system
+from gpuready.model.plan import InstallResult
 from gpuready.model.record import Record
+from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.model.plan import InstallResult
-    from gpuready.workflow.install import InstallOrder
 
 PLAN_ID_SECONDS = 900.0
 """Lifetime of a plan id."""
@@ -40,8 +39,6 @@ class PlanIdRegistry:
 
     def issue_plan_id(self, order: InstallOrder) -> tuple[str, InstallResult]:
         """Return an id for what this order would do, and the dry run itself. Nothing is changed."""
-        import secrets
-
         dry_result = order.dry_run()
         content = _hash_dry_run(dry_result)
         plan_id = f"{self.host}-{content[:16]}-{secrets.token_hex(16)}"
@@ -77,14 +74,10 @@ class PlanIdRegistry:
 
 
 def _hash_dry_run(dry_result: InstallResult) -> str:
-    import json
-
     return _sha256_hex(json.dumps(dry_result.replace(seconds=0.0).to_json(), sort_keys=True, default=str))
 
 
 def _sha256_hex(text: str) -> str:
-    import hashlib
-
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

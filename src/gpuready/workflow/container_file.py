@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from gpuready import system
-from gpuready.model import NOT_STATED, Fact, Facts
-from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
+from collections.abc import Mapping
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from gpuready import system
+from gpuready.containers import compose, dockerfile_facts
+from gpuready.model import NOT_STATED, Fact, Facts
+from gpuready.probe import stated_machine
+from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
 
 MAX_FILE_BYTES = 1 << 20
 
 
 def container_facts(path_and_service: str, host: Facts | None, what_if: Mapping[str, str]) -> Facts:
     """Return the facts of a Dockerfile, ``compose.yml`` or ``compose.yml#SERVICE`` on a host; flags override the file."""
-    from gpuready.containers import compose, dockerfile_facts
-    from gpuready.probe import stated_machine
-
     path, service = _split_service(path_and_service)
     text = read_named_file(path)
     host_facts = host or Facts(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready import rules
 from gpuready.contracts.contract_file import read_contract_data
 from gpuready.contracts.errors import BadContract
@@ -12,11 +15,6 @@ from gpuready.model import Contract
 from gpuready.model.contract import ContractCheck
 from gpuready.system import file_contents
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 _CITED_BY = {"steps": "note"}
 _SUBJECTS = {"capabilities": ("name",), "variables": ("name", "when")}

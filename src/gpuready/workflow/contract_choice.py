@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready import contracts
 from gpuready.catalog.packages import canonical_package_name, split_requirement
-from gpuready.contracts.pins import merge_metadata_pins
+from gpuready.contracts import pins
+from gpuready.contracts.pins import marker_environment, merge_metadata_pins, pin_exact_version
+from gpuready.model import Contract, Facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+FrameworkSpec = tuple[str, str | None, str | None]  # framework, version, variant
 
-    from gpuready.model import Contract, Facts
-
-    FrameworkSpec = tuple[str, str | None, str | None]  # framework, version, variant
 
 DEFAULT_FRAMEWORK = "transformers"
 
@@ -54,8 +53,6 @@ def choose_contract(facts: Facts, framework: str, version: str | None, variant: 
             chosen = _with_own_pins(facts, chosen, installed, requires)
     if version is None:
         return chosen
-    from gpuready.contracts.pins import pin_exact_version
-
     return pin_exact_version(chosen, version, installed)
 
 
@@ -72,8 +69,6 @@ def _judge_by_metadata(
 
 def _with_own_pins(facts: Facts, contract: Contract, installed: str, requires: Mapping[str, Any]) -> Contract:
     """Return a contract that was read from another patch with the pins of the installed one."""
-    from gpuready.contracts import pins
-
     replace = pins.add_metadata_pins if contracts.is_made_from_release(contract) else pins.replace_patch_pins
     return replace(contract, installed, requires["requires_dist"], pins.marker_environment(facts))
 
@@ -104,6 +99,4 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
 
 def _pin_metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:
     """Return a distribution's pins, its Python, and the environment for their markers."""
-    from gpuready.contracts.pins import marker_environment
-
     return list(requires["requires_dist"]), requires["requires_python"], marker_environment(facts)

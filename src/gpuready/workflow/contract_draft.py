@@ -6,22 +6,22 @@ their start, variables and version gates; people add gates on hardware and jobs.
 
 from __future__ import annotations
 
+from tarfile import TarError
+from typing import Any
+from zipfile import BadZipFile
+
 from gpuready.contracts.release_table import expand_release
 from gpuready.contracts.toml import decode_toml
 from gpuready.contracts.validate import find_problems
 from gpuready.model import Contract, Facts
+from gpuready.plan.platform import PlanRequest
 from gpuready.system import file_contents
 from gpuready.system.imports.package_source import PackageSource, read_package_source
 from gpuready.system.imports.start_imports import find_start_imports
-from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, find_variable_uses
+from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
 from gpuready.system.imports.version_gates import SOURCES_WITH_GATES, find_version_gates
+from gpuready.workflow.index_contract import make_release_finder
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.system.imports.variable_uses import VariableUse
 
 
 def draft_contract(spec: str, path: str | None = None) -> Contract:
@@ -47,9 +47,6 @@ def version_line(version: str) -> str:
 
 
 def _read_index_row(name: str, version: str) -> dict[str, Any]:
-    from gpuready.plan.platform import PlanRequest
-    from gpuready.workflow.index_contract import make_release_finder
-
     release = make_release_finder(Facts([]), PlanRequest(), (), False, False)(name, version or None)
     if release is None:
         raise Refused(f"no index knows {name}{f'=={version}' if version else ''}: name a wheel or a checkout after it")
@@ -64,9 +61,6 @@ def _read_index_row(name: str, version: str) -> dict[str, Any]:
 
 def read_file_row(path: str, name: str, version: str) -> dict[str, Any]:
     """Return what a wheel, a source archive or a checkout tells; the name and the version where it does not state them."""
-    from tarfile import TarError
-    from zipfile import BadZipFile
-
     try:
         source = read_package_source(path)
     except (OSError, EOFError, TarError, BadZipFile) as error:

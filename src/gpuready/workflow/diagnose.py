@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from gpuready import catalog, system
@@ -13,15 +14,19 @@ from gpuready.logs.derived_lines import derive_lines
 from gpuready.logs.log_patterns import pattern_text
 from gpuready.logs.log_summary import LogSource, LogSummary, read_logs
 from gpuready.logs.pattern_index import PatternIndex
-from gpuready.workflow import refusal, run_record
+from gpuready.model.diagnosis import Diagnosis, LogEvidence
+from gpuready.system.log_streams import (
+    LogStream,
+    follow_growing_file,
+    non_log_reason,
+    open_log_streams,
+    unreadable_reason,
+)
+from gpuready.system.redaction.lines import redact_lines
+from gpuready.workflow import diagnosis_fixes, refusal, run_record
+from gpuready.workflow.diagnosis_fixes import read_log_machine
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from gpuready.model.diagnosis import Diagnosis, LogEvidence
-    from gpuready.system.log_streams import LogStream
+from gpuready.workflow.second_opinion import ask_second_opinion
 
 
 @cache
@@ -76,15 +81,11 @@ def diagnose_summary(
     ask: Sequence[str] = (),
 ) -> Diagnosis:
     """Judge a log summary, and add the cause's text and its fixes."""
-    from gpuready.workflow import diagnosis_fixes
-
     meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
     diagnosis = judge(
         summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans, causes.find_cause_for_pair
     )
     if ask and diagnosis.verdict == "unknown" and summary.lines:
-        from gpuready.workflow.second_opinion import ask_second_opinion
-
         diagnosis = ask_second_opinion(diagnosis, summary, ask)
     diagnosis = diagnosis.replace(
         notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
@@ -112,8 +113,6 @@ def _redact_diagnosis(diagnosis: Diagnosis) -> Diagnosis:
 
 def _redact_evidence(evidence: LogEvidence) -> LogEvidence:
     """Redact the lines of one evidence together: a key may continue over several lines."""
-    from gpuready.system.redaction.lines import redact_lines
-
     lines = redact_lines((*evidence.before, evidence.text, *evidence.after))
     count = len(evidence.before)
     return evidence.replace(before=lines[:count], text=lines[count], after=lines[count + 1 :])
@@ -168,8 +167,6 @@ def _open_logs(
 
 
 def _list_streams(path: str) -> list[LogStream]:
-    from gpuready.system.log_streams import open_log_streams
-
     try:
         return open_log_streams(path, refusal.fence_of_named_files())
     except system.AccessError as error:
@@ -185,8 +182,6 @@ def _classify_stream(
     notes: list[str],
 ) -> None:
     """Add a stream as a dump or a log, or skip it with a note."""
-    from gpuready.system.log_streams import non_log_reason, unreadable_reason
-
     try:
         head = stream.read_head()
     except (OSError, system.AccessError):
@@ -241,9 +236,6 @@ def follow_log(
     ``on`` is the recording of the machine that it runs on, or the name of its GPU. End when the log shows the end of the run
     (the launcher's line, or that training is done) and nothing follows, or after ``patience`` seconds without new text.
     """
-    from gpuready.system.log_streams import follow_growing_file
-    from gpuready.workflow.diagnosis_fixes import read_log_machine
-
     read_log_machine(on)  # refuse it now, and not when the run fails
     tail, has_new_text, last, lost_lines, is_over, idle = b"", False, None, 0, False, 0
     try:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes
+from gpuready.check.evaluate import judge
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
+from gpuready.logs.log_summary import LogSummary
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
-from gpuready.model.diagnosis import VERSION_CONFLICT
+from gpuready.model.diagnosis import VERSION_CONFLICT, AlternativeCause, Diagnosis
+from gpuready.rules import log_rules
+from gpuready.rules.log_rules import cause_fix_steps
 from gpuready.system.private_files import may_be_of_another_user
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.fitting_fixes import fit_steps, fits_system
 from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.logs.log_summary import LogSummary
-    from gpuready.model.diagnosis import AlternativeCause, Diagnosis
 
 
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
@@ -58,8 +57,6 @@ def _fit_to_system(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
 
 def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
-    from gpuready.rules import log_rules
-
     finding = log_rules.log_finding(
         Facts([log_match_fact(diagnosis)]), Contract("log", ""), diagnosis.code, "error", diagnosis.cause
     )
@@ -75,8 +72,6 @@ def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
     row = causes.find_cause(VERSION_CONFLICT)
     if row is None or not {"gone", "since", "came", "from"} & set(conflict):
         return diagnosis
-    from gpuready.rules.log_rules import cause_fix_steps
-
     steps = [step for step in cause_fix_steps(row, conflict) if conflict["package"] in step.does]
     too_new = bool({"gone", "since"} & set(conflict))
     kept = [s for s in diagnosis.fix if not (too_new and "--upgrade" in s.run and conflict["dist"] in s.run)]
@@ -145,8 +140,6 @@ def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | N
 
 
 def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
-    from gpuready.check.evaluate import judge
-
     if code not in rules.RULE_MODULES:  # only a log can trigger it
         return None
     report = judge([rules.load_rule(code)], facts, contract)

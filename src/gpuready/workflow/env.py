@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready import contracts, system, workflow
+from gpuready.model import Facts
+from gpuready.model.plan import EnvironmentSettings
+from gpuready.plan.variables import recommend_variables
 from gpuready.system.redaction.text import redact_value
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuready.model import Facts
-    from gpuready.model.plan import EnvironmentSettings
 
 
 def framework_variables(
@@ -46,8 +44,6 @@ def framework_variables(
         if own_contract
         else contract_choice.choose_contract(facts, *specs[0])
     )
-    from gpuready.plan.variables import recommend_variables
-
     recorded = on is not None and machine_facts.sees_packages(on, None)
     settings = call_or_refuse(recommend_variables, facts, chosen, role, _current_variables(facts, recorded), in_process)
     return settings.replace(conflicts=tuple(c.replace(have=redact_value(c.name, c.have)) for c in settings.conflicts))

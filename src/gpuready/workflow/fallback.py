@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 from gpuready import contracts
 from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
-from gpuready.model.plan import ASSUMED_SYSTEM, RejectedChoice, UnresolvedCause
+from gpuready.model.plan import ASSUMED_SYSTEM, LockedPackage, Plan, RejectedChoice, UnresolvedCause
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
+ResolvePlan = Callable[[Plan], Plan]
+AcceptPlan = Callable[[Plan], bool]
+FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
+FindTorch = Callable[[Plan, str], str]  # the newest torch below a version that the asked indexes and folders have
 
-    from gpuready.model.plan import LockedPackage, Plan
-
-    ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
-    ResolvePlan = Callable[[Plan], Plan]
-    AcceptPlan = Callable[[Plan], bool]
-    FindWheels = Callable[[Sequence[LockedPackage], Plan], frozenset[str] | None]  # rows with a wheel for a plan
-    FindTorch = Callable[[Plan, str], str]  # the newest torch below a version that the asked indexes and folders have
 
 MAX_OLDER_PYTHONS = 3
 """How many older Pythons are tried."""

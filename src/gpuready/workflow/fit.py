@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from gpuready import system
-from gpuready.fit import H200, FitJob, FitUndecided, predict_memory
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gpuready import probe, system
+from gpuready.fit import H200, FitJob, FitPrediction, FitUndecided, predict_memory
 from gpuready.fit.job import gpu_candidates
-from gpuready.model import Fact, FixStep
+from gpuready.fit.search.change_search import (
+    CachedPredictor,
+    describe_change,
+    diff_jobs,
+    find_cheapest_changes,
+    find_largest_value,
+)
+from gpuready.fit.search.tuning_steps import format_file_settings, format_job_flags
+from gpuready.jobs.config_reader import JobSettings
+from gpuready.jobs.job_files import JobFile
+from gpuready.model import Fact, Facts, FixStep
+from gpuready.model.diagnosis import Diagnosis
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 from gpuready.model.sizes import parse_size
 from gpuready.workflow import job_spec, machine_facts
+from gpuready.workflow.fit_roles import fit_roles
+from gpuready.workflow.fit_time import RunClock, add_times
+from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.fit import FitPrediction
-    from gpuready.fit.search.change_search import CachedPredictor
-    from gpuready.jobs.config_reader import JobSettings
-    from gpuready.jobs.job_files import JobFile
-    from gpuready.model import Facts
-    from gpuready.model.diagnosis import Diagnosis
-    from gpuready.workflow.fit_time import RunClock
-    from gpuready.workflow.fit_trace import Tracer
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
@@ -68,14 +71,10 @@ def fit_job(
             return _find_largest(result, job, MAX_FIELDS[largest], machine, predictor)
         command = (*arguments, *(("--on", on) if on else ()))
         if _has_several_roles(spec) and machine and not trace:
-            from gpuready.workflow.fit_roles import fit_roles
-
             return fit_roles(result, spec, machine, predictor)
         result = _complete_answer(result, job, machine, predictor, every, search, command, job_flags, show_progress)
         if clock is None:
             return result
-        from gpuready.workflow.fit_time import add_times
-
         return add_times(result, job, clock.with_length_of(spec).with_tapes_of(tracer))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
@@ -96,14 +95,10 @@ def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
 
 
 def _make_predictor(tracer: Tracer | None = None) -> CachedPredictor:
-    from gpuready.fit.search.change_search import CachedPredictor
-
     return CachedPredictor(predict_memory if tracer is None else tracer)
 
 
 def _make_tracer(python: str | None, folder: str) -> Tracer:
-    from gpuready.workflow.fit_trace import Tracer
-
     return Tracer(python, folder)
 
 
@@ -127,8 +122,6 @@ def find_gpus(on: str | None, every: bool) -> list[GpuCandidate]:
         return found
     if not machine_facts.has_gpu_driver():
         return []
-    from gpuready import probe
-
     host = system.ReadOnlyHost()
     gpu = [look for look in probe.list_probes(host) if look[0] == "gpu"]
     return gpu_candidates.gpus_from_facts(call_or_refuse(probe.assemble_host_facts, host, system.run_probes(host, gpu)))
@@ -333,9 +326,6 @@ def _make_proposals(
     job_flags: Mapping[str, Any],
     gpus: int,
 ) -> tuple[Proposal, ...]:
-    from gpuready.fit.search.change_search import describe_change, diff_jobs, find_cheapest_changes
-    from gpuready.fit.search.tuning_steps import format_file_settings, format_job_flags
-
     proposals = []
     for rank, steps, other, fit in find_cheapest_changes(job, place, predictor, gpus, result.unmodelled):
         says, costs = describe_change(steps, job, other)
@@ -364,8 +354,6 @@ def _find_largest(
 ) -> FitResult:
     if not machine:
         raise Refused("--max needs a GPU, and there is none here: name one with --on, such as --on h100")
-    from gpuready.fit.search.change_search import find_largest_value
-
     gaps = result.unmodelled, result.lessened
     judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     place = _tightest_gpu(judged)

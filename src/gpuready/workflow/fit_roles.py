@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpuready.fit import FitJob, FitPrediction
+from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, RoleSettings, RoleUse
 from gpuready.fit.roles.role_memory import measure_role
 from gpuready.fit.roles.timeline import build_timelines
-from gpuready.model.fit import FitResult, Proposal
+from gpuready.fit.search.change_search import CachedPredictor
+from gpuready.jobs.config_reader import JobSettings
+from gpuready.model.fit import FitResult, GpuCandidate, GpuTimeline, Proposal, ServingFit
 from gpuready.workflow import job_spec
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.fit import FitJob, FitPrediction
-    from gpuready.fit.roles.records import RoleSettings, RoleUse
-    from gpuready.fit.search.change_search import CachedPredictor
-    from gpuready.jobs.config_reader import JobSettings
-    from gpuready.model.fit import GpuCandidate, GpuTimeline, ServingFit
 
 FRACTION_STEP = 0.05
 MAX_CHANGES = 8

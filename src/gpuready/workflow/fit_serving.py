@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.fit import FitJob, FitUndecided
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.serving.memory_pool import (
@@ -12,18 +15,11 @@ from gpuready.fit.serving.memory_pool import (
     serve_model,
     states_context,
 )
-from gpuready.model.fit import FitResult, Proposal
+from gpuready.jobs.config_reader import JobSettings
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal, ServingFit
 from gpuready.workflow import job_spec
 from gpuready.workflow.fit import NO_GPU, find_gpus
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.jobs.config_reader import JobSettings
-    from gpuready.model.fit import GpuCandidate, ServingFit
 
 TRAINING_ONLY = (
     "method",

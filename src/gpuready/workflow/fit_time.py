@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from gpuready.catalog.gpus import find_gpu
+from gpuready.fit import FitJob
 from gpuready.fit.job import gpu_candidates
-from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
+from gpuready.fit.job.records import GpuCard
+from gpuready.fit.tape.autograd import Tape
+from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.host_pace import EAGER_HIGH, EAGER_LOW
 from gpuready.fit.time.prediction import predict_time
+from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.bench import mean_of_middle, range_by_core
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal
+from gpuready.model.fit_time import TimePrediction
+from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from gpuready.fit import FitJob
-    from gpuready.fit.job.records import GpuCard
-    from gpuready.fit.tape.autograd import Tape
-    from gpuready.fit.time.device_speed import DeviceSpeed
-    from gpuready.jobs.config_reader import JobSettings
-    from gpuready.model.fit import FitResult, GpuCandidate, Proposal
-    from gpuready.model.fit_time import TimePrediction
-    from gpuready.workflow.fit_trace import Tracer
 
 RANGE_MEASURES = ("eager-forward", "eager-backward", "eager-decode")
 CUDNN_FIRST = (
@@ -172,8 +169,6 @@ def _add_proposal_time(
 
 def read_bench_record(path: str) -> tuple[dict[str, float], str]:
     """Return the measures of a record of ``gpuready bench``, and the GPU's name; ValueError says what is wrong."""
-    import json
-
     text = read_named_file(path)
     try:
         record = json.loads(text)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from gpuready import system
-from gpuready.fit import FitUndecided
+from gpuready.fit import FitJob, FitPrediction, FitUndecided
+from gpuready.fit.job.records import GpuCard
 from gpuready.fit.search import traced_prediction
+from gpuready.fit.tape.autograd import Tape
+from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow.refusal import call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.fit import FitJob, FitPrediction
-    from gpuready.fit.job.records import GpuCard
-    from gpuready.fit.tape.autograd import Tape
 
 TRACE_SECONDS = 300.0
 MAX_TRACE_BYTES = 1 << 28
@@ -41,8 +39,6 @@ class Tracer:
         return traced_prediction.tape_from_trace(job, card, trace) if trace.get("kernels") else None
 
     def _find_trace(self, job: FitJob, card: GpuCard) -> Any:
-        import json
-
         request = json.dumps(traced_prediction.build_trace_request(job, card) | {"folder": self.folder})
         if request not in self._traces:
             self._traces[request] = self._run_trace(request)
@@ -50,10 +46,6 @@ class Tracer:
 
     def _run_trace(self, request: str) -> Any:
         """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""
-        import json
-
-        from gpuready.probe.environment_choice import choose_interpreter
-
         host = system.LiveHost()
         python = call_or_refuse(choose_interpreter, host, self.python)
         script = f"{__file__.rpartition('/')[0].rpartition('/')[0]}/fit/scripts/trace.py"

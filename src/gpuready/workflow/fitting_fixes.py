@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
 from gpuready.catalog import load_catalog
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import FixStep
+from gpuready.model import FixStep
 
 
 def fit_steps(steps: Iterable[FixStep], systems: frozenset[str]) -> tuple[FixStep, ...]:

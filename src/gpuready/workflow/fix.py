@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from gpuready.model import Record
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpuready import contracts, workflow
+from gpuready.model import Facts, Record, Report
+from gpuready.model.plan import Plan
 from gpuready.model.record import field
+from gpuready.plan import fix as least_change
+from gpuready.plan.fix import FixResult
+from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from gpuready.model import Facts, Report
-    from gpuready.model.plan import Plan
-    from gpuready.plan.fix import FixResult
 
 
 class FixRequest(Record):
@@ -32,8 +31,6 @@ class FixRequest(Record):
 
     def check(self, python: str | None = None, framework: str = "") -> Report:
         """Check the environment, or another one for the same request."""
-        from gpuready import workflow
-
         reports = workflow.check_machine(
             _frameworks_to_check(self.spec, self.contract),
             on=self.on,
@@ -51,9 +48,6 @@ class FixRequest(Record):
 
 def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
     """Check the environment and search the smallest change that clears its findings."""
-    from gpuready.plan import fix as least_change
-    from gpuready.workflow import machine_facts
-
     note("looking at the environment")
     report = request.check()
     if request.on is None:
@@ -71,8 +65,6 @@ def plan_fix(
     **options: Any,
 ) -> Plan:
     """Plan the fix of an existing environment; without a name, for the framework found in it."""
-    from gpuready.workflow import machine_facts
-
     request = FixRequest(spec, **{name: value for name, value in options.items() if value is not None})
     if source is not None:
         raise Refused("--source is for a new environment; --fix changes the one that is there: leave one out")
@@ -90,8 +82,6 @@ def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
     """Return what to judge besides a user's contract, which is judged alone and must match the named framework."""
     if contract is None or spec is None:
         return [spec] if spec else []
-    from gpuready import contracts
-
     own_contract = call_or_refuse(contracts.read_contract_file, contract)
     if call_or_refuse(contracts.parse_contract_spec, spec)[0] != own_contract.framework:
         raise Refused(f"--contract is for {own_contract.framework}: mend that framework, and no other, with it")
@@ -100,7 +90,6 @@ def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
 
 def make_judge(report: Report) -> Callable[[Facts], Report]:
     """Return a function that judges facts by the same rules and contract."""
-    from gpuready import workflow
 
     def judge(facts: Facts) -> Report:
         return workflow.judge_contract(facts, report.contract, {}, report.strict)

@@ -6,17 +6,13 @@ or the distribution manages that Python (PEP 668), it becomes gpuready's own com
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuready import contracts
 from gpuready.catalog.packages import split_requirement
-from gpuready.model import Record
-from gpuready.system.host_access import AccessError
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.model import Facts, FixStep, Report
-    from gpuready.system.host_access import HostAccess
+from gpuready.model import Facts, FixStep, Record, Report
+from gpuready.system.host_access import AccessError, HostAccess
+from gpuready.system.process.isolation import call_within
 
 ANSWER_SECONDS = 1.0
 """How long the folders of PATH may take to say whether uv is there."""
@@ -54,8 +50,6 @@ def make_fixes_runnable(report: Report, uv: bool | None) -> Report:
 
 def look_for_uv(host: HostAccess) -> bool | None:
     """Return whether uv is on PATH; None where a folder of PATH does not answer, which may keep a process for good."""
-    from gpuready.system.process.isolation import call_within
-
     try:
         return bool(call_within(lambda: host.find_program("uv") or "", ANSWER_SECONDS, "PATH"))
     except AccessError:

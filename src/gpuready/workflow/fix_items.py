@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 
-from gpuready.model import Record
+from gpuready.apply.environment_copy import explain_refusal
+from gpuready.apply.generation import EnvironmentHome
+from gpuready.model import Facts, FixStep, Record
 from gpuready.model.fix import FixItem
+from gpuready.model.plan import Plan
+from gpuready.plan.change import FixChange
+from gpuready.plan.fix import FixResult, merge_fix_steps
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+_FixRow = tuple[FixStep, tuple[FixChange, ...], dict[str, str]]
 
-    from gpuready.model import Facts, FixStep
-    from gpuready.model.plan import Plan
-    from gpuready.plan.change import FixChange
-    from gpuready.plan.fix import FixResult
-
-    _FixRow = tuple[FixStep, tuple[FixChange, ...], dict[str, str]]
 
 UNDO_COMMAND = ("gpuready", "fix", "--undo")
 REBOOT = ("sudo", "reboot")
@@ -44,9 +42,6 @@ class FixTask(Record):
 
 def describe_target(facts: Facts) -> FixTarget:
     """Tell what the environment is from its facts."""
-    from gpuready.apply.environment_copy import explain_refusal
-    from gpuready.apply.generation import EnvironmentHome
-
     prefix, kind = str(facts.value_if_known("python.prefix") or ""), str(facts.value_if_known("python.kind") or "")
     if not prefix:
         return FixTarget("", "", "no environment was found")
@@ -60,8 +55,6 @@ def describe_target(facts: Facts) -> FixTarget:
 
 def list_fix_tasks(found: FixResult, target: FixTarget, framework: str, only: Sequence[str] = ()) -> list[FixTask]:
     """Return the changes in the order in which they are made; those that ``only`` leaves out are skipped."""
-    from gpuready.plan.fix import merge_fix_steps
-
     rows = [
         (step, tuple(changes), _reasons_of_step(found.plan, number))
         for number, (step, changes) in enumerate(merge_fix_steps(found.changes), 1)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from shlex import quote
 
-from gpuready import system
+from gpuready import system, workflow
 from gpuready.apply import uv
-from gpuready.model import FixStep
+from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_uv_in
+from gpuready.apply.fix_record import FixState
+from gpuready.apply.install_errors import InstallFailed
+from gpuready.apply.settings_file import FILE_NAME, SettingsFile
+from gpuready.model import FixStep, Report
 from gpuready.model.fix import FixOutcome
+from gpuready.plan.change import apply_changes, changed_variables
+from gpuready.plan.fix import plan_fix
+from gpuready.system import durable_files
+from gpuready.system.durable_files import fingerprint_environment
+from gpuready.system.file_contents import resolve_real_path
 from gpuready.workflow import fix_commands
-from gpuready.workflow.fix import compute_fix, make_judge
-from gpuready.workflow.fix_items import UNDO_COMMAND, FixTarget, describe_target, list_fix_tasks
+from gpuready.workflow.fix import FixRequest, compute_fix, make_judge
+from gpuready.workflow.fix_items import UNDO_COMMAND, FixTarget, FixTask, describe_target, list_fix_tasks
+from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+ShowStep = Callable[..., None]
 
-    from gpuready.apply.fix_record import FixState
-    from gpuready.model import Report
-    from gpuready.workflow.fix import FixRequest
-    from gpuready.workflow.fix_items import FixTask
-
-    ShowStep = Callable[..., None]
 
 UV_DEADLINE = 4 * 3600.0
 MAX_ROUNDS = 3
@@ -115,8 +118,6 @@ class FixOrder:
         return "by-hand" if errors or self.tasks or is_open else "nothing-to-fix"
 
     def _make_changes(self, how: str, make: Callable[[list[FixTask]], None]) -> None:
-        from gpuready.apply.install_errors import InstallFailed
-
         tasks = [task for task in self.tasks if task.how == how]
         if not tasks:
             return
@@ -138,8 +139,6 @@ class FixOrder:
         return f"change {', '.join(done)} is made, the others are not" + (f"; {undo} takes it back" if undo else "")
 
     def _look(self) -> str:
-        from gpuready.system.durable_files import fingerprint_environment
-
         return fingerprint_environment(self.target.path) if self.target.path else ""
 
     def _is_unchanged(self) -> bool:
@@ -151,8 +150,6 @@ class FixOrder:
 
     def _change_packages(self, tasks: list[FixTask]) -> None:
         """Change a copy of the environment, check it, and exchange the two."""
-        from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_uv_in
-
         copy = EnvironmentCopy(self.host, self.target.path)
 
         def edit(draft: str) -> None:
@@ -175,8 +172,6 @@ class FixOrder:
 
     def _steps_still_needed(self, report: Report, codes: set[str]) -> list[FixStep]:
         """Return the package steps that clear what is left of the same findings: an install may bring less than expected."""
-        from gpuready.plan.fix import plan_fix
-
         if not any(finding.severity == "error" and finding.code in codes for finding in report.findings):
             return []
         found = plan_fix(report, make_judge(report))
@@ -191,8 +186,6 @@ class FixOrder:
             raise FixFailed(f"the changed copy has a new problem, so it was not taken ({new[0].code}): {new[0].says}")
 
     def _install_environments(self, tasks: list[FixTask]) -> None:
-        from gpuready.workflow.install import InstallOrder
-
         for step in _steps(tasks):
             words = dict(zip(step.run[3::2], step.run[4::2], strict=False))
             what_if = {"python-version": words["--python-version"]} if "--python-version" in words else {}
@@ -214,17 +207,12 @@ class FixOrder:
             self.python_after = done.environment
 
     def _write_settings(self, tasks: list[FixTask]) -> None:
-        from gpuready.apply.settings_file import FILE_NAME, SettingsFile
-        from gpuready.plan.change import changed_variables
-
         path = f"{self.host.get_cwd()}/{FILE_NAME}"
         changes = [change for task in tasks for change in task.changes]
         SettingsFile(open_fix_state(self.host, self.target)).write(path, *changed_variables(changes))
         self.settings_file = path
 
     def _remove_files(self, tasks: list[FixTask]) -> None:
-        from gpuready.system import durable_files
-
         for step in _steps(tasks):
             for path in step.run[2:]:
                 durable_files.remove_file(path)
@@ -236,8 +224,6 @@ class FixOrder:
 
     def _check_again(self) -> Report:
         """Check the environment as it is now, with the variables of the settings file."""
-        from gpuready.plan.change import apply_changes
-
         report = self._check(self.python_after or None)
         changes = [change for task in self.tasks if task.how == "variables" for change in task.changes]
         return make_judge(report)(apply_changes(report.facts, changes)) if changes else report
@@ -284,19 +270,12 @@ def _check_codes(only: Sequence[str], report: Report) -> tuple[str, ...]:
 
 def open_fix_state(host: system.HostAccess, target: FixTarget) -> FixState:
     """The user's own record of an environment; of the current folder where there is none that gpuready changes."""
-    from gpuready.apply.fix_record import FixState
-    from gpuready.system.file_contents import resolve_real_path
-
     is_copied = target.kind == "venv" and not target.refusal
     return FixState(host, resolve_real_path(target.path if is_copied else host.get_cwd()))
 
 
 def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
     """Put back what the last fix of an environment changed. Refused where there is nothing."""
-    from gpuready import workflow
-    from gpuready.apply.environment_copy import EnvironmentCopy
-    from gpuready.apply.settings_file import SettingsFile
-
     began, host = time.perf_counter(), system.LiveHost()
     show_step("looking at the environment")
     target = describe_target(workflow.probe_machine(python, run_python=True))

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import quote
+from typing import Any
 
 from gpuready import system
+from gpuready.fleet import outliers, strata
+from gpuready.fleet.elastic import ElasticTransport
+from gpuready.fleet.pair_rounds import PairRounds
+from gpuready.fleet.pair_search import PairSearch
+from gpuready.model.fleet import FleetReport
 from gpuready.system.interrupts import note_interrupt
-from gpuready.workflow import fleet_transport
-from gpuready.workflow.fleet_run import FleetRun, FleetTask
+from gpuready.workflow import contract_choice, fleet_report, fleet_transport, machine_facts
+from gpuready.workflow.bench import choose_measures
+from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress
+from gpuready.workflow.fleet_transport import ReachOptions
+from gpuready.workflow.machine_facts import read_recording
+from gpuready.workflow.prove import classify_words
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from gpuready.model.fleet import FleetReport
-    from gpuready.workflow.fleet_run import ShowProgress
-    from gpuready.workflow.fleet_transport import ReachOptions
+from gpuready.workflow.run_history import describe_earlier_runs
 
 
 def run_fleet(
@@ -40,8 +43,6 @@ def run_fleet(
         if task.do == "bench":
             _remeasure_outliers(run)
         search = _bisect_nodes(run) if task.do == "bisect" else None
-        from gpuready.workflow import fleet_report
-
         report = fleet_report.build_fleet_report(run, reference, search)
     except BaseException as error:
         if run.folder:
@@ -55,11 +56,7 @@ def run_fleet(
 
 def _require_known_words(task: FleetTask) -> None:
     """Refuse here what every node would refuse: a framework, a proof, a feature or a measure that nobody knows."""
-    from gpuready.workflow import contract_choice, machine_facts
-
     if task.do == "prove":
-        from gpuready.workflow.prove import classify_words
-
         specs, _ = classify_words(task.frameworks)
     else:
         specs = list(task.frameworks)
@@ -68,14 +65,10 @@ def _require_known_words(task: FleetTask) -> None:
     if "wants" in task.options:
         machine_facts.job_facts(task.options["wants"], None, None)
     if "only" in task.options:
-        from gpuready.workflow.bench import choose_measures
-
         choose_measures(task.options["only"], quick=False)
 
 
 def _describe_earlier_runs(folder: str) -> list[str]:
-    from gpuready.workflow.run_history import describe_earlier_runs
-
     return describe_earlier_runs(folder)
 
 
@@ -92,8 +85,6 @@ def serve_torchrun_rank(reach: ReachOptions) -> int | None:
     if environ.get("LOCAL_RANK", "0") != "0":
         return 0
     transport, _ = fleet_transport.open_transport(reach, "")
-    from gpuready.fleet.elastic import ElasticTransport
-
     if not isinstance(transport, ElasticTransport) or transport.is_first_node:
         return None
     trouble = transport.serve_requests()
@@ -107,8 +98,6 @@ def serve_torchrun_rank(reach: ReachOptions) -> int | None:
 
 def _remeasure_outliers(run: FleetRun) -> None:
     """Measure outliers again, until they are confirmed or cleared."""
-    from gpuready.fleet import outliers, strata
-
     for attempt in range(2, outliers.MAX_TRIES + 1):
         weighed = outliers.find_outliers(
             run.gather.measured_tries, strata.assign_strata(run.gather.nodes, run.gather.records)
@@ -121,9 +110,6 @@ def _remeasure_outliers(run: FleetRun) -> None:
 
 def _bisect_nodes(run: FleetRun) -> Any:
     """Run rounds of pairs, until the bad node is found or cleared; None where fewer than two nodes answer."""
-    from gpuready.fleet.pair_rounds import PairRounds
-    from gpuready.fleet.pair_search import PairSearch
-
     answering = [node for node in run.nodes if node.name in run.gather.records]
     if len(answering) < 2:
         run.notes.append(f"no pair was run: bisect needs two nodes that answer, and has {len(answering)}")
@@ -144,15 +130,16 @@ def _bisect_nodes(run: FleetRun) -> Any:
         search.add_outcome(pair)
     while pairs := search.next_round():
         rounds.on_answer = _make_round_progress(run, search.round_number, 2 * len(pairs))
-        for pair in rounds(search.round_number, pairs):
+        outcomes = rounds(search.round_number, pairs)
+        if len(rounds.without_torch) == len(answering):
+            why = next(iter(rounds.without_torch.values()))
+            raise Refused(f"bisect needs torch on the nodes: {why}; name the Python that has it with --python")
+        for pair in outcomes:
             search.add_outcome(pair)
             run.journal.add_pair(pair)
         run.journal.flush_to_disk()
         for name in rounds.unreachable:
             search.drop_node(name)
-        if len(rounds.without_torch) == len(answering):
-            why = next(iter(rounds.without_torch.values()))
-            raise Refused(f"bisect needs torch on the nodes: {why}; name the Python that has it with --python")
     run.notes.append(f"{search.round_number} rounds of pairs over {backend}")
     run.notes += [f"{name} was lost: {why}" for name, why in rounds.unreachable.items()]
     return search
@@ -176,6 +163,4 @@ def _make_round_progress(run: FleetRun, number: int, nodes: int) -> Callable[[],
 
 def _load_reference(path: str) -> Any:
     """Read the recording that every node is compared with."""
-    from gpuready.workflow.machine_facts import read_recording
-
     return read_recording(path)

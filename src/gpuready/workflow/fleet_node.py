@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-from gpuready import system
+from gpuready import system, workflow
+from gpuready.catalog import bands, kernels
 from gpuready.fleet import facets, node_payload, node_program
+from gpuready.fleet.outliers import DISK_FIGURES, SHARED_PREFIX
+from gpuready.model import Facts, Report, worst_verdict
+from gpuready.model.bench import BenchResult
+from gpuready.probe import fleet_facts
+from gpuready.probe.environment_choice import choose_interpreter
+from gpuready.workflow import bench, prove
+from gpuready.workflow.knowledge import use_sent_knowledge
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+NodeRequest = Mapping[str, Any]
 
-    from gpuready.model import Facts, Report
-    from gpuready.model.bench import BenchResult
-
-    NodeRequest = Mapping[str, Any]
 
 PAIR_RESERVE_SECONDS = 3.0
 """Seconds of a pair's deadline reserved for starting Python and writing the answer."""
@@ -36,8 +41,6 @@ def _request_options(request: NodeRequest) -> Mapping[str, Any]:
 def _format_node_line(
     request: NodeRequest, name: str, facts: Facts, verdict: str = "", codes: Any = (), **more: Any
 ) -> str:
-    from gpuready.catalog import kernels
-
     return facets.format_node_answer(
         name,
         facts,
@@ -53,15 +56,11 @@ def _format_node_line(
 
 
 def _probe_node(options: Mapping[str, Any]) -> Facts:
-    from gpuready import workflow
-
     return _add_fleet_facts(workflow.probe_machine(python=options.get("python")))
 
 
 def _add_fleet_facts(facts: Facts) -> Facts:
     """Add facts that only a fleet compares: firmware, mounts, governor, clock."""
-    from gpuready.probe import fleet_facts
-
     return facts.with_facts(*fleet_facts.probe_fleet_facts(system.LiveHost()))
 
 
@@ -72,8 +71,6 @@ def fingerprint_node(request: NodeRequest, name: str) -> str:
 
 def describe_node_facets(request: NodeRequest, name: str) -> str:
     """Return the facts behind the requested facets."""
-    from gpuready.catalog import kernels
-
     keys = [str(key) for key in request.get("keys") or facets.FACETS]
     facts = _probe_node(_request_options(request))
     return facets.format_node_details(
@@ -83,9 +80,6 @@ def describe_node_facets(request: NodeRequest, name: str) -> str:
 
 def check_node(request: NodeRequest, name: str) -> str:
     """Return this node's facts, and whether it is ready for the frameworks."""
-    from gpuready import workflow
-    from gpuready.model import worst_verdict
-
     options = _request_options(request)
     arguments: dict[str, Any] = {key: options.get(key) for key in ("python", "wants", "model")}
     reports = workflow.check_machine(
@@ -106,9 +100,6 @@ def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
 
 def prove_node(request: NodeRequest, name: str) -> str:
     """Return the verdict of the proofs executed on this node."""
-    from gpuready.model import worst_verdict
-    from gpuready.workflow import prove
-
     options = _request_options(request)
     words = [str(one) for one in request.get("framework") or ()]
     strict = bool(options.get("strict"))
@@ -120,8 +111,6 @@ def prove_node(request: NodeRequest, name: str) -> str:
 
 def bench_node(request: NodeRequest, name: str) -> str:
     """Return how fast this node is: one value per measure, or one per GPU."""
-    from gpuready.workflow import bench
-
     options = _request_options(request)
     only = options.get("only")
     result = bench.measure_machine(python=options.get("python"), quick=not only, only=only, repeat=1)
@@ -141,9 +130,6 @@ def bench_figures(result: BenchResult, disk_kind: str = "") -> dict[str, list[fl
 
     A GPU that failed where another did not counts as 0, so that each value stays at the index of its GPU.
     """
-    from gpuready.catalog import bands
-    from gpuready.fleet.outliers import DISK_FIGURES, SHARED_PREFIX
-
     rows: dict[str, list[float]] = {}
     shared = SHARED_PREFIX if disk_kind in NETWORK_FILE_SYSTEMS else ""
     for one in result.measures:
@@ -158,11 +144,6 @@ def bench_figures(result: BenchResult, disk_kind: str = "") -> dict[str, list[fl
 
 def measure_pair(request: NodeRequest, name: str) -> str:
     """Run one rank per GPU in the target's Python, each paired with a rank of the other node, and check the reduced numbers."""
-    import json
-    from concurrent.futures import ThreadPoolExecutor
-
-    from gpuready.probe.environment_choice import choose_interpreter
-
     host = system.LiveHost()
     pair_request = node_program.parse_pair_request(request, name)
     limit = float(pair_request.get("seconds", 30.0))
@@ -226,8 +207,6 @@ def _last_ready(ranks: list[dict[str, Any]]) -> float:
 
 
 def _parse_pair_output(ran: system.RunResult) -> dict[str, Any]:
-    import json
-
     ready = 0.0
     for line in ran.out.splitlines():
         if line.startswith("@ready "):
@@ -256,7 +235,5 @@ NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
 def answer_node_request(request: object, name: str) -> str:
     """Answer a request, by the knowledge that came with it; called by fleet/scripts/boot.py in a process of its own."""
     if isinstance(request, dict) and request.get("knowledge"):
-        from gpuready.workflow.knowledge import use_sent_knowledge
-
         use_sent_knowledge(str(request["knowledge"]))
     return node_program.answer_request(request, name, NODE_ACTIONS)

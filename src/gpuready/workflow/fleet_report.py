@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
+from gpuready import __version__, catalog, rules
+from gpuready.catalog import bands, kernels
+from gpuready.check.evaluate import judge, rule_title
 from gpuready.fleet import drift, facets, outliers, verdict
+from gpuready.fleet.drift import FacetDifference
+from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
+from gpuready.fleet.pair_search import PairSearch
 from gpuready.fleet.strata import assign_strata
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.fleet.drift import FacetDifference
-    from gpuready.fleet.pair_search import PairSearch
-    from gpuready.model import Facts, Report
-    from gpuready.model.fleet import Drift, FleetReport
-    from gpuready.workflow.fleet_run import FleetRun
+from gpuready.model import Contract, Facts, Report
+from gpuready.model.fleet import Drift, FleetReport
+from gpuready.workflow.fleet_run import FleetRun
 
 DETAIL_ROUNDS = 3
 """How often details are requested: a node that does not answer is skipped, and another of its group asked."""
@@ -49,9 +49,6 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
 
 def figure_unit(figure: str) -> str:
     """The unit of a figure of bench; empty for one that this version does not know."""
-    from gpuready.catalog import bands
-    from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
-
     name = figure.removeprefix(SHARED_PREFIX)
     for suffix in LOWER_IS_BETTER:
         name = name.removesuffix(suffix)
@@ -61,9 +58,6 @@ def figure_unit(figure: str) -> str:
 
 def rule_meaning(code: str) -> str:
     """The title of a rule; empty for a code that this version does not know."""
-    from gpuready import rules
-    from gpuready.check.evaluate import rule_title
-
     try:
         return rule_title(rules.load_rule(code))
     except KeyError:
@@ -72,10 +66,6 @@ def rule_meaning(code: str) -> str:
 
 def judge_fleet(known: Facts, strict: bool) -> Report:
     """Apply the FLT rules to the facts of a fleet."""
-    from gpuready import __version__, catalog, rules
-    from gpuready.check.evaluate import judge
-    from gpuready.model import Contract
-
     contract = Contract("fleet", __version__, title="every node like the others")
     fleet_rules = [rules.load_rule(code) for code in rules.RULE_MODULES if code.startswith("FLT")]
     return judge(fleet_rules, known, contract, strict=strict, catalog=catalog.catalog_date())
@@ -85,8 +75,6 @@ def find_drift(
     run: FleetRun, stratum_of: dict[str, str], reference: Facts | None
 ) -> tuple[list[FacetDifference], list[Drift]]:
     """Find in what the nodes differ: one node of each group is asked for the facts."""
-    from gpuready.catalog import kernels
-
     rows: dict[str, dict[str, Any]] | None = None
     if reference is not None:
         rows = {facet: facets.reference_values(facet, reference, kernels.list_kernels()) for facet in facets.FACETS}

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from gpuready import system
+from gpuready import __version__, system
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.transport import TransportUnavailable
+from gpuready.model.fleet import FleetNode, NodeAnswer
 from gpuready.model.record import Record, field
+from gpuready.system import own_folders
 from gpuready.workflow import fleet_transport
+from gpuready.workflow.fleet_transport import ReachOptions
+from gpuready.workflow.knowledge import pack_for_nodes
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
-    from gpuready.model.fleet import FleetNode, NodeAnswer
-    from gpuready.workflow.fleet_transport import ReachOptions
-
-    ShowProgress = Callable[[str, int, int], None]
+ShowProgress = Callable[[str, int, int], None]
 
 
 RETRY_PAUSES, RETRY_THINNING, RETRIES = (2.0, 5.0, 10.0, 20.0, 30.0, 60.0), 4, 3
@@ -160,20 +160,14 @@ class FleetRun:
 def _pack_knowledge(name: str) -> str:
     if not name:
         return ""
-    from gpuready.workflow.knowledge import pack_for_nodes
-
     return pack_for_nodes(name)
 
 
 def _random_token() -> str:
-    import os
-
     return os.urandom(8).hex()
 
 
 def _make_run_folder() -> str:
-    from gpuready.system import own_folders
-
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_random_token()[:6]}"
     try:
         folder = own_folders.make_cache_folder(system.LiveHost().variables, "fleet", name)
@@ -185,8 +179,6 @@ def _make_run_folder() -> str:
 
 def _read_run_file(task: FleetTask) -> dict[str, Any]:
     """Return the contents of the run.json of a run to resume."""
-    import json
-
     path = f"{task.resume.rstrip('/')}/run.json"
     try:
         saved = json.loads(read_named_file(path))
@@ -206,10 +198,6 @@ def _read_run_file(task: FleetTask) -> dict[str, Any]:
 
 
 def _save_run_file(folder: str, task: FleetTask, token: str, engine: str) -> None:
-    import json
-
-    from gpuready import __version__
-
     document = {"schema": 1, "gpuready": __version__, "run": token, "do": task.do, "engine": engine}
     text = json.dumps(document | {"frameworks": list(task.frameworks)}, indent=1)
     call_or_refuse(system.save_atomically, f"{folder}/run.json", text + "\n")

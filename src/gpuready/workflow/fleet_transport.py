@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready import system
-from gpuready.fleet.transport import PARALLEL, TransportUnavailable
+from gpuready.cluster import discover_rendezvous
+from gpuready.fleet import ssh_hosts
+from gpuready.fleet.elastic import ElasticTransport
+from gpuready.fleet.kubernetes import KubernetesTransport
+from gpuready.fleet.ray_cluster import RayTransport
+from gpuready.fleet.slurm import SlurmTransport
+from gpuready.fleet.transport import PARALLEL, Transport, TransportUnavailable
 from gpuready.model.record import Record
+from gpuready.probe import fact_helpers
+from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fleet.transport import Transport
 
 ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
 
@@ -101,9 +105,6 @@ def _refuse_unread_options(engine: str, reach: ReachOptions) -> None:
 
 
 def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any) -> Transport:
-    from gpuready.fleet import ssh_hosts
-    from gpuready.probe import fact_helpers
-
     if bool(reach.hosts or reach.nodes) == bool(reach.hostfile):
         raise Refused("ssh needs hosts: --hosts n[01-16] or --hostfile FILE, one of the two")
     if reach.hostfile:
@@ -119,8 +120,6 @@ def _ssh_transport(reach: ReachOptions, token: str, host: system.LiveHost, envir
 def _slurm_transport(
     reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
 ) -> Transport:
-    from gpuready.fleet.slurm import SlurmTransport
-
     only = reach.nodes or reach.hosts
     return SlurmTransport(host, token, node_list=only, python=reach.python, parallel=reach.parallel, environ=environ)
 
@@ -128,8 +127,6 @@ def _slurm_transport(
 def _ray_transport(
     reach: ReachOptions, token: str, host: system.LiveHost, environ: Mapping[str, str], frameworks: Any
 ) -> Transport:
-    from gpuready.fleet.ray_cluster import RayTransport
-
     address = reach.address or environ.get("RAY_ADDRESS", "")
     roll = "roll" in {one.partition("=")[0].partition(":")[0] for one in frameworks}
     if not address and roll and environ.get("MASTER_ADDR") and environ.get("MASTER_PORT"):
@@ -142,10 +139,6 @@ def _ray_transport(
 def _elastic_transport(
     reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
 ) -> Transport:
-    from gpuready.cluster import discover_rendezvous
-    from gpuready.fleet.elastic import ElasticTransport
-    from gpuready.probe.environment_choice import choose_interpreter
-
     where = call_or_refuse(discover_rendezvous, environ, "torchrun")
     python = call_or_refuse(choose_interpreter, host, reach.python or None)
     return ElasticTransport(where, host.get_hostname(), python)
@@ -154,8 +147,6 @@ def _elastic_transport(
 def _kubernetes_transport(
     reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
 ) -> Transport:
-    from gpuready.fleet.kubernetes import KubernetesTransport
-
     own = {name: getattr(reach, name) for name in ("python", "parallel", "namespace", "image", "pods")}
     return call_or_refuse(lambda: KubernetesTransport(host, token, node_list=reach.nodes, **own))
 

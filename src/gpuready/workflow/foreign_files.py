@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from gpuready import system
 from gpuready.workflow.refusal import call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready import system
 
 
 def explain_foreign_file(host: system.HostAccess, flag: str, path: str | None) -> str:

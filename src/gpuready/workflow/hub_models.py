@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from json import loads
+from typing import Any
+
 from gpuready import system
 from gpuready.jobs import job_files
 from gpuready.probe.hub import find_hub_cache
+from gpuready.system.download import fetch_text
 from gpuready.workflow.refusal import Refused, host_for_named_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MAX_CONFIG_BYTES = 1 << 20
 DEFAULT_ENDPOINT = "https://huggingface.co"
@@ -47,10 +47,6 @@ def find_cached_config(name: str) -> tuple[str, dict[str, Any]] | None:
 
 def download_config(name: str) -> tuple[str, dict[str, Any]]:
     """Fetch a model's config.json from the hub, and nothing else; refused where that cannot be."""
-    from json import loads
-
-    from gpuready.system.download import fetch_text
-
     host = system.LiveHost()
     if not is_hub_id(name):
         raise Refused(f"--download fetches a model by its hub id, such as openai/gpt-oss-20b, not {name!r}")

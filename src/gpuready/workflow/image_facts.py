@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Callable, Mapping, Sequence
 
 from gpuready import system
+from gpuready.containers.dockerfile_facts import merge_container_facts
+from gpuready.fleet.node_payload import pack_gpuready
 from gpuready.model import NOT_STATED, Fact, Facts
+from gpuready.system.host_access import RunResult
+from gpuready.system.process.runner import ask_program
 from gpuready.workflow.machine_facts import parse_recording, start_probing
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gpuready.system.host_access import RunResult
 
 ENGINES = ("podman", "docker")
 SECONDS = 300.0
@@ -47,8 +46,6 @@ def start_image_facts(
 
 def image_facts(image: str, host: Facts, words: Sequence[str]) -> Facts:
     """Return the facts of an image on a host; ``words`` are those of the check that runs inside."""
-    from gpuready.containers.dockerfile_facts import merge_container_facts
-
     engine, identity = _find_image(image)
     found = parse_recording(_run_inside(engine, identity, image, words), f"the answer from {image}")
     kept = [fact for fact in found if fact.key.startswith(IMAGE_FACT_PREFIXES) and fact.key != "python.disk_free"]
@@ -78,9 +75,6 @@ def _find_image(image: str) -> tuple[str, str]:
 
 def _run_inside(engine: str, identity: str, image: str, words: Sequence[str]) -> str:
     """Run gpuready in a container of the image; return the report that it prints."""
-    from gpuready.fleet.node_payload import pack_gpuready
-    from gpuready.system.process.runner import ask_program
-
     name = f"gpuready-{secrets.token_hex(4)}"
     start = [engine, "run", "--rm", "--interactive", f"--name={name}", *ISOLATION, "--entrypoint=python3", identity]
     argv = [*start, "-I", "-c", STARTER, "check", "--json", *words]

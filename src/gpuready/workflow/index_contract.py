@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 from gpuready import contracts, system
+from gpuready.apply import uv
+from gpuready.apply.index_release import IndexRelease, find_index_release
+from gpuready.apply.resolution_request import exact_specifier
 from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.metadata_contract import contract_from_metadata, list_torch_extras, with_torch_extra
 from gpuready.contracts.pins import add_metadata_pins, marker_environment, merge_metadata_pins, without_package_pins
-from gpuready.model import Fact
+from gpuready.model import Contract, Fact, Facts
+from gpuready.plan.platform import PlanRequest
 from gpuready.workflow import contract_choice
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+ReleaseFinder = Callable[[str, str | None], IndexRelease | None]  # distribution, version
 
-    from gpuready.apply.index_release import IndexRelease
-    from gpuready.model import Contract, Facts
-    from gpuready.plan.platform import PlanRequest
-
-    ReleaseFinder = Callable[[str, str | None], IndexRelease | None]  # distribution, version
 
 USUAL_PYTHON = "3.12"
 """The Python for which markers are evaluated where none is stated."""
@@ -31,10 +30,6 @@ def make_release_finder(
     python = ".".join((request.python or USUAL_PYTHON).split(".")[:2])
 
     def find_release(name: str, version: str | None) -> IndexRelease | None:
-        from gpuready.apply import uv
-        from gpuready.apply.index_release import find_index_release
-        from gpuready.apply.resolution_request import exact_specifier
-
         host = system.LiveHost()
         settings = call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)
         return find_index_release(host, name, exact_specifier(version) if version else "", python, settings)

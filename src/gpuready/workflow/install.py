@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from gpuready import contracts, system
-from gpuready.model.plan import InstallResult
+from gpuready import contracts, system, workflow
+from gpuready.apply import disk_space, install_steps, maintenance, source_checkout, source_requirements, uv
+from gpuready.apply.generation import EnvironmentHome
+from gpuready.apply.install import DEADLINE, Installer
+from gpuready.apply.install_errors import InstallFailed
+from gpuready.apply.install_steps import (
+    InstallInputs,
+    describe_builds,
+    foreign_architecture,
+    is_for_cpu,
+    list_index_urls,
+)
+from gpuready.apply.source_checkout import open_checkout
+from gpuready.apply.uv import UvSettings, find_python
+from gpuready.catalog.kernels import kernels_for_word
+from gpuready.catalog.launch import launch_command
+from gpuready.catalog.packages import find_lookalike
+from gpuready.model import Contract, Facts, Report
+from gpuready.model.plan import InstallResult, KernelPlan, Plan
+from gpuready.workflow import install_advice, plan
 from gpuready.workflow.foreign_files import explain_foreign_file
 from gpuready.workflow.lock_files import read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
+ShowStep = Callable[..., None]
 
-    from gpuready.apply.generation import EnvironmentHome
-    from gpuready.apply.install_steps import InstallInputs
-    from gpuready.apply.uv import UvSettings
-    from gpuready.model import Contract, Report
-    from gpuready.model.plan import KernelPlan, Plan
-
-    ShowStep = Callable[..., None]
 
 DEFAULT_ENVIRONMENT = ".venv"
 MAX_DEADLINE = 1e8  # seconds
@@ -31,8 +41,6 @@ IGNORED_ON_CPU = {"GPU001": "the plan is for the CPU", "PKG001": "the plan took 
 
 def rollback_environment(environment: str) -> InstallResult:
     """Go back to the environment before this one, at once and without network."""
-    from gpuready.apply import maintenance
-
     return _time_install(
         lambda: call_or_refuse(maintenance.rollback_environment, system.LiveHost(), environment_home(environment))
     )
@@ -40,15 +48,11 @@ def rollback_environment(environment: str) -> InstallResult:
 
 def verify_environment(environment: str, find_links: Sequence[str] = ()) -> InstallResult:
     """Check that every file of an environment is present and unchanged, by the wheels of its lock where they are at hand."""
-    from gpuready.apply import maintenance
-
     folders = _read_uv_settings(system.LiveHost(), find_links, True).folders
     return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment), folders))
 
 
 def environment_home(environment: str) -> EnvironmentHome:
-    from gpuready.apply.generation import EnvironmentHome
-
     return EnvironmentHome(environment)
 
 
@@ -117,9 +121,6 @@ class InstallOrder:
 
     def _open_source(self, source: str | None) -> str:
         """Return the folder of the checkout; Refused where a framework is on no index and none was named."""
-        from gpuready.apply.source_checkout import open_checkout
-        from gpuready.catalog.packages import find_lookalike
-
         if source:
             return call_or_refuse(open_checkout, self.host, source)
         name = call_or_refuse(contracts.parse_contract_spec, self.framework)[0] if self.framework else ""
@@ -132,8 +133,6 @@ class InstallOrder:
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
         if not self.framework:
             raise Refused("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
-        from gpuready.workflow import install_advice, plan
-
         planned = plan.plan_frameworks(
             [self.framework],
             on=self.on,
@@ -162,8 +161,6 @@ class InstallOrder:
 
     def _describe_cpu_plan(self) -> list[str]:
         """Say that this becomes an environment for the CPU, where nobody asked for one."""
-        from gpuready.apply.install_steps import is_for_cpu
-
         asked = "cpu" in (self.wants or "").split(",") or self.on is not None or "torch" in self.what_if
         if asked or not is_for_cpu(self.plan):
             return []
@@ -171,8 +168,6 @@ class InstallOrder:
 
     def _describe_builds(self, acts: bool) -> list[str]:
         """Name what is built from its sources; Refused before anything is made, where nobody agreed to that."""
-        from gpuready.apply.install_steps import describe_builds
-
         says = describe_builds(self.plan)
         if says and acts and not self.allow_build:
             raise Refused(f"{says}: agree with --allow-build, or name a folder that has wheels with --find-links DIR")
@@ -180,8 +175,6 @@ class InstallOrder:
 
     def _should_install_kernel(self, kernel: KernelPlan) -> bool:
         """Return whether to install a compiled package; Refused where it is required and cannot be built here."""
-        from gpuready.apply import install_steps
-
         if kernel not in install_steps.kernels_to_build(self.plan):
             return True
         manual_step = install_steps.pending_manual_step(kernel)
@@ -200,8 +193,6 @@ class InstallOrder:
         return False
 
     def _is_required(self, package: str) -> bool:
-        from gpuready.catalog.kernels import kernels_for_word
-
         wanted = {word.strip() for word in (self.wants or "").split(",")}
         if any(package in kernels_for_word(word) for word in wanted):
             return True
@@ -222,9 +213,6 @@ class InstallOrder:
         return contracts.load_contract(spec, self.plan.version or None, self.plan.variant or None)
 
     def _make_ingredients(self) -> InstallInputs:
-        from gpuready.apply import source_checkout, source_requirements, uv
-        from gpuready.apply.install_steps import InstallInputs, foreign_architecture, list_index_urls
-
         path = call_or_refuse(uv.find_uv, self.host)
         call_or_refuse(uv.check_uv_version, self.host, path)
         foreign = call_or_refuse(foreign_architecture, self.plan, self.host.get_uname().get("machine", ""))
@@ -251,8 +239,6 @@ class InstallOrder:
 
     def _find_interpreter(self, uv: str) -> str:
         """Find the Python to build the environment from: the named one, else the one that uv finds or fetches."""
-        from gpuready.apply.uv import find_python
-
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):
@@ -269,8 +255,6 @@ class InstallOrder:
         return bool(self.uv_settings.env.get("UV_OFFLINE") or self.host.get_env_var("UV_OFFLINE"))
 
     def _check_disk_space(self) -> dict[str, Any]:
-        from gpuready.apply import disk_space
-
         wanted = disk_space.estimate_space(self.plan, self.uv_settings.folders)
         why = "" if self._is_already_built() else disk_space.explain_shortage(wanted, self.home.existing_parent())
         if why:
@@ -278,16 +262,12 @@ class InstallOrder:
         return {"size": wanted.size, "files": wanted.files, "how": wanted.how_measured}
 
     def _is_already_built(self) -> bool:
-        from gpuready.apply import install_steps
-
         return bool(self.home.generations_of_plan(install_steps.plan_identity(self.plan, self.ingredients.source_hash)))
 
     # -- install ---------------------------------------------------------------------------------------
 
     def dry_run(self) -> InstallResult:
         """Return what would run. Nothing is run or written."""
-        from gpuready.apply import install_steps
-
         identity = install_steps.plan_identity(self.plan, self.ingredients.source_hash)
         done = self.home.generations_of_plan(identity)
         generation = done[0] if done else self.home.next_generation(identity)
@@ -309,9 +289,6 @@ class InstallOrder:
         """Install atomically."""
         if self.foreign_file_refusal:
             raise Refused(self.foreign_file_refusal)
-        from gpuready.apply.install import Installer
-        from gpuready.apply.install_errors import InstallFailed
-
         began = time.perf_counter()
         worker = Installer(
             self.host,
@@ -345,8 +322,6 @@ class InstallOrder:
 
     def _add_start_of_lock(self, done: InstallResult) -> InstallResult:
         """Add the framework's own command where a lock was installed: what the file says of it is not believed."""
-        from gpuready.catalog.launch import launch_command
-
         named = self.framework or self.plan.framework or next(iter(self._known_frameworks()), "")
         framework = contracts.parse_contract_spec(named)[0] if named else ""
         gpus = done.report.facts.value_if_known("gpu.count") if done.report is not None else None
@@ -357,8 +332,6 @@ class InstallOrder:
         return [row.name for row in self.plan.lock if contracts.has_contract(row.name)]
 
     def _install_deadline(self) -> float:
-        from gpuready.apply.install import DEADLINE
-
         text = self.host.get_env_var("GPUREADY_INSTALL_DEADLINE") or ""
         try:
             seconds = float(text) if text else DEADLINE
@@ -372,8 +345,6 @@ class InstallOrder:
 
     def _check_generation(self, generation: str) -> Report:
         """Check the new environment on the machine that it is for."""
-        from gpuready import workflow
-
         ignored = IGNORED_ON_CPU if not self.plan.cuda and "+rocm" not in self.plan.torch else {}
         options: dict[str, Any] = {"on": self.on, "wants": self.wants, "contract": self.contract}
         options |= {"what_if": {k: v for k, v in self.what_if.items() if k not in ("torch", "python-version")}}
@@ -387,14 +358,10 @@ class InstallOrder:
 
 
 def _empty_report() -> Report:
-    from gpuready.model import Contract, Facts, Report
-
     return Report(Contract("lock", ""), Facts(()))
 
 
 def _read_uv_settings(
     host: system.HostAccess, find_links: Sequence[str], offline: bool, use_project_config: bool = False
 ) -> UvSettings:
-    from gpuready.apply import uv
-
     return call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from gpuready import contracts
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Facts
-    from gpuready.model.plan import Plan
+from gpuready.model import Facts
+from gpuready.model.plan import Plan
+from gpuready.plan.limits import is_for_gpus_alone
 
 
 def suggest_elsewhere(framework: str, chosen: Plan, facts: Facts | None, on: str | None, wants: str | None) -> str:
@@ -22,8 +20,6 @@ def suggest_elsewhere(framework: str, chosen: Plan, facts: Facts | None, on: str
 
 def _runs_on_cpu(chosen: Plan) -> bool:
     """Whether the framework of a plan may run on a CPU alone, by its contract; unknown is no."""
-    from gpuready.plan.limits import is_for_gpus_alone
-
     if not contracts.has_contract(chosen.framework):
         return False
     contract = contracts.load_contract(chosen.framework, chosen.version or None, chosen.variant or None)

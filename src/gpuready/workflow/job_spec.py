@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
 from gpuready.fit.job.learned_positions import count_positions
+from gpuready.fit.search.tuning_steps import format_job_flags
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
+from gpuready.jobs.job_files import JobFile
 from gpuready.jobs.trainer_settings import apply_trainer
+from gpuready.model.fit import GpuCandidate
 from gpuready.workflow import hub_models, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.jobs.job_files import JobFile
-    from gpuready.model.fit import GpuCandidate
 
 JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py", ".sh")
 ALL_GPU_LAUNCHERS = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
@@ -142,8 +140,6 @@ def _check_positions(job: FitJob) -> None:
 
 def unused_flag_notes(job: FitJob, job_flags: Mapping[str, Any]) -> list[str]:
     """Return notes on flags that have no effect on this job."""
-    from gpuready.fit.search.tuning_steps import format_job_flags
-
     unused: list[tuple[tuple[str, ...], str]] = []
     if job.task != "train":
         unused.append((TRAINING_FIELDS, f"is of training, and this is --task {job.task}"))

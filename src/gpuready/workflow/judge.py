@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from gpuready import catalog, rules
-from gpuready.model import NOT_STATED, Fact, Requirement
+from gpuready.check.evaluate import judge
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding, Report, Requirement
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpuready.model import Contract, Facts, Finding, Report
     from gpuready.model.plan import Plan, PlanConflict
     from gpuready.plan.own_image import PlanJudge
+
 
 VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP", "BLD018")
 STEP_CODES = ("PKG002", "CAP009")
@@ -20,8 +21,6 @@ STEP_CODES = ("PKG002", "CAP009")
 
 def judge_contract(facts: Facts, contract: Contract, ignore: Mapping[str, str], strict: bool) -> Report:
     """Judge facts by every rule that applies; of a machine that is only described, what is open is tried."""
-    from gpuready.check.evaluate import judge
-
     option_list = None
     if facts.otherwise == NOT_STATED:
         from gpuready.plan.candidates import unstated_fact_options as candidates

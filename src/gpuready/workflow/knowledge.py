@@ -8,16 +8,25 @@ index, a proof, a program that is run, or an address outside the projects that g
 
 from __future__ import annotations
 
-from gpuready import catalog
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from gpuready import catalog, rules
+from gpuready.contracts.contract_file import freeze_contract_rows, make_index_row
+from gpuready.contracts.validate import find_problems
+from gpuready.logs.pattern_index import build_pattern_table
 from gpuready.model import Record
+from gpuready.workflow.knowledge_commands import find_command_problems
+from gpuready.workflow.knowledge_shape import describe_shape, find_shape_problems, find_text_problems
 from gpuready.workflow.refusal import Refused, read_named_file
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+Tables = dict[tuple[str, str], Any]
 
-    Tables = dict[tuple[str, str], Any]
 
 KIND, SCHEMA = "gpuready-knowledge", 3
 """The schema goes up when a table is added or gets a key, or a key another meaning."""
@@ -51,8 +60,6 @@ def use_knowledge_file(name: str) -> str:
 
 def _read_with_digest(name: str) -> tuple[str, str]:
     """Return the path and the text of ``FILE`` or ``FILE#sha256=HEX``; Refused where the text has another hash."""
-    import re
-
     path, mark, digest = name.partition("#sha256=")
     if mark and not re.fullmatch(r"[0-9a-fA-F]{64}", digest):
         raise Refused(f"--knowledge {path}#sha256= needs 64 hexadecimal digits, not {digest[:70]!a}")
@@ -64,18 +71,12 @@ def _read_with_digest(name: str) -> tuple[str, str]:
 
 def pack_for_nodes(name: str) -> str:
     """Return the text of ``FILE`` or ``FILE#sha256=HEX``, compressed to printable letters: a line of a fleet's request."""
-    import base64
-    import zlib
-
     _, text = _read_with_digest(name)
     return base64.b85encode(zlib.compress(text.encode("utf-8", "surrogateescape"), 9)).decode()
 
 
 def use_sent_knowledge(packed: str) -> None:
     """Verify and use the knowledge that a controller sent; ValueError, in a sentence, where it is not as it must be."""
-    import base64
-    import zlib
-
     try:
         data = zlib.decompressobj().decompress(base64.b85decode(packed), MAX_BYTES + 1)
         known = verify_knowledge(data.decode("utf-8", "surrogateescape"), "the knowledge that was sent along")
@@ -85,22 +86,16 @@ def use_sent_knowledge(packed: str) -> None:
 
 
 def _hash_text(text: str) -> str:
-    from hashlib import sha256
-
     return sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def hash_part(data: Any) -> str:
     """Return the SHA-256 of a part: of its JSON with sorted keys and without spaces."""
-    import json
-
     return _hash_text(json.dumps(data, sort_keys=True, separators=(",", ":")))
 
 
 def pack_knowledge() -> dict[str, Any]:
     """Return gpuready's own tables as a knowledge file; the index of the patterns is rebuilt by its reader."""
-    import json
-
     tables = {f"catalog/{name}": catalog.load_catalog(name) for name in CATALOG_PARTS}
     tables["catalog/patterns"] = {"rows": tables["catalog/patterns"]["rows"]}
     tables["catalog/systems"] = _with_drivers(tables["catalog/systems"], {})
@@ -134,8 +129,6 @@ def verify_knowledge(text: str, path: str) -> Knowledge:
 
 
 def _decode_document(text: str, path: str) -> dict[str, Any]:
-    import json
-
     if len(text) > MAX_BYTES:
         raise Refused(f"{path} has more than {MAX_BYTES >> 20} MiB, which no knowledge file has")
     try:
@@ -158,8 +151,6 @@ def _refuse_constant(word: str) -> None:
 
 
 def _is_date(value: object) -> bool:
-    import re
-
     return isinstance(value, str) and re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])", value) is not None
 
 
@@ -181,15 +172,11 @@ def _check_parts(document: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _is_contract_part(name: str) -> bool:
-    import re
-
     return re.fullmatch(r"contracts/[a-z][a-z0-9_]{0,80}", name) is not None and name != "contracts/index"
 
 
 def _find_problems(parts: dict[str, Any]) -> Iterator[str]:
     """Yield what is wrong with the tables, the cheap questions first; those that are as ours are right."""
-    from gpuready.workflow.knowledge_shape import describe_shape, find_shape_problems, find_text_problems
-
     own = {name: part["data"] for name, part in pack_knowledge()["parts"].items()}
     changed = {name: data for name, data in parts.items() if data != own.get(name)}
     for name, data in changed.items():
@@ -198,16 +185,12 @@ def _find_problems(parts: dict[str, Any]) -> Iterator[str]:
         if name.startswith("catalog/") and name != "catalog/patterns":
             yield from find_shape_problems(describe_shape([own[name]]), data, name.removeprefix("catalog/"))
     yield from _find_contract_problems(parts, changed)
-    from gpuready.workflow.knowledge_commands import find_command_problems
-
     yield from find_command_problems(parts, own)
     yield from _find_rule_problems(parts)
 
 
 def _find_contract_problems(parts: dict[str, Any], changed: dict[str, Any]) -> Iterator[str]:
     """Yield the problems of contracts, whose gates are features of the same file."""
-    from gpuready.contracts.validate import find_problems
-
     if not any(name.startswith("contracts/") for name in parts):
         yield "it has no contract"
     catalog.replace_tables({("catalog", "features"): parts["catalog/features"]})
@@ -221,8 +204,6 @@ def _find_contract_problems(parts: dict[str, Any], changed: dict[str, Any]) -> I
 
 def _find_rule_problems(parts: dict[str, Any]) -> Iterator[str]:
     """Yield patterns that are not pairs, too many, or of a rule or a cause that nobody knows."""
-    from gpuready import rules
-
     codes = {"", *rules.list_codes(), *parts["catalog/log_rules"]}
     slugs = {row["slug"] for row in parts["catalog/causes"]["cause"]}
     table = parts["catalog/patterns"]
@@ -241,8 +222,6 @@ def _find_rule_problems(parts: dict[str, Any]) -> Iterator[str]:
 
 def _make_tables(parts: dict[str, Any], path: str) -> Tables:
     """Return the tables as the compiled ones are: tuples in contracts, an index of them, the index of the patterns."""
-    from gpuready.contracts.contract_file import freeze_contract_rows, make_index_row
-
     tables: Tables = {}
     index = []
     for name, data in parts.items():
@@ -260,10 +239,6 @@ def _make_tables(parts: dict[str, Any], path: str) -> Tables:
 
 def _index_patterns(rows: list[Any], path: str) -> dict[str, Any]:
     """Compile the patterns by the rules of the shipped ones: bounded, with a literal, no slow regular expression."""
-    import json
-
-    from gpuready.logs.pattern_index import build_pattern_table
-
     own: dict[str, Any] = catalog.load_catalog("patterns")
     if json.loads(json.dumps(own["rows"])) == rows:
         return own

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 from gpuready import catalog
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
 
 COMMAND_KEYS = ("run", "undo", "address", "git", "wheel", "tries", "requirement", "requirement_cuda13", "build_needs", "environment", "force", "prebuild")  # fmt: skip
 _ORIGIN = r"(?:git\+)?(https://[a-z0-9.-]+)(?=/)(/[\w.-]+/[\w.-]+)?"

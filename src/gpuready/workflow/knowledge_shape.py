@@ -8,15 +8,12 @@ be one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuready.contracts.validate import has_control_characters
 from gpuready.model import Record
 from gpuready.model.versions import is_version
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
 MAX_TEXT, MAX_ITEMS, MAX_DEPTH, MAX_NUMBER = 20_000, 50_000, 12, 1e18
 OPEN_TABLES = ("defaults", "config", "codenames")

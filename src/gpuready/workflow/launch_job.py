@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuready import system
-from gpuready.cluster import pod_nodes
+from gpuready.catalog.launch import own_commands
+from gpuready.cluster import address, pod_nodes
+from gpuready.cluster.address import parse_whole_number
 from gpuready.launcher import preflight, script
+from gpuready.model import Facts
+from gpuready.model.node_names import expand_nodelist
 from gpuready.model.run import ENGINES, HANG_ACTIONS, LaunchJob, RankVariable
+from gpuready.rollcall import endpoint
 from gpuready.workflow import machine_facts
+from gpuready.workflow.env import framework_variables
 from gpuready.workflow.refusal import Refused, call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Facts
 
 
 def make_launch_job(
@@ -109,8 +111,6 @@ def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, i
             f"gpuready run is a task of srun ({tasks} tasks on {nodes} nodes): start it once in the batch script, "
             "or once on each node with srun --ntasks-per-node=1"
         )
-    from gpuready.model.node_names import expand_nodelist
-
     hosts = call_or_refuse(
         expand_nodelist, environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or ""
     )
@@ -120,8 +120,6 @@ def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, i
 
 def _read_count(environ: Mapping[str, str], default: int, *names: str) -> int:
     """Return the first of some variables that is set; Refused where it is no whole number."""
-    from gpuready.cluster.address import parse_whole_number
-
     name = next((name for name in names if environ.get(name)), None)
     return default if name is None else call_or_refuse(parse_whole_number, environ[name], name)
 
@@ -175,9 +173,6 @@ def _choose_hang_action(flags: Mapping[str, Any]) -> str:
 
 
 def parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int, bool]:
-    from gpuready.cluster import address
-    from gpuready.rollcall import endpoint
-
     if not text:
         free = endpoint.find_free_port() if engine in ("local", "torchrun") else 0
         return "127.0.0.1", free, False
@@ -196,8 +191,6 @@ def _has_torch(facts: Facts) -> bool:
 
 
 def _make_run_id(environ: Mapping[str, str]) -> str:
-    import time
-
     return environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
 
 
@@ -214,8 +207,6 @@ def add_contract_variables(
     """Add the contract's variables that the user has not set, where a framework is named."""
     if not framework:
         return job
-    from gpuready.workflow.env import framework_variables
-
     own = runs_framework_command(job.kind, job.words, framework.partition("==")[0].partition(":")[0])
     wanted = framework_variables(framework, python=python, in_process=not own)
     rows = [
@@ -226,8 +217,6 @@ def add_contract_variables(
 
 def runs_framework_command(kind: str, words: Sequence[str], framework: str) -> bool:
     """Whether a framework's own command is started, which sets defaults that a script of the user never gets."""
-    from gpuready.catalog.launch import own_commands
-
     commands = own_commands(framework)
     modules = (
         [words[0]] if kind == "module" else [word for at, word in enumerate(words) if words[at - 1 : at] == ("-m",)]

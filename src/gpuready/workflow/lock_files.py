@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from gpuready import contracts
 from gpuready.apply.install_steps import FOREIGN_LOCK
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import versions
 from gpuready.model.plan import LockedPackage, Plan
+from gpuready.plan.lock import read_lock
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 
@@ -29,8 +31,6 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
 
 
 def _read_json_lock(path: str, text: str) -> Plan:
-    from gpuready.plan.lock import read_lock
-
     return call_or_refuse(read_lock, text, path)
 
 
@@ -50,8 +50,6 @@ def _parse_requirements_lock(path: str, text: str) -> tuple[LockedPackage, ...]:
 
 
 def _parse_locked_requirement(path: str, line: str) -> LockedPackage:
-    from gpuready.catalog.packages import canonical_package_name
-
     words = line.split()
     hashes = tuple(word.removeprefix("--hash=") for word in words if word.startswith("--hash="))
     what = " ".join(word for word in words if not word.startswith("--hash=")).partition(";")[0].strip()

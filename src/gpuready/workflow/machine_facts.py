@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from gpuready import contracts, system
-from gpuready.model import SCHEMA, Fact, Facts
+from gpuready import probe as looking
+from gpuready.contracts.when import wanted_words
+from gpuready.model import SCHEMA, Contract, Fact, Facts
+from gpuready.probe.fact_helpers import is_driver_loaded
+from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
     from gpuready.jobs.job_files import JobFile
-    from gpuready.model import Contract
 
 
 NOT_IMPORTED = (
@@ -53,8 +55,6 @@ def start_probing(
         if python is not None:
             recorded = _replace_package_facts(recorded, python, distributions, run_python)
         return lambda: _apply_what_if(recorded, what_if), _always_ready, _always_ready
-    from gpuready import probe as looking
-
     host = choose_probed_host(run_python)
     started = system.start_probes(host, call_or_refuse(looking.list_probes, host, python, distributions, variables))
 
@@ -79,8 +79,6 @@ def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
     is_asked = imports in ("asked", "always")
     if not modules or not (is_asked or differs or looked.get("unjudged")):
         return facts
-    from gpuready import probe as looking
-
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
         return facts.with_facts(looking.run_imports(host, python, modules))
@@ -113,8 +111,6 @@ def require_interpreter(facts: Facts) -> str:
 
 
 def has_gpu_driver() -> bool:
-    from gpuready.probe.fact_helpers import is_driver_loaded
-
     return is_driver_loaded(system.LiveHost())
 
 
@@ -180,8 +176,6 @@ def parse_recording(text: str, path: str) -> Facts:
 
 def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
     """Redact the facts of a recording: its maker may not have removed secrets."""
-    from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
-
     plain = redact_json(facts) if may_contain_secret(facts) else facts
     for fact in plain:
         if isinstance(fact, dict) and isinstance(fact.get("value"), str):
@@ -202,8 +196,6 @@ def named_machine_facts(
 
 def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[str], run_python: bool) -> Facts:
     """Replace another machine's package facts with those of a local environment."""
-    from gpuready import probe as looking
-
     host = choose_probed_host(run_python)
     probe_looks = call_or_refuse(looking.list_probes, host, python, distributions)
     environment_facts = call_or_refuse(looking.assemble_host_facts, host, system.run_probes(host, probe_looks), python)
@@ -253,7 +245,6 @@ def job_facts(
     wants: str | None, model: str | None, file: JobFile | None, own_contract: Contract | None = None
 ) -> list[Fact]:
     """Return the facts of the job's flags and file; a user's own contract may use words of its own."""
-    from gpuready.contracts.when import wanted_words
     from gpuready.probe import job as flags
 
     conditions: list[str] = []

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
 from gpuready import contracts, system, workflow
-from gpuready.model import Record
+from gpuready.apply.bundle import write_bundle as download
+from gpuready.apply.resolution_request import FOLDER_INDEX
+from gpuready.apply.resolve import resolve_plan as resolve
+from gpuready.apply.source_checkout import open_checkout
+from gpuready.apply.wheel_search import find_folder_wheels
+from gpuready.catalog.launch import launch_command
+from gpuready.catalog.releases import find_release, list_releases
+from gpuready.contracts.catalogued_release import judge_by_catalogue
+from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
+from gpuready.contracts.pins import pin_exact_version
+from gpuready.model import Contract, Facts, Record
 from gpuready.model.knowledge_age import days_since, old_knowledge_note
+from gpuready.model.plan import Plan, PlanConflict
+from gpuready.model.versions import compare_versions, parse_release
+from gpuready.plan.alternatives import find_alternatives
+from gpuready.plan.choose import choose_plan
+from gpuready.plan.deployment import add_deployment
+from gpuready.plan.platform import PlanRequest, machine_facts_only
+from gpuready.plan.shared_environment import group_contracts
+from gpuready.plan.steps import make_plan_steps
 from gpuready.workflow import contract_choice, machine_facts
+from gpuready.workflow.contract_choice import FrameworkSpec
+from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 from gpuready.workflow.index_contract import (
+    ReleaseFinder,
     choose_package_contract,
     contracts_by_release,
     judge_by_index,
     make_release_finder,
 )
+from gpuready.workflow.judge import make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 from gpuready.workflow.wheel_folders import list_folder_wheels, make_torch_finder, make_wheel_finder, wheel_folders
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Contract, Facts
-    from gpuready.model.plan import Plan, PlanConflict
-    from gpuready.plan.platform import PlanRequest
-    from gpuready.workflow.contract_choice import FrameworkSpec
-    from gpuready.workflow.index_contract import ReleaseFinder
-
-    ShowNote = Callable[..., None]
+ShowNote = Callable[..., None]
 
 
 class PlanResult(Record):
@@ -91,8 +105,6 @@ def plan_frameworks(
 
 
 def _open_source(source: str | None) -> str | None:
-    from gpuready.apply.source_checkout import open_checkout
-
     return call_or_refuse(open_checkout, system.LiveHost(), source) if source else None
 
 
@@ -126,8 +138,6 @@ def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanR
 
 def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
     """Add the framework's own command, for the job's file if there is one."""
-    from gpuready.catalog.launch import launch_command
-
     file = machine_facts.load_job_file(config)
     gpus = facts.value_if_known("gpu.count") or 1
     start = launch_command(plan.framework, int(gpus), config or "", file.kind if file else "")
@@ -154,8 +164,6 @@ def _make_plan_request(
     contract: str | None,
     what_if: Mapping[str, str],
 ) -> PlanRequest:
-    from gpuready.plan.platform import PlanRequest
-
     named = what_if.get("python-version") or (facts.value_if_known("python.version") if python else "")
     return PlanRequest(
         torch=what_if.get("torch", "").strip(),
@@ -179,8 +187,6 @@ def _contracts_to_try(
     if version is None:
         known = list_framework_contracts(framework, variant)
         return known or [call_or_refuse(contracts.load_contract, framework, None, variant)]
-    from gpuready.contracts.pins import pin_exact_version
-
     contract = call_or_refuse(contracts.load_contract, framework, version, variant)
     found = judge_by_index(facts, contract, find_release) if contracts.is_borrowed(contract) else [contract]
     return [pin_exact_version(one, version, None) for one in found]
@@ -191,25 +197,17 @@ def list_framework_contracts(framework: str, variant: str | None) -> list[Contra
     rows = [r for r in contracts.list_contract_rows() if r["framework"] == framework]
     rows = [r for r in rows if r.get("variant", "") == (variant or "")]
     loaded = [contracts.load_contract(framework, row["version"], variant) for row in rows]
-    from gpuready.model.versions import parse_release
-
     return sorted(loaded, key=lambda c: parse_release(c.version), reverse=True)
 
 
 def _choose_plan(
     facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
 ) -> tuple[Plan, Contract]:
-    from gpuready.plan.choose import choose_plan
-    from gpuready.workflow.judge import make_plan_judge
-
     own_request = request.replace(version=spec[1] or "")
     plan = choose_plan(facts, lines, own_request, make_plan_judge(facts))
     used = next((c for c in lines if c.version == plan.version), lines[0])
     if plan.verdict == "plan":
         return plan, used
-    from gpuready.plan.alternatives import find_alternatives
-    from gpuready.plan.platform import machine_facts_only
-
     is_ours = contracts.has_contract(spec[0]) and not request.contract
     others = [*_other_contracts(spec, lines), *_older_releases(spec, lines)] if is_ours else []
     return plan.replace(
@@ -228,11 +226,6 @@ def _other_contracts(spec: FrameworkSpec, lines: Sequence[Contract]) -> list[Con
 
 def _older_releases(spec: FrameworkSpec, lines: Sequence[Contract]) -> Iterator[Contract]:
     """Yield older releases without a contract by what the catalogue has of them: the newest for each torch that they ask for."""
-    from gpuready.catalog.releases import find_release, list_releases
-    from gpuready.contracts.catalogued_release import judge_by_catalogue
-    from gpuready.contracts.pins import pin_exact_version
-    from gpuready.model.versions import compare_versions
-
     framework, _, variant = spec
     name = contracts.distribution_name(framework)
     asked = {""}
@@ -259,9 +252,6 @@ def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], r
     used = tuple(contract for _, contract in chosen)
     if len(chosen) == 1 or any(plan.verdict != "plan" or plan.is_image_alone for plan in plans):
         return PlanResult(plans, tuple((contract.name,) for contract in used), (), used)
-    from gpuready.plan.choose import choose_plan
-    from gpuready.plan.shared_environment import group_contracts
-
     groups, conflicts, shared_plans = group_contracts(facts, used, request)
     adapted = []
     for plan, contract in chosen:
@@ -310,12 +300,6 @@ def _resolve_plans(
     resolve_options: Mapping[str, Any],
 ) -> PlanResult:
     """Resolve each plan by its index; one that no index can resolve stays as chosen."""
-    from gpuready.apply.resolve import resolve_plan as resolve
-    from gpuready.apply.wheel_search import find_folder_wheels
-    from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
-    from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
-    from gpuready.workflow.judge import make_plan_judge
-
     host = system.LiveHost()
     plans = []
     folders, judge_plan = wheel_folders(host, resolve_options), make_plan_judge(facts)
@@ -370,10 +354,6 @@ def _use_folder_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
     """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
-    from gpuready.apply.resolution_request import FOLDER_INDEX
-    from gpuready.apply.wheel_search import find_folder_wheels
-    from gpuready.plan.steps import make_plan_steps
-
     if "+cu" in plan.torch and not plan.cuda:
         return plan.replace(steps=make_plan_steps(plan, contract, facts))
     if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
@@ -407,13 +387,9 @@ def add_file_details(result: PlanResult) -> Plan:
     """Return the plan of one framework with what a file adds: image, variables, indexes, machine."""
     if result.facts is None:
         return result.plans[0]
-    from gpuready.plan.deployment import add_deployment
-
     return add_deployment(result.plans[0], result.contracts[0], result.facts)
 
 
 def bundle_wheels(plan: Plan, folder: str, note: ShowNote, **sources: Any) -> None:
     """Download every wheel of a plan into a folder, for a machine without network."""
-    from gpuready.apply.bundle import write_bundle as download
-
     call_or_refuse(lambda: download(system.LiveHost(), plan, folder, note=note, **sources))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from gpuready import __version__, contracts, system, workflow
-from gpuready.model import SCHEMA, Fact, Record, Report, proof, validation
-from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord
-from gpuready.prove import selection
+from gpuready.catalog import proofs
+from gpuready.catalog.proofs import ProofSpec
+from gpuready.model import SCHEMA, Contract, Fact, Facts, Record, Report, proof, validation
+from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord, ProofResult
+from gpuready.probe import gpu, kernel_log
+from gpuready.prove import placement, selection
+from gpuready.prove.session import ProofCallback, ProofSession
+from gpuready.system import durable_files, own_folders
 from gpuready.workflow import contract_choice, machine_facts
-from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from typing import Any
-
-    from gpuready.catalog.proofs import ProofSpec
-    from gpuready.model import Contract, Facts
-    from gpuready.model.proof import ProofResult
-    from gpuready.prove.session import ProofCallback
+from gpuready.workflow.diagnose import diagnose_logs
+from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file, suggest_nearest
 
 MEMORY_WAIT_SECONDS, MEMORY_POLL_SECONDS = 50.0, 0.5
 """Seconds to wait for GPU memory that no process holds any more, and seconds between polls."""
@@ -111,16 +111,12 @@ def _refuse_unknown_words(frameworks: Sequence[str], facts: Facts) -> None:
 
 
 def _unknown_word(word: str) -> Refused:
-    from gpuready.catalog import proofs
-
     known = [*proofs.list_proof_capabilities(), *(row.name for row in proofs.list_proofs())]
     nearest = suggest_nearest(word, [*contracts.list_frameworks(), *known])
     return Refused(f"{word!r} is not a framework, a capability or a proof{nearest}; gpuready prove --list shows them")
 
 
 def list_proofs() -> list[ProofSpec]:
-    from gpuready.catalog import proofs
-
     return list(proofs.list_proofs())
 
 
@@ -167,10 +163,6 @@ def wait_for_free_memory(
     facts: Facts, rows: Sequence[ProofSpec], probe_gpus: Callable[[], Iterable[Fact]] | None = None
 ) -> Facts:
     """Wait until the memory of a process that has just ended is free, at most MEMORY_WAIT_SECONDS; return the facts."""
-    import time
-
-    from gpuready.prove import placement
-
     deadline = time.monotonic() + MEMORY_WAIT_SECONDS
     while placement.is_memory_draining(rows, facts) and time.monotonic() < deadline:
         time.sleep(MEMORY_POLL_SECONDS)
@@ -180,16 +172,12 @@ def wait_for_free_memory(
 
 def _probe_gpu_memory() -> list[Fact]:
     """Return the current free memory and processes of the GPUs."""
-    from gpuready.probe import gpu
-
     return [fact for fact in gpu.probe_gpus(system.LiveHost()) if fact.key in ("gpu.free", "gpu.processes")]
 
 
 def _execute_proofs(
     rows: tuple[ProofSpec, ...], facts: Facts, jobs: int, deadline: float, tell: ProofCallback | None
 ) -> tuple[ProofResult, ...]:
-    from gpuready.prove.session import ProofSession
-
     python = machine_facts.require_interpreter(facts)
     host = system.LiveHost()
     session = ProofSession(
@@ -204,8 +192,6 @@ def _append_kernel_errors(
     """Append to failed GPU proofs what the kernel has logged about the GPU since the first probe."""
     if not any(_broke_on_gpu(proof) for proof in proofs):
         return proofs
-    from gpuready.probe import kernel_log
-
     before = [row["line"] for row in facts.value_if_known("kernel.xids") or ()]
     now = [row["line"] for fact in kernel_log.probe_kernel_log(host) for row in fact.value or ()]
     new_lines = [line for line in now if line not in before][-5:]
@@ -223,8 +209,6 @@ def _add_proof_cause(proof: ProofResult) -> ProofResult:
     """Add to a failed proof the cause that its output shows, if any."""
     if proof.verdict in (PASSED, SKIPPED, "absent", "unsupported") or not proof.output.strip():
         return proof
-    from gpuready.workflow.diagnose import diagnose_logs
-
     diagnosis = diagnose_logs([[proof.output.encode("utf-8", "backslashreplace")]], look=False)
     if diagnosis.verdict != "cause" or not diagnosis.code or diagnosis.cause == "not-environment":
         return proof
@@ -286,8 +270,6 @@ def _make_evidence(proofs: tuple[ProofResult, ...], facts: Facts) -> ProofRecord
 
 def _save_evidence(evidence: ProofRecord, into: str | None) -> tuple[str, str]:
     """Save the evidence to the named file, else in the user's cache; failing to write the cache is no error."""
-    from gpuready.system import durable_files, own_folders
-
     text = evidence_document(evidence)
     if into is not None:
         workflow.save_text_file(into, text)
@@ -305,18 +287,12 @@ def _save_evidence(evidence: ProofRecord, into: str | None) -> tuple[str, str]:
 
 def evidence_document(evidence: ProofRecord) -> str:
     """Return the evidence as the text of a JSON file."""
-    import json
-
     whole = {"schema": SCHEMA, "kind": "evidence"} | evidence.to_json()
     return json.dumps(whole, indent=1, default=str) + "\n"
 
 
 def read_evidence(path: str) -> ProofRecord:
     """Read evidence from a file; Refused where it is none, or was changed since it was sealed."""
-    import json
-
-    from gpuready.workflow.refusal import read_named_file
-
     try:
         evidence = validation.parse_record(ProofRecord, json.loads(read_named_file(path)))
     except (ValueError, RecursionError) as error:

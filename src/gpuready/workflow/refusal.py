@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 from gpuready import system
+from gpuready.system.path_allowlist import PathAllowlist, RestrictedHost
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
+ReturnType = TypeVar("ReturnType")
 
-    from gpuready.system.path_allowlist import PathAllowlist
-
-    ReturnType = TypeVar("ReturnType")
 
 MAX_FILE_BYTES = 64 << 20
 """Largest file that is read."""
@@ -45,8 +43,6 @@ def host_for_named_files() -> system.LiveHost:
     """Return the host access for files named by a person or inside another file; fenced in a server."""
     if not _FENCES:
         return system.LiveHost()
-    from gpuready.system.path_allowlist import RestrictedHost
-
     return RestrictedHost(_FENCES[0])
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from gpuready import system, workflow
-from gpuready.model import SCHEMA, report_document, validation
+from gpuready.model import SCHEMA, Facts, Report, report_document, validation
+from gpuready.model.fit import FitResult
+from gpuready.model.fleet import FleetReport
+from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument
+from gpuready.prove import selection
+from gpuready.workflow import fit, plan, prove
+from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, read_named_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.model import Facts, Report
-    from gpuready.model.fit import FitResult
-    from gpuready.model.fleet import FleetReport
-    from gpuready.model.proof import ProofRecord
 
 GENERATOR_TAG = '<meta name="generator" content="gpuready report'
 """The tag that identifies our pages: only a file with it is overwritten."""
@@ -59,8 +59,6 @@ def gather_report(
 
 def read_json_object(path: str, make: str) -> dict[str, Any]:
     """Read a JSON object of this schema from a file."""
-    import json
-
     try:
         data = json.loads(read_named_file(path))
     except (ValueError, RecursionError) as error:
@@ -83,8 +81,6 @@ def _read_kept_answer(path: str, make: str, reader: Any) -> Any:
 
 def read_fleet_report(path: str) -> FleetReport:
     """Read a fleet report from a file."""
-    from gpuready.model.fleet import FleetReport
-
     report: FleetReport = _read_kept_answer(
         path, "gpuready fleet check -o FILE.json", lambda data: validation.parse_record(FleetReport, data)
     )
@@ -93,9 +89,6 @@ def read_fleet_report(path: str) -> FleetReport:
 
 def _read_or_fit(words: Sequence[str], on: str | None) -> FitResult:
     """Return a saved result of ``gpuready fit --json``, or fit the named model and job files."""
-    from gpuready.model.fit import FitResult
-    from gpuready.workflow import fit
-
     if len(words) == 1 and words[0].endswith(".json"):
         data = read_json_object(words[0], "gpuready fit --json")
         if "peak_allocated" in data and "job" in data:
@@ -103,8 +96,6 @@ def _read_or_fit(words: Sequence[str], on: str | None) -> FitResult:
                 words[0], "gpuready fit --json", lambda d: validation.parse_record(FitResult, d)
             )
             return kept
-    from gpuready.workflow.fit_time import RunClock
-
     return fit.fit_job(list(words), on=on, clock=RunClock())
 
 
@@ -113,8 +104,6 @@ def _read_or_fit(words: Sequence[str], on: str | None) -> FitResult:
 
 def _add_proofs(report: ReportDocument, path: str) -> ReportDocument:
     """Add the proofs; where they are of this machine, judge the Reports with them: only then can one be *ready*."""
-    from gpuready.workflow import prove
-
     evidence = prove.read_evidence(path)
     report = report.replace(proofs=evidence)
     if not report.reports:
@@ -146,9 +135,6 @@ def _short_text(value: Any) -> str:
 
 
 def _judge_with_proofs(report: Report, evidence: ProofRecord) -> Report:
-    from gpuready.prove import selection
-    from gpuready.workflow import prove
-
     needed = selection.select_capabilities(report.contract, report.facts)
     seen = prove.add_proof_facts(report.facts, evidence.proofs, needed, selection.list_needed_proofs(needed))
     return workflow.judge_contract(seen, needed, {}, report.strict)
@@ -156,8 +142,6 @@ def _judge_with_proofs(report: Report, evidence: ProofRecord) -> Report:
 
 def _add_plan(found: ReportDocument, here: Mapping[str, Any]) -> ReportDocument:
     """Add the plan for the judged frameworks, chosen without asking an index."""
-    from gpuready.workflow import plan
-
     names = [_framework_spec(report) for report in found.reports]
     if not names:
         raise Refused("--plan plans for a framework: name one, as in gpuready report transformers --plan")

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from gpuready import system
+from gpuready import system, workflow
 from gpuready.launcher import engines, preflight, restart, script
 from gpuready.launcher.rank_logs import EXITS, RankLogs
-from gpuready.model.run import EXIT_USELESS, REMOTE_ENGINES, LaunchJob, PreflightItem, RankVariable, RunNote, RunOutcome
+from gpuready.launcher.supervisor import RunReporter, Supervisor
+from gpuready.model import Facts, Report
+from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.run import (
+    EXIT_USELESS,
+    REMOTE_ENGINES,
+    LaunchAttempt,
+    LaunchJob,
+    PreflightItem,
+    RankVariable,
+    RunNote,
+    RunOutcome,
+)
 from gpuready.model.verdict_words import verdict_words
+from gpuready.rollcall import endpoint
 from gpuready.system import own_folders, private_files
+from gpuready.system.redaction.text import redact_json
 from gpuready.workflow import launch_job, machine_facts, run_record
+from gpuready.workflow.diagnose import diagnose_logs
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
-
-    from gpuready.launcher.supervisor import RunReporter
-    from gpuready.model import Facts, Report
-    from gpuready.model.diagnosis import Diagnosis
-    from gpuready.model.run import LaunchAttempt
-
+from gpuready.workflow.step_pace import judge_run_pace
 
 CHECK_COLLECTIVES = RankVariable(
     "TORCH_DISTRIBUTED_DEBUG", "DETAIL", "--check-collectives: torch compares each collective of all ranks"
@@ -56,8 +64,6 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     kind, words, python = script.classify_command(words, flags.get("python"))
     report = None
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
-        from gpuready import workflow
-
         wants = flags.get("wants")
         report = workflow.check_machine([framework], python=python, wants=wants, run_python=True, imports="needed")[0]
     facts = report.facts if report else _probe_python(python)
@@ -110,8 +116,6 @@ def _run_preflight(
 
 def describe_start(ready: PreparedRun) -> dict[str, Any]:
     """Return what would start where, with every variable: for --dry-run. Secrets in arguments are redacted."""
-    from gpuready.system.redaction.text import redact_json
-
     job = ready.job
     shared = [*engines.common_variables(job, ready.environ), *job.variables]
     start: dict[str, Any] = redact_json(
@@ -130,10 +134,6 @@ def run_job(
     ready: PreparedRun, make_reporter: Callable[[LaunchJob, RankLogs], RunReporter]
 ) -> tuple[RunOutcome, Diagnosis | None]:
     """Start the ranks, watch them, restart where that can help; then diagnose a failure."""
-    import time
-
-    from gpuready.launcher.supervisor import Supervisor
-
     job, attempts = ready.job, []  # type: LaunchJob, list[LaunchAttempt]
     started, useless_reason, diagnosis = time.monotonic(), "", None
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -173,8 +173,6 @@ def run_job(
 
 def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAttempt:
     """Add a note whether the steps were as fast as fit predicts, where the command line has the job's file."""
-    from gpuready.workflow.step_pace import judge_run_pace
-
     said = judge_run_pace(os.path.join(folder, f"rank-{job.expected_ranks[0]}.log"), job.words)
     note = RunNote("pace", said, sure=False, seconds=attempt.seconds)
     return attempt.replace(notes=(*attempt.notes, note)) if said else attempt
@@ -182,8 +180,6 @@ def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAtte
 
 def _redact_job(job: LaunchJob) -> LaunchJob:
     """Return the job as it is shown and kept: an argument of the user's script may be a token."""
-    from gpuready.system.redaction.text import redact_json
-
     return LaunchJob.from_json(redact_json(job.to_json()))
 
 
@@ -191,8 +187,6 @@ def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:
     """Use another port for a restart: the old one may still be in TIME_WAIT."""
     if not number or job.engine in REMOTE_ENGINES or job.nnodes > 1:
         return job
-    from gpuready.rollcall import endpoint
-
     return job.replace(port=endpoint.find_free_port())
 
 
@@ -246,8 +240,6 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
 
 def _diagnose_logs(paths: list[str], job: LaunchJob) -> Diagnosis | None:
     """An error in the diagnosis must not hide the failure itself."""
-    from gpuready.workflow.diagnose import diagnose_logs
-
     try:
         return diagnose_logs(
             paths, framework=(job.framework or None) and job.framework.partition("=")[0].partition(":")[0]

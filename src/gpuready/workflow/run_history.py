@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 
 from gpuready import system
+from gpuready.model.run import LaunchAttempt
 from gpuready.workflow import run_record
 from gpuready.workflow.refusal import Refused
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.model.run import LaunchAttempt
 
 MAX_RECORDS, MAX_HOSTS = 2000, 16
 OFTEN = 2

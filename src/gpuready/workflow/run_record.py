@@ -6,11 +6,8 @@ import json
 import os
 
 from gpuready import system
+from gpuready.model.diagnosis import Diagnosis
 from gpuready.model.run import RunOutcome
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.diagnosis import Diagnosis
 
 NAME, KIND = "run.json", "gpuready run"
 MAX_BYTES = 64 << 20

@@ -6,15 +6,17 @@ names an index or gives consent, and ``python`` is an environment inside the fol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready import system
+from gpuready.contracts.toml import decode_toml
 from gpuready.model import Fact
 from gpuready.model.record import Record, field
+from gpuready.probe.fact_helpers import read_if_present
+from gpuready.probe.target_environment import parse_pyvenv_config
+from gpuready.rules import list_codes
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 OWN_FILE, PROJECT_FILE, PROJECT_TABLE = "gpuready.toml", "pyproject.toml", "[tool.gpuready"
 KNOWN_SETTINGS = ("framework", "python", "ignore", "strict")
@@ -62,8 +64,6 @@ def _read_settings_text(host: system.LiveHost, path: str) -> str:
 
 
 def _parse_settings(host: system.LiveHost, path: str, text: str) -> Settings:
-    from gpuready.contracts.toml import decode_toml
-
     data: Any = call_or_refuse(decode_toml, text, path, "settings file")
     if path == PROJECT_FILE:
         tools = data.get("tool")
@@ -101,8 +101,6 @@ def _parse_ignored(path: str, value: Any) -> dict[str, str]:
         raise Refused(f'{path}: ignore must give each code a reason: ignore = {{ NET001 = "one node only" }}')
     if not value:
         return {}
-    from gpuready.rules import list_codes
-
     codes = list_codes()
     for code in value:
         if code.upper() not in codes:
@@ -129,9 +127,6 @@ def _parse_python(host: system.LiveHost, path: str, value: Any) -> str:
 
 def _states_version(host: system.LiveHost, folder: str) -> bool:
     """Whether pyvenv.cfg or conda-meta tells the version, so that the interpreter need not be run."""
-    from gpuready.probe.fact_helpers import read_if_present
-    from gpuready.probe.target_environment import parse_pyvenv_config
-
     config = parse_pyvenv_config(read_if_present(host.read_text, f"{folder}/pyvenv.cfg") or "")
     if (config.get("version") or config.get("version_info") or "")[:1].isdigit():
         return True

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
+import statistics
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from gpuready import system
+from gpuready.jobs.config_reader import JobSettings
+from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.fit import GpuCandidate
 from gpuready.model.fit_time import format_time_span
+from gpuready.workflow import fit, job_spec
+from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.jobs.config_reader import JobSettings
-    from gpuready.model.diagnosis import Diagnosis
-    from gpuready.model.fit import GpuCandidate
 
 SCRIPT_SUFFIXES = (".py", ".sh")  # a script may name its job too, but a file beside it says more
 MAX_LOG_BYTES = 64 << 20
@@ -79,8 +78,6 @@ def _add_rate(times: list[float], text: bytes, step: int, per_second: bool, unit
 
 def add_pace(diagnosis: Diagnosis, logs: Sequence[str], config: str, machine: Sequence[GpuCandidate]) -> Diagnosis:
     """Add to a diagnosis whether the steps of its log take as long as they should."""
-    from gpuready.workflow import job_spec
-
     times, reasons = read_step_times(line for path in logs for line in _read_lines(path))
     _, spec = call_or_refuse(job_spec.read_job, [config], {})
     said = _compare_pace(times, reasons, spec, machine)
@@ -92,8 +89,6 @@ def judge_run_pace(log: str, words: Sequence[str], on: str | None = None) -> str
     times, reasons = read_step_times(_read_lines(log))
     if not times:
         return ""  # most runs: nothing else is imported
-    from gpuready.workflow import fit, job_spec
-
     files = sorted(filter(job_spec.is_job_file, words), key=lambda word: word.endswith(SCRIPT_SUFFIXES))
     try:
         _, spec = job_spec.read_job(files[:1], {})
@@ -107,11 +102,6 @@ def _compare_pace(
 ) -> str:
     if not times or not machine:
         return ""
-    import statistics
-
-    from gpuready.workflow import job_spec
-    from gpuready.workflow.fit_time import RunClock
-
     try:
         job, _ = job_spec.make_fit_job(spec, list(machine))
         time = RunClock().predict(job, machine[0])
@@ -128,8 +118,6 @@ def describe_slow_pattern(times: Sequence[float], high: float) -> str:
     """Say what the step times themselves tell of slow steps: whether some are fast, or whether they became slow; "" where they do not."""
     if len(times) < FEWEST_STEPS:
         return ""
-    import statistics
-
     third = len(times) // 3
     first, last = statistics.median(times[:third]), statistics.median(times[-third:])
     if first <= high and last > SLOW * first:

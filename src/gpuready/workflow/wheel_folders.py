@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready import system
+from gpuready.apply import uv
+from gpuready.apply.index_release import find_index_release
+from gpuready.apply.uv import UvSettings
+from gpuready.apply.wheel_search import find_wheels
+from gpuready.model.plan import Plan
+from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import call_or_refuse
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready import system
-    from gpuready.apply.uv import UvSettings
-    from gpuready.model.plan import Plan
-    from gpuready.workflow.fallback import FindTorch, FindWheels
 
 
 def list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
@@ -27,14 +27,11 @@ def wheel_folders(host: system.HostAccess, resolve_options: Mapping[str, Any]) -
 
 def make_wheel_finder(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> FindWheels:
     """Return a function that says which packages of a lock have a wheel for the Python of a plan."""
-    from gpuready.apply.wheel_search import find_wheels
-
     return lambda rows, plan: find_wheels(host, rows, plan, _make_uv_settings(host, resolve_options))
 
 
 def make_torch_finder(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> FindTorch:
     """Return a function that names the newest torch below a version that the configured indexes and folders have."""
-    from gpuready.apply.index_release import find_index_release
 
     def find_torch(plan: Plan, below: str) -> str:
         settings = _make_uv_settings(host, resolve_options)
@@ -45,7 +42,5 @@ def make_torch_finder(host: system.HostAccess, resolve_options: Mapping[str, Any
 
 
 def _make_uv_settings(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> UvSettings:
-    from gpuready.apply import uv
-
     names = ("find_links", "offline", "use_project_config")
     return call_or_refuse(uv.make_uv_settings, host, *(resolve_options[name] for name in names))

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
 from gpuready.fit.allocator.expandable_segments import ExpandableSegment
-from gpuready.fit.allocator.memory_blocks import MemoryBlock, copy_blocks
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.fit.allocator.memory_blocks import FreePool
+from gpuready.fit.allocator.memory_blocks import FreePool, MemoryBlock, copy_blocks
 
 MIB = 1 << 20
 MIN_BLOCK_SIZE = 512  # block sizes are multiples of this

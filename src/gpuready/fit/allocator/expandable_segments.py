@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
-from gpuready.fit.allocator.memory_blocks import MemoryBlock
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.allocator.memory_blocks import FreePool
+from gpuready.fit.allocator.memory_blocks import FreePool, MemoryBlock
 
 MIB = 1 << 20
 ADDRESS_SPACE_SIZE = 1 << 56  # torch reserves more addresses than the card has memory

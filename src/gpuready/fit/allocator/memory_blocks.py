@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    FreePool = list[tuple[int, int, "MemoryBlock"]]  # free blocks by size, then by address
+FreePool = list[tuple[int, int, "MemoryBlock"]]  # free blocks by size, then by address
 
 
 class MemoryBlock:

@@ -7,17 +7,13 @@ a probed GPU the free memory is used, so memory of other processes is not counte
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.catalog import gpus, load_catalog, machine_names
-from gpuready.fit.job.records import GpuCard
+from gpuready.fit.job.records import FitPrediction, GpuCard
+from gpuready.model import Facts
 from gpuready.model.fit import GpuCandidate
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    from gpuready.fit.job.records import FitPrediction
-    from gpuready.model import Facts
 
 GIB = 1 << 30
 DRIVER_GIB, DRIVER_SHARE = 0.36, 0.01

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_shape import ModelShape, parse_common_shape, read_count, read_layer_numbers
 from gpuready.fit.job.records import FitUndecided
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 QWEN_SPLIT = ("qwen3_5_text", "qwen3_5_moe_text")  # one projection each; Qwen3-Next packs them
 

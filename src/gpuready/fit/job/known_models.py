@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from functools import cache
+from typing import Any
 
 from gpuready.catalog import load_catalog
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _NAME_VARIANTS = (
     "instruct",
@@ -40,8 +38,6 @@ def list_model_names() -> list[str]:
 
 def similar_model_names(name: str) -> list[str]:
     """Return names that are spelled similarly; for a size such as ``7b``, models of that size."""
-    from difflib import get_close_matches
-
     word = name.rpartition("/")[2].lower()
     if word[:-1].replace(".", "").isdecimal() and word[-1:] in "bm":
         return [known for known in list_model_names() if word in known.split("-")][:3]

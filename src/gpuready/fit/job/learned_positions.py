@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import read_count
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.fit.job.model_shape import read_count
 
 ROBERTA_FAMILIES = ("roberta", "xlm-roberta", "camembert")  # their positions start behind the padding
 POSITION_DEFAULTS = {

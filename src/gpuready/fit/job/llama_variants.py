@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_shape import ModelShape, parse_common_shape, read_count, read_fraction, read_layer_types
 from gpuready.fit.job.records import FitUndecided
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 
 def parse_seed_oss(config: Mapping[str, Any], family: str) -> ModelShape:

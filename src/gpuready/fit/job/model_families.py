@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from gpuready.catalog import load_catalog
 from gpuready.fit.job.hybrid_shapes import parse_qwen3_next
 from gpuready.fit.job.llama_variants import parse_arcee, parse_exaone4, parse_olmoe, parse_seed_oss, parse_stablelm
@@ -16,12 +19,7 @@ from gpuready.fit.job.model_shape import (
 )
 from gpuready.fit.job.records import FitUndecided
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    ShapeParser = Callable[[Mapping[str, Any], str], ModelShape]
+ShapeParser = Callable[[Mapping[str, Any], str], ModelShape]
 
 
 def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:

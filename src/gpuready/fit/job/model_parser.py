@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_families import parse_family_shape
 from gpuready.fit.job.model_shape import (
     CONFIG_SWITCHES,
@@ -13,12 +16,6 @@ from gpuready.fit.job.model_shape import (
 )
 from gpuready.fit.job.records import FitUndecided
 from gpuready.fit.job.vision_towers import count_rotary_grids, has_known_tower, name_text_type, parse_vision_tower
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
 
 FORWARDING_TYPES = (
     "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "qwen2_5_vl",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.tower_weight import TowerWeight
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.job.tower_weight import TowerWeight
 
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024

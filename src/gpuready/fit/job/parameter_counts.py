@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.model_shape import ModelShape
 
 
 def count_parameters(shape: ModelShape) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record, field
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.model.record import Record, field
 
 TRAINING_METHODS = ("full", "lora", "qlora")
 PRECISION_CHOICES = ("fp32", "bf16", "fp16", "amp-bf16", "amp-fp16")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.catalog import load_catalog
 from gpuready.fit.job.model_shape import read_count
 from gpuready.fit.job.tower_weight import TowerWeight
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    Weights = tuple["TowerWeight", ...]
+Weights = tuple["TowerWeight", ...]
 
 
 TOWER_TYPES = {

@@ -6,20 +6,16 @@ one buffer for all gradients, and 12 bytes of state for each value, shared among
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.parameter_counts import count_parameters
-from gpuready.fit.job.records import FitJob
+from gpuready.fit.job.records import FitJob, GpuCard
+from gpuready.fit.roles.records import MegatronSplit
 from gpuready.fit.search.prediction import phase_stacks
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.job.model_shape import ModelShape
-    from gpuready.fit.job.records import GpuCard
-    from gpuready.fit.roles.records import MegatronSplit
 
 FP32_LOGITS = 2  # bytes that Megatron's cross entropy, in fp32 and in place, takes of a logit beside the played ones
 STATE_BYTES = 12  # an fp32 copy and two moments for each value

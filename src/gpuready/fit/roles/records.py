@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.model.record import Record, field
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.model.record import Record, field
 
 UPDATE, GENERATE, REWARD, REFERENCE = "weight update", "generation", "rewards", "reference scores"
 SCORE, VALUES, CRITIC, TRAIN = "scores", "values", "critic training", "training"

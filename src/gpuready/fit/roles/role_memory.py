@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from gpuready.fit.job.gpu_candidates import to_gpu_card
-from gpuready.fit.job.records import FitJob
+from gpuready.fit.job.records import FitJob, FitPrediction
 from gpuready.fit.roles.megatron_memory import measure_rank
-from gpuready.fit.roles.records import RoleUse
+from gpuready.fit.roles.records import RoleSettings, RoleUse
 from gpuready.fit.search.prediction import context_overhead
 from gpuready.fit.serving.memory_pool import ServingJob, serve_model, sleeping_bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
-
-    from gpuready.fit.job.records import FitPrediction
-    from gpuready.fit.roles.records import RoleSettings
-    from gpuready.model.fit import GpuCandidate, ServingFit
+from gpuready.model.fit import GpuCandidate, ServingFit
 
 Range = tuple[int, int]
 MEGATRON_SLACK = 1.06

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from gpuready.fit.roles.records import PHASES
-from gpuready.model.fit import GpuTimeline, PhaseMemory
+from collections.abc import Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuready.fit.roles.records import RoleUse
-    from gpuready.model.fit import GpuCandidate
+from gpuready.fit.roles.records import PHASES, RoleUse
+from gpuready.model.fit import GpuCandidate, GpuTimeline, PhaseMemory
 
 
 def build_timelines(uses: Sequence[RoleUse], place: GpuCandidate) -> tuple[GpuTimeline, ...]:

@@ -6,21 +6,20 @@ with few layers, extrapolated to all, drops nearly all others; what is reported 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
 from gpuready.fit.job.gpu_candidates import judge_gpu, to_gpu_card
 from gpuready.fit.job.records import FitJob, FitPrediction
 from gpuready.fit.search.estimate import estimate_peak
 from gpuready.fit.search.prediction import phase_peak_sizes
 from gpuready.fit.search.tuning_steps import EXPANDABLE_SEGMENTS, TuningStep, is_sensible_job, list_tuning_axes
+from gpuready.model.fit import GpuCandidate
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
+PredictFunction = Callable[..., FitPrediction]
+FittingChange = tuple[float, list[TuningStep], FitJob, FitPrediction]
 
-    from gpuready.model.fit import GpuCandidate
-
-    PredictFunction = Callable[..., FitPrediction]
-    FittingChange = tuple[float, list[TuningStep], FitJob, FitPrediction]
 
 MAX_PROPOSALS = 3
 """Maximum number of proposals."""
@@ -219,8 +218,6 @@ def _cheapest_combinations(
     several: list[list[TuningStep]],
 ) -> Iterator[tuple[float, tuple[int, ...], list[TuningStep]]]:
     """Yield combinations of steps, at most one per axis, cheapest first."""
-    from heapq import heappop, heappush
-
     heap: list[tuple[float, tuple[int, ...], int]] = [(0.0, (0,) * len(several), 0)]
     for _ in range(MAX_COMBINATIONS):
         if not heap:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from collections.abc import Mapping
+from typing import Any
 
-    from gpuready.fit.job.records import FitJob
+from gpuready.fit.job.records import FitJob
 
 STATE_BYTES = {"adamw_8bit": 2, "paged_adamw_8bit": 0, "paged_adamw": 0, "adafactor": 0, "adafactor_torch": 0, "sgd": 0}
 """Bytes of optimizer state per trained parameter, if not two values."""

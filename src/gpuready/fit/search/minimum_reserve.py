@@ -12,12 +12,9 @@ from gpuready.fit.allocator.caching_allocator import (
     clone_allocator,
     replay_tape,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.allocator.memory_blocks import MemoryBlock
-    from gpuready.fit.search.tape_replay import TapeReplay
-    from gpuready.fit.tape.autograd import Tape
+from gpuready.fit.allocator.memory_blocks import MemoryBlock
+from gpuready.fit.search.tape_replay import TapeReplay
+from gpuready.fit.tape.autograd import Tape
 
 MIB = 1 << 20
 MAX_HALVINGS = 6  # at most so many bisections between allocated and reserved

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import gc
+from typing import Any
+
+from gpuready.catalog import load_catalog
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
 from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 from gpuready.fit.search.minimum_reserve import find_minimum_reserve
 from gpuready.fit.search.tape_replay import PHASE_TITLES, TapeReplay
+from gpuready.fit.tape.autograd import Tape
 from gpuready.fit.tape.generation import GenerationRun
 from gpuready.fit.tape.scoring import ScoringRun
 from gpuready.fit.tape.training import TrainingRun, cublas_workspace_size
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.fit.tape.autograd import Tape
 
 MIB = 1 << 20
 
 
 def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
     """Return the tape of a job. Cyclic garbage collection is off: it would run often and find nothing that counts."""
-    import gc
-
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -178,8 +175,6 @@ def _live_by_kind(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
 
 def context_overhead(job: FitJob, card: GpuCard) -> tuple[int, int]:
     """Return the memory of context and libraries outside the allocator: at least, at most."""
-    from gpuready.catalog import load_catalog
-
     data = load_catalog("overheads")
     rows = {row["major"]: row for row in data["overhead"]}
     major = int(card.capability.partition(".")[0])

@@ -6,12 +6,8 @@ from itertools import islice
 
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
 from gpuready.fit.allocator.caching_allocator import CachingAllocator
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.allocator.memory_blocks import MemoryBlock
-    from gpuready.fit.tape.autograd import Tape
-
+from gpuready.fit.allocator.memory_blocks import MemoryBlock
+from gpuready.fit.tape.autograd import Tape
 
 PHASE_TITLES = {
     "build": "setting up",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
-    from gpuready.fit.time.kernel_time import Kernel
+from gpuready.fit.time.kernel_time import Kernel
 
 # Kind: how many sizes follow; attention has the kernel's name before them.
 KERNEL_SIZES = {

@@ -6,9 +6,12 @@ cuBLAS workspaces are added as for every other model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.parameter_counts import count_parameters
-from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.records import FitJob, FitPrediction, FitUndecided, GpuCard
 from gpuready.fit.search.prediction import fit_from_tape
 from gpuready.fit.search.traced_kernels import read_traced_kernels
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
@@ -16,13 +19,6 @@ from gpuready.fit.tape.ddp_fsdp import new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.optimizers import JobOptimizer
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import cublas_workspace_size
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 
 TRACED_STEPS = 2
 MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events

@@ -5,14 +5,11 @@ An axis is one setting with successive steps; a later step needs less memory and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.fit.job.records import FitJob
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.job.records import FitJob
 
 EXPANDABLE_SEGMENTS = "expandable_segments:True"
 MIN_BF16_MAJOR = 8

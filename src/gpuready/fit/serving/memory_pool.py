@@ -7,17 +7,13 @@ determine_available_memory). SGLang gives the cache what is free after loading, 
 
 from __future__ import annotations
 
-from gpuready.fit.serving.rank_share import find_rank_share, weight_bytes
-from gpuready.model.fit import ServingFit
+from collections.abc import Mapping
+from typing import Any
+
+from gpuready.catalog import load_catalog
+from gpuready.fit.serving.rank_share import RankShare, find_rank_share, weight_bytes
+from gpuready.model.fit import GpuCandidate, ServingFit
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.serving.rank_share import RankShare
-    from gpuready.model.fit import GpuCandidate
 
 MIB, GIB = 1 << 20, 1 << 30
 ENGINES = ("vllm", "sglang")
@@ -146,15 +142,11 @@ def engine_settings(engine: str) -> dict[str, str]:
 
 
 def _engine_row(engine: str) -> dict[str, Any]:
-    from gpuready.catalog import load_catalog
-
     found: dict[str, Any] = next(row for row in load_catalog("serving")["engine"] if row["name"] == engine)
     return found
 
 
 def _batch_row(engine: str, gpu: GpuCandidate) -> dict[str, Any]:
-    from gpuready.catalog import load_catalog
-
     rows: list[dict[str, Any]] = [row for row in load_catalog("serving")["batch"] if row["engine"] == engine]
     size = gpu.memory[1] / GIB
     if engine == "vllm" and "a100" in gpu.name.lower():  # vLLM's own exception

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from gpuready.fit.job.model_shape import ModelShape
 
 STORED_BITS = {"awq": 4, "gptq": 4, "fp8": 8, "fbgemm_fp8": 8, "mxfp4": 4, "compressed-tensors": 8, "modelopt": 8}
 """Bits of a stored weight where the checkpoint's config does not say them."""

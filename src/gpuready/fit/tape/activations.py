@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.torch_ops import TorchOps
 
 
 def run_activation(ops: TorchOps, name: str, x: Tensor) -> Tensor:

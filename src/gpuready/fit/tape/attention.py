@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 from gpuready.model.record import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 LARGEST_HEAD_IN_REGISTERS = 128  # of the memory-efficient kernel: beyond it, sums in fp32 lie in memory
 

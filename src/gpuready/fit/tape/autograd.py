@@ -6,15 +6,13 @@ memory is freed, as in torch; so the layers are written like the real modules, i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import prod
 from sys import getrefcount
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Backward = Callable[[list["Tensor"]], Sequence["Tensor | None"]]
 
-    Backward = Callable[[list["Tensor"]], Sequence["Tensor | None"]]
 
 ACCUMULATE_SEQ = 1 << 62  # torch runs gradient accumulation before everything else
 

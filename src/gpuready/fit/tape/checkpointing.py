@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuready.fit.tape.autograd import EarlyBackward, GraphNode, Tensor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 class Checkpointing:

@@ -7,17 +7,14 @@ zero12.py and zero3.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gpuready.fit.job.records import FitJob
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 from gpuready.fit.tape.weight_shards import new_shard, shards_on_host
 from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM, LabelledAllocator
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 FIRST_BUCKET, NEXT_BUCKET = 1 << 20, 25 << 20  # sizes in bytes at which a DDP bucket is closed
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.activations import run_activation
@@ -14,25 +18,17 @@ from gpuready.fit.tape.attention import (
     run_attention,
 )
 from gpuready.fit.tape.autograd import GraphNode, Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.experts import run_moe
+from gpuready.fit.tape.key_value_cache import KeyValueCache
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
-from gpuready.fit.tape.linear_layers import LinearLayer, apply_linear
+from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
 from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
+from gpuready.fit.tape.torch_ops import TorchOps
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.job.model_shape import ModelShape
-    from gpuready.fit.job.records import FitJob, GpuCard
-    from gpuready.fit.tape.decoder_layer import LayerWeights
-    from gpuready.fit.tape.key_value_cache import KeyValueCache
-    from gpuready.fit.tape.linear_layers import WeightMaker
-    from gpuready.fit.tape.torch_ops import TorchOps
-
-    RotaryTables = tuple[Tensor, Tensor] | None
-    AttentionOutput = tuple[Tensor, Tensor | None]
+RotaryTables = tuple[Tensor, Tensor] | None
+AttentionOutput = tuple[Tensor, Tensor | None]
 
 
 NORMS = {

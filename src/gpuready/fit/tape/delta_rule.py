@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 CHUNK = 64
 

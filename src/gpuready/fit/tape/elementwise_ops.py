@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from gpuready.fit.tape.autograd import AutogradGraph, Tensor
+from gpuready.fit.tape.autograd import AutogradGraph, Tape, Tensor
 from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.autograd import Tape
-
-    Grads = list[Tensor]
+Grads = list[Tensor]
 
 
 class ElementwiseOps(AutogradGraph):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
+from gpuready.fit.tape.linear_layers import apply_linear
+from gpuready.fit.tape.model_parts import ModelParts
 from gpuready.fit.tape.routers import adapted_router_weight, route_tokens, top_k_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.decoder_layer import LayerWeights
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SORT_KERNELS = 22  # small kernels that sort the tokens by expert and count them
 
@@ -28,8 +27,6 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
         run = _run_batched  # generate uses this for every token after the first
     out = run(model, layer, flat, weights, picks)
     if shared is not None:
-        from gpuready.fit.tape.linear_layers import apply_linear
-
         gate = ops.unary_op(apply_linear(ops, flat, layer.linears["shared"]), "sigmoid", keeps="result")
         shared = ops.mul(gate, shared)
         out = ops.add(out, shared)
@@ -46,8 +43,6 @@ def _route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> tuple[Te
     if s.router != "softmax":
         return route_tokens(model, layer, x)
     logits = ops.linear(x, adapted_router_weight(ops, layer))
-    from gpuready.fit.tape.attention import softmax
-
     probabilities = softmax(ops, ops.to_width(logits, 4), 4)
     weights, picks = top_k_values(ops, probabilities, s.experts_per_token)
     if s.normed_router or s.family == "mixtral":

@@ -6,15 +6,12 @@ on gloo (benchmarks/fit_sharded.py).
 
 from __future__ import annotations
 
+from gpuready.fit.job.records import FitJob
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.ddp_fsdp import FsdpShards
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.zero12 import GATHER_STREAM, REDUCE_STREAM
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import TorchOps
 
 
 class FlatShards(FsdpShards):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
 from gpuready.fit.tape.key_value_cache import KeyValueCache
@@ -10,10 +11,6 @@ from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import tensor_parallel_shape
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.records import FitJob, GpuCard
 
 LOOP_KERNELS = 20  # the argmax, and what the loop of generate computes about the lengths of every row
 PLAYED_TOKENS = 3  # tokens played at the start and at the end; the others differ only in length

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor, view_gradient
-from gpuready.fit.tape.decoder import DecoderModel
+from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
+from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.layer_weights import new_norm_weights
 from gpuready.fit.tape.linear_layers import apply_linear
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.decoder import AttentionOutput, RotaryTables
-    from gpuready.fit.tape.decoder_layer import LayerWeights
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.rotary import rotate_tensor
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 class LatentModel(DecoderModel):
@@ -89,8 +86,6 @@ def _rotate_parts(
     ops: TorchOps, kind: str, q: Tensor, k: Tensor, rotary: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     if kind == "half":
-        from gpuready.fit.tape.rotary import rotate_tensor
-
         return rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     if kind == "alternate":
         return rotate_alternate(ops, q, rotary), rotate_alternate(ops, k, rotary)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor, view_gradient
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 def liger_norm(ops: TorchOps, x: Tensor, w: Tensor, in_place: bool) -> Tensor:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode
-from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
-from gpuready.fit.tape.weight_shards import splits_weights
+from math import erfc, exp, pi, sqrt
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.job.records import FitJob
+from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
+from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.weight_shards import new_shard, splits_weights
 
 UNADAPTED_MODULES = ("lm_head", "embed_out")
 QV_MODULE_NAMES = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
@@ -66,8 +64,6 @@ class WeightMaker:
         made = self.ops.new_parameter(shape, width, trained)
         tape.muted = False
         if self.sharded and not trained:
-            from gpuready.fit.tape.weight_shards import new_shard
-
             self.shares.append(new_shard(self.ops, made, self.job))
         tape.kind = kind
         if trained:
@@ -370,8 +366,6 @@ def count_outlier_columns(linear: LinearLayer, rows: int) -> int:
     """
     if not linear.follows_gate:
         return 0
-    from math import erfc, exp, pi, sqrt
-
     spread, cells, chance = 0.02 * sqrt(linear.shape[0]), 200, 0.0
     for cell in range(cells):
         g = spread * (12 * (cell + 0.5) / cells - 6)

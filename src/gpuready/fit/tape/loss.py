@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.linear_layers import apply_linear
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 def compute_logits(model: ModelParts, hidden: Tensor) -> Tensor:

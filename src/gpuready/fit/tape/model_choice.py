@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape.decoder import DecoderModel
+from gpuready.fit.tape.delta_net import DeltaNetModel
+from gpuready.fit.tape.gpt_oss import GptOssModel
+from gpuready.fit.tape.latent_attention import LatentModel
+from gpuready.fit.tape.linear_layers import WeightMaker
+from gpuready.fit.tape.llama4 import Llama4Model
+from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.vision_tower import create_tower
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.model_shape import ModelShape
-    from gpuready.fit.job.records import FitJob, GpuCard
-    from gpuready.fit.tape.linear_layers import WeightMaker
-    from gpuready.fit.tape.torch_ops import TorchOps
 
 
 def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> DecoderModel:
@@ -23,19 +24,11 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
     if "delta" in shape.mixers:
-        from gpuready.fit.tape.delta_net import DeltaNetModel
-
         return DeltaNetModel
     if shape.latent:
-        from gpuready.fit.tape.latent_attention import LatentModel
-
         return LatentModel
     if shape.sinks:
-        from gpuready.fit.tape.gpt_oss import GptOssModel
-
         return GptOssModel
     if shape.family == "llama4_text":
-        from gpuready.fit.tape.llama4 import Llama4Model
-
         return Llama4Model
     return DecoderModel

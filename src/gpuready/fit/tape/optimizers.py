@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.torch_ops import TorchOps
 
 MULTI_TENSOR_CHUNK = 65536  # values per block of a multi-tensor kernel
 MIN_8BIT_SIZE = 4096  # smaller parameters keep 32-bit state

@@ -6,13 +6,9 @@ gradients, which the parameters hold, and the workspaces, which are allocated on
 
 from __future__ import annotations
 
-from gpuready.fit.tape.autograd import TapeMemory, Tensor
+from collections.abc import Iterable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.fit.tape.autograd import Tape
+from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
 
 
 class RepeatedStretch:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from gpuready.fit.tape import liger
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import TorchOps
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import TorchOps
-
-    RotaryPair = tuple[Tensor, Tensor]
+RotaryPair = tuple[Tensor, Tensor]
 
 
 def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:

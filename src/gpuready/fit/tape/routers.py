@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from gpuready.fit.tape.attention import softmax
+from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.decoder_layer import LayerWeights
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.tape.autograd import Tensor
-    from gpuready.fit.tape.decoder_layer import LayerWeights
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
-
-    Routing = tuple[Tensor, Tensor, Tensor]  # weights, experts, and logits, which the block holds to its end
+Routing = tuple[Tensor, Tensor, Tensor]  # weights, experts, and logits, which the block holds to its end
 
 
 def adapted_router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:

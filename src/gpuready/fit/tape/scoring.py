@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuready.fit.job.model_parser import parse_model_config
+from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
 from gpuready.fit.tape.ddp_fsdp import FsdpShards
@@ -12,12 +15,6 @@ from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import tensor_parallel_shape
 from gpuready.fit.tape.weight_shards import gathers_by_layer
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.job.records import FitJob, GpuCard
 
 
 class ScoringRun:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.fit.tape.autograd import Tensor, view_gradient
+from collections.abc import Sequence
+
+from gpuready.fit.tape.autograd import Tape, Tensor, view_gradient
 from gpuready.fit.tape.elementwise_ops import ElementwiseOps
+from gpuready.fit.tape.weight_gathering import WeightGatherer
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Grads = list[Tensor]
 
-    from gpuready.fit.tape.autograd import Tape
-    from gpuready.fit.tape.weight_gathering import WeightGatherer
-
-    Grads = list[Tensor]
 
 SORT_THRESHOLD = 3072  # up to so many indices the embedding backward does not sort
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuready.fit.job.model_parser import parse_model_config
-from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.records import FitJob, FitUndecided, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, Tensor
@@ -20,13 +23,6 @@ from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.weight_shards import gathers_by_layer
 from gpuready.fit.tape.zero3 import Zero3Weights
 from gpuready.fit.tape.zero12 import ZeroPartitions
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpuready.fit.job.model_shape import ModelShape
-    from gpuready.fit.job.records import FitJob, GpuCard
 
 
 class TrainingRun:

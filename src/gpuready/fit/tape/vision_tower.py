@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.tower_weight import TowerWeight
-    from gpuready.fit.tape.linear_layers import WeightMaker
+from gpuready.fit.job.tower_weight import TowerWeight
+from gpuready.fit.tape.linear_layers import WeightMaker
 
 
 def create_tower(maker: WeightMaker, weights: tuple[TowerWeight, ...]) -> list[object]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from gpuready.fit.job.records import FitJob
 from gpuready.fit.tape.autograd import Tensor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.torch_ops import TorchOps
 
 
 def splits_weights(job: FitJob) -> bool:

@@ -7,18 +7,13 @@ first or the last rank holds the most, and that one is played.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gpuready.fit.job.records import AUTO_BUCKET
+from gpuready.fit.job.records import AUTO_BUCKET, FitJob, GpuCard
 from gpuready.fit.tape.autograd import Tensor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.fit.job.records import FitJob, GpuCard
-    from gpuready.fit.tape.optimizers import JobOptimizer
-    from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.optimizers import JobOptimizer
+from gpuready.fit.tape.torch_ops import TorchOps
 
 NORM_BYTES = 8  # bytes per value while the gradient norm is computed
 SHARE_ALIGNMENT = 2  # every rank's shard is a multiple of so many values

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Callable, Sequence
 
-from gpuready.fit.job.records import AUTO_BUCKET
+from gpuready.fit.job.records import AUTO_BUCKET, FitJob
 from gpuready.fit.tape.autograd import Tensor
+from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.optimizers import JobOptimizer
+from gpuready.fit.tape.torch_ops import Grads, TorchOps
 from gpuready.fit.tape.zero12 import (
     GATHER_STREAM,
     NORM_BYTES,
@@ -21,15 +25,6 @@ from gpuready.fit.tape.zero12 import (
     model_hidden_size,
     resolve_bucket_size,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.model_parts import ModelParts
-    from gpuready.fit.tape.optimizers import JobOptimizer
-    from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
 class GatherHandle:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
 
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.time.device_speed import DeviceSpeed
+from gpuready.fit.job.records import FitJob
+from gpuready.fit.time.device_speed import NODE_LINK, DeviceSpeed
 
 GPUS_PER_NODE = 8
 LATENCY = 25e-6  # seconds of one collective inside of a node
@@ -55,6 +53,4 @@ def tensor_parallel_seconds(job: FitJob, layers: int, speed: DeviceSpeed) -> flo
 
 def link_rate(job: FitJob, speed: DeviceSpeed) -> float:
     """Return the bytes a second of the slowest link that a collective of all ranks crosses."""
-    from gpuready.fit.time.device_speed import NODE_LINK
-
     return speed.link if job.world <= GPUS_PER_NODE else min(speed.link, NODE_LINK)

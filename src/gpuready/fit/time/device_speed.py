@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpuready.fit.time.host_pace import HostPace, calibrate_pace, default_pace
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
 
 # Shares of the data sheet that kernels reach without a bench record: measured on an H200, on others an estimate.
 PEAK_SHARE, LASTING_SHARE, FP32_SHARE, MEMORY_SHARE = 0.83, 0.72, 0.78, 0.89

@@ -8,12 +8,10 @@ the bare launch, as on the hosts of the H200s that were measured.
 
 from __future__ import annotations
 
-from gpuready.model.record import Record
+from collections.abc import Mapping
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from gpuready.model.record import Record
 
 LAUNCH_SECONDS = 8.6e-6  # of a kernel, on the host of the H200 that was measured
 FORWARD_LAUNCHES, BACKWARD_LAUNCHES, DECODE_LAUNCHES = 115.0, 190.0, 117.0  # of a layer, as multiples of a launch

@@ -6,13 +6,12 @@ Every constant is a property of torch's kernels, measured by kernel and size on 
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
-    from gpuready.fit.time.device_speed import DeviceSpeed
+from gpuready.fit.time.device_speed import DeviceSpeed
 
-    Kernel = tuple[int | str, ...]
+Kernel = tuple[int | str, ...]
+
 
 SHORTEST = 1.7e-6  # seconds of a kernel that does nothing, the next one queued behind it
 MATMUL_START = 2.2e-6

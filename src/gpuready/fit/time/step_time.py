@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.fit.time.kernel_time import kernel_seconds
+from collections.abc import Iterable, Mapping
+
+from gpuready.fit.job.records import FitJob
+from gpuready.fit.tape.autograd import Tape
+from gpuready.fit.time.device_speed import DeviceSpeed
+from gpuready.fit.time.host_pace import LayerCounts
+from gpuready.fit.time.kernel_time import Kernel, kernel_seconds
 from gpuready.model.record import Record, field
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from gpuready.fit.job.records import FitJob
-    from gpuready.fit.tape.autograd import Tape
-    from gpuready.fit.time.device_speed import DeviceSpeed
-    from gpuready.fit.time.host_pace import LayerCounts
-    from gpuready.fit.time.kernel_time import Kernel
 
 GAP = 2.0e-6  # seconds between two kernels of one stream
 OPTIMIZER_START = (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from gpuready.model.plan import Plan
+from gpuready.render.files import pins
+from gpuready.render.files.pins import is_resolved, unresolved_reason
 from gpuready.render.files.quoting import validate_plan_values
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 FILE_FORMATS = (
     "lock", "requirements", "pyproject", "conda", "dockerfile", "compose", "kubernetes", "slurm", "shell",
@@ -45,8 +44,6 @@ def render_plan_file(plan: Plan, file_format: str) -> str:
         raise ValueError(
             f"a plan with --fix is a list of steps: write it as a shell script or as JSON, not as {file_format}"
         )
-    from gpuready.render.files.pins import is_resolved, unresolved_reason
-
     if file_format in HASHED_FORMATS and not is_resolved(plan):
         what = "a lock" if file_format == "lock" else "requirements with hashes"
         raise ValueError(f"{what} of {name} cannot be written: {unresolved_reason(plan)}; other formats can")
@@ -72,7 +69,5 @@ def guess_file_format(path: str) -> str | None:
 
 def companion_files(plan: Plan, file_format: str) -> dict[str, str]:
     """The files that a file of this format reads from its own folder, by name."""
-    from gpuready.render.files import pins
-
     text = "" if file_format not in ("dockerfile", "compose") else render_plan_file(plan, file_format)
     return {pins.HASH_FILE: render_plan_file(plan, "requirements")} if pins.HASH_FILE in text else {}

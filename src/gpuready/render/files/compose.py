@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import dockerfile, pins, quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.model.plan import Plan
 
 _LIST_FLAGS = {
     "--device": "devices",

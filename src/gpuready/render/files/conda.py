@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import pins, quoting, requirements
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 CHANNELS_COMMENT = (
     "Only Python and pip come from conda, and from conda-forge alone (nodefaults): the wheels are what the plan "

@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import shlex
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import pins, quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 VENV_PATH = "/opt/venv"
 VENV_PYTHON = f"{VENV_PATH}/bin/python"

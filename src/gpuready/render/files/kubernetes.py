@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import pins, quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 GPU_RESOURCES = {"cuda": "nvidia.com/gpu", "rocm": "amd.com/gpu"}
 """The names under which NVIDIA's and AMD's device plugins offer GPUs."""

@@ -5,19 +5,16 @@ Indexes are stored by name without their URLs, so a lock can be shared and used 
 
 from __future__ import annotations
 
-from gpuready.model import SCHEMA
+import json
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
+from gpuready.model import SCHEMA
+from gpuready.model.plan import Plan
 
 EXCLUDED_FIELDS = ("because", "fell", "conflicts", "opens", "notes", "indexes", "machine", "host")
 
 
 def render(plan: Plan) -> str:
     """The same plan gives the same bytes."""
-    import json
-
     fields = {key: value for key, value in plan.to_json().items() if key not in EXCLUDED_FIELDS}
     fields["lock"] = sorted(fields["lock"], key=lambda one: (one["name"], one["version"]))
     fields["packages"] = dict(sorted(fields["packages"].items()))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
+from gpuready.model import FixStep
+from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.render.files import quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.model import FixStep
-    from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 
 REQUIRE_HASHES_FLAG = "--require-hashes"
 MIXED_INDEX_FLAGS = ("--index-strategy", "unsafe-best-match")

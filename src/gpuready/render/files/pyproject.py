@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import pins, quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 
 def render(plan: Plan) -> str:

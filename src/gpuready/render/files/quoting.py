@@ -6,15 +6,13 @@ valid. Other text is quoted, and comments are kept to one line.
 
 from __future__ import annotations
 
+import json
 import re
+import textwrap
+from collections.abc import Callable, Iterable
 
+from gpuready.model.plan import Plan
 from gpuready.render.escape import escape_unprintable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from gpuready.model.plan import Plan
 
 URL_SCHEMES = ("https://", "http://", "file://")
 
@@ -74,15 +72,11 @@ def _values_by_grammar(plan: Plan) -> list[tuple[str, Callable[[str], bool], Ite
 
 def quote_json_list(words: Iterable[str]) -> str:
     """A list of words as Dockerfiles and YAML take it: ``["a", "b"]``."""
-    import json
-
     return json.dumps(list(words), ensure_ascii=False)
 
 
 def wrap_comment(text: object, mark: str = "# ", width: int = 100) -> list[str]:
     """Comment lines of a sentence, broken between words."""
-    import textwrap
-
     return textwrap.wrap(
         escape_unprintable(text), width, initial_indent=mark, subsequent_indent=mark, break_long_words=False,
         break_on_hyphens=False,

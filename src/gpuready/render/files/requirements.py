@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shlex
 
+from gpuready.model.plan import LockedPackage, Plan
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.files import pins, quoting
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import LockedPackage, Plan
 
 
 def render(plan: Plan) -> str:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import shlex
 
+from gpuready.model import FixStep
+from gpuready.model.plan import Plan
 from gpuready.render import command_lines
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.files import pins, requirements, slurm
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import FixStep
-    from gpuready.model.plan import Plan
 
 HEREDOC_END = "GPUREADY_END"
 INSTALLER_PROGRAMS = ("uv", "gpuready")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import shlex
 
+from gpuready.model.plan import Plan
 from gpuready.render.files import pins
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model.plan import Plan
 
 MEMORY_SHARE = 0.95
 """The share of a machine's memory a job can request; the rest is for the system."""

@@ -5,15 +5,15 @@ Text from machines, logs and files reaches a template only through an escaping e
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Report
 from gpuready.model import report_document as reported
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.fleet import FleetReport
-    from gpuready.model.report_document import ReportDocument
+from gpuready.model.fleet import FleetReport
+from gpuready.model.report_document import ReportDocument
+from gpuready.render import json_document
+from gpuready.render.html import check_view, report_view, template_engine
+from gpuready.render.report import report_document_fields
 
 
 def render_report_page(document: dict[str, Any]) -> str:
@@ -23,16 +23,11 @@ def render_report_page(document: dict[str, Any]) -> str:
 
 def render_fleet_page(report: FleetReport) -> str:
     """The page of a fleet: a report of nothing else."""
-    from gpuready.render.report import report_document_fields
-
     document = reported.ReportDocument(fleet=report)
     return _render_page(document, report_document_fields(document))
 
 
 def _render_page(document: ReportDocument, fields: dict[str, Any]) -> str:
-    from gpuready.render import json_document
-    from gpuready.render.html import report_view, template_engine
-
     try:
         return template_engine.render_page_template(
             report_view.build_report_view(document), json_document.format_json_document(fields)
@@ -45,7 +40,5 @@ def _render_page(document: ReportDocument, fields: dict[str, Any]) -> str:
 
 def render_report_fragment(report: Report | dict[str, Any]) -> str:
     """One Report for a notebook: verdict, family rows and findings, without a script."""
-    from gpuready.render.html import check_view, template_engine
-
     report_record = report if isinstance(report, Report) else reported.parse_check_report(report)
     return template_engine.render_fragment_template(check_view.build_check_view(report_record))

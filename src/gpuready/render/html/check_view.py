@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from gpuready.model import NOT_STATED
+from typing import Any
+
+from gpuready.model import NOT_STATED, Facts, Finding, FixStep, Report, UndecidedRule
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import quote_command_words
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Facts, Finding, FixStep, Report, UndecidedRule
 
 MARK_SYMBOLS = {"error": "✗", "warning": "!", "undecided": "?", "ok": "✓", "info": "i"}
 MARK_WORDS = {"error": "error", "warning": "warning", "undecided": "can't tell", "ok": "passed", "info": "note"}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready import __version__
-from gpuready.model.proof import PASSED
+from gpuready.model.plan import Plan
+from gpuready.model.proof import PASSED, ProofRecord, ProofResult
+from gpuready.model.report_document import ReportDocument
 from gpuready.model.verdict_words import verdict_words
 from gpuready.render import command_lines, prove, units
 from gpuready.render import plan as planning
@@ -12,14 +16,6 @@ from gpuready.render.escape import quote_command_words
 from gpuready.render.html import charts, fleet_view, topology
 from gpuready.render.html.check_view import build_check_view as judged
 from gpuready.render.html.check_view import build_fact_table, mark_view, step_view
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.plan import Plan
-    from gpuready.model.proof import ProofRecord, ProofResult
-    from gpuready.model.report_document import ReportDocument
 
 _PAGE_SECTIONS = {
     "fleet": "fleet",

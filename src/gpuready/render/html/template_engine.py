@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode
 from functools import cache
+from hashlib import sha256
+from os.path import dirname
+from typing import TYPE_CHECKING, Any
 
 from gpuready.model.verdict_words import verdict_words
 from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from jinja2 import Environment
 
 
 @cache
 def template_environment() -> Environment:
     """The shared environment: autoescape on, undefined names are errors."""
-    from os.path import dirname
-
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(
@@ -89,14 +90,10 @@ def mark_breaks(text: Any) -> Any:
 
 
 def _split_at_separators(text: str) -> list[str]:
-    import re
-
     return re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", text)
 
 
 def _compact_json(data: Any) -> str:
-    import json
-
     return json.dumps(data, separators=(",", ":"))
 
 
@@ -106,9 +103,6 @@ def _embed_json(document: str) -> Any:
 
 
 def _csp_hash(text: str) -> str:
-    from base64 import b64encode
-    from hashlib import sha256
-
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode()
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from gpuready.model import Facts
 from gpuready.render import facts_summary, units
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model import Facts
 
 DRAWING_WIDTH = 1000
 EDGE_MARGIN = 8

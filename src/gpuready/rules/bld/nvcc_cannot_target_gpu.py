@@ -21,16 +21,13 @@ supports an older GPU of the same major version, its code also runs: set TORCH_C
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
 
 CODE = "BLD004"
 SEVERITY = "error"

@@ -19,15 +19,13 @@ Upgrade torch and Triton together, or set ``TRITON_PTXAS_PATH`` to the ptxas of 
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import packages
 from gpuready.catalog import torch as torches
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import capability_floors, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CODE = "BLD018"
 SEVERITY = "error"

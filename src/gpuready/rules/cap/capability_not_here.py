@@ -18,14 +18,11 @@ make the GPU visible, or leave the feature out.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fix_steps, proof_results
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "CAP016"
 SEVERITY = "error"

@@ -20,13 +20,10 @@ Use ``sdpa``, which is part of torch and runs on all GPUs, with flash kernels fr
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import requested_features, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "CAP005"
 SEVERITY = "error"

@@ -20,11 +20,8 @@ The evidence has the Python stack at the crash, and the screen names the step.
 
 from __future__ import annotations
 
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "CAP014"
 SEVERITY = "error"

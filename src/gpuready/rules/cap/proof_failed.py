@@ -17,11 +17,8 @@ The finding names the step and has the output. If the output matches a known cau
 
 from __future__ import annotations
 
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "CAP013"
 SEVERITY = "error"

@@ -18,11 +18,8 @@ The evidence has the Python stacks, and the screen names the step. On a busy mac
 
 from __future__ import annotations
 
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "CAP015"
 SEVERITY = "error"

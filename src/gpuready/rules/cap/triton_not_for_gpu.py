@@ -18,13 +18,10 @@ attention. The rest runs if torch has code for the GPU (GPU004).
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import capability_floors, job_request, requested_features, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "CAP007"
 SEVERITY = "error"

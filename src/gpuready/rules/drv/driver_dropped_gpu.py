@@ -21,15 +21,14 @@ CUDA 12.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+BranchLookup = Callable[[str], tuple[int | None, object]]
 
-    BranchLookup = Callable[[str], tuple[int | None, object]]
 
 CODE = "DRV007"
 SEVERITY = "error"

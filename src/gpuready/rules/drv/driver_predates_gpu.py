@@ -23,11 +23,7 @@ from __future__ import annotations
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus
-from gpuready.rules.drv.driver_dropped_gpu import branch_bound_source, driver_branch_bounds
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.rules.drv.driver_dropped_gpu import BranchLookup
+from gpuready.rules.drv.driver_dropped_gpu import BranchLookup, branch_bound_source, driver_branch_bounds
 
 CODE = "DRV008"
 SEVERITY = "error"

@@ -21,13 +21,10 @@ different GPUs, show only the newer ones with CUDA_VISIBLE_DEVICES. CAP001 and C
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "GPU005"
 SEVERITY = "error"

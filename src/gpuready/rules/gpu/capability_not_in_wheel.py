@@ -23,15 +23,12 @@ show only those that are covered with CUDA_VISIBLE_DEVICES.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "GPU004"
 SEVERITY = "error"

@@ -21,14 +21,11 @@ machine after a reboot.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model.bench import SlowReason
 from gpuready.rules import bench_verdict, slowness_reasons, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    from gpuready.model.bench import SlowReason
 
 CODE = "GPU021"
 SEVERITY = "error"

@@ -20,13 +20,10 @@ Show only GPUs of one model with CUDA_VISIBLE_DEVICES, or run one job per model.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, job_request, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "GPU016"
 SEVERITY = "warning"

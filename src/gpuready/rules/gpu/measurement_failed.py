@@ -19,13 +19,10 @@ numbers. ``dmesg`` and ``nvidia-smi -q`` show driver errors.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import bench_verdict
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "GPU022"
 SEVERITY = "error"

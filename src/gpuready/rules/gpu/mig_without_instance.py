@@ -20,13 +20,10 @@ idle GPU.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "GPU007"
 SEVERITY = "error"

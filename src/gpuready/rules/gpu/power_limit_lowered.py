@@ -18,13 +18,10 @@ driver is reloaded.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 CODE = "GPU012"
 SEVERITY = "warning"

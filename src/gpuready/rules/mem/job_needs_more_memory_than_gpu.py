@@ -18,12 +18,9 @@ The job ends with CUDA out of memory in the first or second step.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "MEM008"
 SEVERITY = "error"

@@ -17,15 +17,12 @@ Choose another variant of the framework, or leave out one of the two packages.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuready.contracts import when as conditions
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 CODE = "PKG024"
 SEVERITY = "error"

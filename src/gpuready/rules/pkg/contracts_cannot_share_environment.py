@@ -17,16 +17,12 @@ Give each framework its own environment. GPUs and drivers can be shared.
 
 from __future__ import annotations
 
-from gpuready.contracts.pin_conflicts import conflicts_between, required_pins
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gpuready.contracts.pin_conflicts import PinClash, Pins, conflicts_between, required_pins
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import Any
-
-    from gpuready.contracts.pin_conflicts import PinClash, Pins
 
 CODE = "PKG008"
 SEVERITY = "error"

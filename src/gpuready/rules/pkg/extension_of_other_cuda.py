@@ -24,13 +24,10 @@ Install the package's build for torch's CUDA, or a torch for the package's CUDA.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import torch_compatibility, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "PKG010"
 SEVERITY = "error"

@@ -20,14 +20,11 @@ Install the wheel for this torch, build it with ``--no-build-isolation``, or use
 
 from __future__ import annotations
 
+import re
+
 from gpuready.catalog import packages as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, torch_compatibility, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import re
-
 
 CODE = "PKG012"
 SEVERITY = "error"
@@ -50,8 +47,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     installed = facts.value(KEY)
     if installed is None:
         return _must_compile_finding(facts, contract)
-    import re
-
     made = re.search(r"cu(1\d)\d*torch(\d+\.\d+)(?:\.\d+)?(?:cxx11abi(true|false))?", str(installed).lower())
     torch = torch_compatibility.installed_torch_release(facts) if made else None
     wrong = _wheel_differences(facts, made, torch) if made and torch else []

@@ -22,6 +22,7 @@ from __future__ import annotations
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.model.import_rows import NO_METADATA
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
+from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
 
 CODE = "PKG002"
 SEVERITY = "error"
@@ -64,8 +65,6 @@ def _is_package_absent(facts: Facts, key: str) -> bool:
         return False
     if key != "package.triton":
         return True
-    from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
-
     return not any(facts.value_if_known(f"package.{name}") for name in TRITON_FORKS)
 
 

@@ -24,12 +24,10 @@ a module. If several packages are damaged, a new environment is faster and safer
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, import_rows
 from gpuready.rules import fix_steps, import_damage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CODE = "PKG042"
 SEVERITY = "error"

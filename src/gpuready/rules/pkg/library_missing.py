@@ -21,12 +21,10 @@ package for the installed torch.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, import_rows
 from gpuready.rules import import_damage, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CODE = "PKG047"
 SEVERITY = "error"

@@ -19,13 +19,11 @@ Remove the folder from LD_LIBRARY_PATH. torch finds its own libraries without it
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "PKG017"
 SEVERITY = "warning"
@@ -67,8 +65,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _is_older_nvjitlink(name: str, row: dict[str, Any], cuda: str) -> bool:
     """Return whether it is nvJitLink of an older toolkit, by the name of the toolkit's folder."""
-    import re
-
     toolkit = re.search(r"/cuda-(\d+\.\d+)/", str(row["taken"]))
     if toolkit is None or not name.startswith("libnvJitLink"):
         return False

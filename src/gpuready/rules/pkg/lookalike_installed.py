@@ -20,14 +20,11 @@ from their checkout.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import packages as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps, torch_compatibility, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "PKG009"
 SEVERITY = "error"

@@ -19,12 +19,10 @@ Rename the file, and remove the ``__pycache__`` beside it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.rules import import_damage, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 CODE = "PKG020"
 SEVERITY = "error"

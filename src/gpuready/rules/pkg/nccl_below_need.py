@@ -20,12 +20,9 @@ untested.
 
 from __future__ import annotations
 
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import fix_steps
 from gpuready.rules.pkg.cudnn_below_need import library_below_need
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from gpuready.model import Contract, Facts, Finding
 
 CODE = "PKG016"
 SEVERITY = "error"

@@ -23,14 +23,11 @@ the GPU replaced. Run ``dcgmi diag -r 3`` before the machine gets jobs again.
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.catalog import xids
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 
 CODE = "SYS021"
 SEVERITY = "warning"

@@ -16,13 +16,10 @@ Run each framework in its own processes. PKG008 covers sharing one environment.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 CODE = "SYS017"
 SEVERITY = "warning"

@@ -6,11 +6,16 @@ an import notices is found out by importing (``real_import``).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from gpuready.model.import_rows import LIBRARY_KINDS
 from gpuready.system.imports import distributions as listing
-from gpuready.system.imports.extension_names import ExtensionTag, extension_kind
-from gpuready.system.imports.hidden_modules import HiddenModules
-from gpuready.system.imports.libraries import Loader
+from gpuready.system.imports import numpy_abi
+from gpuready.system.imports.distributions import Distribution
+from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
+from gpuready.system.imports.libraries import LibraryFault, Loader
 from gpuready.system.imports.requirements import (
     is_for_other_extra,
     is_satisfied,
@@ -18,18 +23,9 @@ from gpuready.system.imports.requirements import (
     marker_environment,
     parse_requirement,
 )
-from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 from gpuready.system.imports.undeclared_needs import describe_absence, list_optional_names, list_users
 from gpuready.system.imports.unjudged import list_reasons
 from gpuready.system.imports.watched_files import get_size, is_folder, path_exists
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from gpuready.system.imports.distributions import Distribution
-    from gpuready.system.imports.libraries import LibraryFault
 
 MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
@@ -38,30 +34,16 @@ TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib
 """What ``import torch`` loads first; what it loads serves every extension that is built against it."""
 
 
-class Survey:
-    """The look at one environment.
-
-    The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path,
-    variables (names of those that change what Python does), roots (distributions to import), starts (modules that their commands
-    start from), beside (others to look at), deep.
-    """
+class Survey(SearchedEnvironment):
+    """The look at one environment."""
 
     def __init__(self, request: dict[str, Any]):
-        self.request = request
-        self.minor = ".".join(str(request["python"]).split(".")[:2])
-        is_free_threaded = any(f"/python{self.minor}t/" in f"{site}/" for site in request["sites"])
-        self.tag = ExtensionTag(self.minor, is_free_threaded, str(request.get("machine") or ""))
-        self.path = SearchPath(request.get("first") or (), request["sites"])
+        super().__init__(request)
         self.loader = Loader(
             self.path, request.get("machine") or "", request.get("library_path") or "", request.get("interpreter") or ""
         )
-        self.copies = listing.find_distributions(self.path)
-        for copies in self.copies.values():
-            listing.put_present_first(copies)
         self.rows: list[dict[str, Any]] = []
         self.hidden: list[dict[str, str]] = []
-        self.unchecked: dict[str, str] = {}
-        self.reasons: dict[str, str] = {}  # why the files do not tell whether an import works, by path or name
         self.files = self.skipped = self.extensions = 0
         self.closure: dict[str, list[str]] = {}
         self.looked_at: list[str] = []
@@ -69,8 +51,6 @@ class Survey:
         self.environment = marker_environment(
             str(request["python"]), str(request.get("machine") or ""), str(request.get("release") or "")
         )
-        self.stdlib_names = list_stdlib_names(self.path, request.get("stdlib") or "")
-        self.shadows = HiddenModules(self)
 
     def run(self) -> dict[str, Any]:
         roots = [name for name in self.request["roots"] if name in self.copies]
@@ -303,8 +283,6 @@ class Survey:
         version = self.copies["numpy"][0].get_version() if "numpy" in self.copies else ""
         if not modules or copy.name == "torch" or not version:
             return
-        from gpuready.system.imports import numpy_abi
-
         for path, want in numpy_abi.list_refused_modules(copy, modules, files, self.loader, version):
             self._report(copy.name, "numpy", path, f"it takes numpy {want}, and {version} is installed")
             self.rows[-1]["want"] = want

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from hashlib import algorithms_guaranteed
+from urllib.parse import unquote
 
+from gpuready.system.file_contents import hash_as_recorded
 from gpuready.system.imports.requirements import canonical_name
-from gpuready.system.imports.search_path import read_lines
+from gpuready.system.imports.search_path import SearchPath, read_lines
 from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+RecordRow = tuple[str, str, int | None]
 
-    from gpuready.system.imports.search_path import SearchPath
-
-    RecordRow = tuple[str, str, int | None]
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
 MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
@@ -96,8 +95,6 @@ def _read_editable_source(info: str) -> str | None:
     text = "".join(read_lines(f"{info}/direct_url.json")).replace(" ", "")
     if '"editable":true' not in text or '"url":"file://' not in text:
         return None
-    from urllib.parse import unquote
-
     return unquote(text.partition('"url":"file://')[2].partition('"')[0]) or None
 
 
@@ -275,10 +272,6 @@ def is_as_shipped(kind: str, path: str, copy: Distribution) -> bool:
 
 def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
     """Yield each file whose contents are not those of its RECORD (``sha256=``, base64 without padding)."""
-    from hashlib import algorithms_guaranteed
-
-    from gpuready.system.file_contents import hash_as_recorded
-
     for name, digest, _ in rows:
         kind, _, wanted = digest.partition("=")
         if not wanted or kind not in algorithms_guaranteed or kind.startswith("shake"):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import Any
 
+from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.surveyed_environment import SurveyedEnvironment
 from gpuready.system.imports.watched_files import resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system.imports.damage import Survey
-    from gpuready.system.imports.distributions import Distribution
 
 
 class HiddenModules:
     """The search for files that hide modules, in one survey."""
 
-    def __init__(self, survey: Survey):
+    def __init__(self, survey: SurveyedEnvironment):
         self.copies, self.path, self.request = survey.copies, survey.path, survey.request
         self.tag, self.stdlib_names = survey.tag, survey.stdlib_names
 
@@ -86,3 +83,11 @@ class HiddenModules:
             if name == f"{top}.py" or (name.startswith(f"{top}.") and extension_kind(name, self.tag) == "own"):
                 return f"{folder}/{name}"
         return None
+
+
+class SearchedEnvironment(SurveyedEnvironment):
+    """An environment, and the search for what hides modules in it."""
+
+    def __init__(self, request: dict[str, Any]):
+        super().__init__(request)
+        self.shadows = HiddenModules(self)

@@ -7,18 +7,15 @@ and is for the library's own needs. The RPATH of the interpreter is searched for
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from gpuready.model import Record
 from gpuready.system import dynamic_loader, elf
+from gpuready.system.elf_symbols import find_undefined, list_undefined_symbols
 from gpuready.system.host_access import AccessError
+from gpuready.system.imports.search_path import SearchPath
 from gpuready.system.imports.watched_files import note_path, open_regular, path_exists, resolve_path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from typing import Any
-
-    from gpuready.system.imports.search_path import SearchPath
 
 DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libhsa-runtime64.so", "libze_loader.so")
 """Libraries that come with a driver: whether there is one is another question."""
@@ -138,8 +135,6 @@ class Loader:
         folder = next((f"{site}/torch/lib" for site in self.path.folders if "torch" in self.path.list_folder(site)), "")
         if not folder or path.startswith(folder.removesuffix("lib")):
             return ""
-        from gpuready.system.elf_symbols import find_undefined, list_undefined_symbols
-
         own = [name for name in self.path.list_folder(folder) if name.startswith(TORCH_LIBRARIES)]
         libraries = dict.fromkeys([*(f"{folder}/{name}" for name in sorted(own)), *others, *self.loaded.values()])
         try:

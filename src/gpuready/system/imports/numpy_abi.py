@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Sequence
 
 from gpuready.system import elf
 from gpuready.system.host_access import AccessError
+from gpuready.system.imports.distributions import Distribution
+from gpuready.system.imports.libraries import Loader
 from gpuready.system.imports.requirements import is_satisfied, parse_requirement
 from gpuready.system.imports.watched_files import get_size, note_path, open_regular, path_exists
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from gpuready.system.imports.distributions import Distribution
-    from gpuready.system.imports.libraries import Loader
 
 USES_NUMPY = b"module compiled against ABI version 0x"
 KNOWS_NUMPY_TWO = b"numpy._core"

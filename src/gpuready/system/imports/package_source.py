@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import os
 import re
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuready.model import Record
 from gpuready.model.metadata import parse_metadata, parse_requires_file
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 MAX_SOURCE_BYTES = 4 << 20
 _ASIDE = r"(?:^|/)(?:tests?|docs?[\w-]*|examples?|benchmarks?|scripts|cicd|\.github|build|third_party|applications)/|(?:^|/)(?:setup|conftest)\.py$"
@@ -121,8 +120,6 @@ def is_wanted_member(name: str) -> bool:
 
 
 def _wheel_files(path: str) -> Iterator[tuple[str, str]]:
-    import zipfile
-
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if is_wanted_member(info.filename) and info.file_size <= MAX_SOURCE_BYTES:
@@ -130,8 +127,6 @@ def _wheel_files(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _archive_files(path: str) -> Iterator[tuple[str, str]]:
-    import tarfile
-
     with tarfile.open(path) as archive:
         for entry in archive:
             name = entry.name.removeprefix("./").partition("/")[2]

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gpuready.model import Record
+from gpuready.system.host_access import HostAccess, RunResult
 from gpuready.system.process.runner import DROPPED_VARIABLES, unredacted_variables
 from gpuready.system.redaction.text import redact_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    from gpuready.system.host_access import HostAccess, RunResult
 
 SECONDS = 300.0
 MAX_TEXT, MAX_CHAIN = 4000, 40

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuready.model.markers import Marker
 from gpuready.model.markers import canonical_name as canonical_name
 from gpuready.model.versions import is_satisfied as is_satisfied
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Parsed = tuple[str, tuple[str, ...], str, str]
+Parsed = tuple[str, tuple[str, ...], str, str]
 
 
 def parse_requirement(text: str) -> Parsed:

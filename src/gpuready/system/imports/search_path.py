@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import sys
+from collections.abc import Iterable, Iterator
+from zipfile import BadZipFile, ZipFile
 
 from gpuready.system.imports.watched_files import is_folder, list_names, open_regular, path_exists
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MAX_HOOK_BYTES = 65536
 OPTIONAL_MODULES = frozenset((
@@ -131,8 +131,6 @@ def _split_added_folders(line: str) -> tuple[list[str], str]:
     """The folders that a code line adds by their names, as they are written; and the rest of the line."""
     if "sys.path" not in line and "addsitedir" not in line:
         return [], line
-    import re  # not at the top: it costs half the start of Python, and few environments have such a line
-
     added = [match for pattern in ADDED_FOLDERS for match in re.findall(pattern, line)]
     for pattern in ADDED_FOLDERS:
         line = re.sub(pattern, "", line)
@@ -157,8 +155,6 @@ def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:
 
 def list_archive(path: str) -> dict[str, frozenset[str]]:
     """The names in each folder of a zip file, which Python imports from as from a folder; none where it cannot be read."""
-    from zipfile import BadZipFile, ZipFile
-
     try:
         with open(path, "rb", opener=open_regular) as file, ZipFile(file) as archive:
             names = archive.namelist()[:MAX_ARCHIVED_FILES]
@@ -203,8 +199,6 @@ def parse_editable_hook(text: str) -> dict[str, str]:
 
 
 def _literal_mapping(text: str) -> dict[str, str]:
-    import ast
-
     try:
         value = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import operator as comparisons
 
 
 def evaluate_condition(test: ast.expr, minor: str) -> bool | None:
@@ -55,8 +56,6 @@ def _compare(left: str, operator: ast.cmpop, right: ast.expr, minor: str) -> boo
 
 
 def _apply(operator: ast.cmpop, left: object, right: object) -> bool | None:
-    import operator as comparisons
-
     names = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
     name = names.get(type(operator))
     if isinstance(operator, (ast.In, ast.NotIn)):

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 
 from gpuready.model import Record
+from gpuready.system.imports.package_source import SourceModules
 from gpuready.system.imports.source_names import catches, evaluate_condition, suppresses
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from gpuready.system.imports.package_source import SourceModules
 
 USUAL_PYTHON = "3.12"
 BROUGHT_IN = {"torch.utils.cpp_extension": "setuptools"}

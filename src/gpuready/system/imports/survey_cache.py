@@ -10,21 +10,26 @@ import marshal
 import os
 import sys
 import time
+from binascii import crc32
+from collections.abc import Mapping, Sequence
 from stat import S_ISREG
+from typing import Any
 
+from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports import watched_files
+from gpuready.system.imports.damage import survey_below_root
+from gpuready.system.imports.distributions import find_distributions
+from gpuready.system.imports.search_path import SearchPath
+from gpuready.system.imports.watched_files import Status
+from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
+from gpuready.system.private_files import save_bytes_atomically
+from gpuready.system.process.isolation import is_single_threaded
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+Request = dict[str, Any]
+Answer = dict[str, Any]
+NotedGroup = tuple[str, str, str, int]
 
-    from gpuready.system.imports.watched_files import Status
-
-    Request = dict[str, Any]
-    Answer = dict[str, Any]
-    NotedGroup = tuple[str, str, str, int]
 
 MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH is Linux's
@@ -37,8 +42,6 @@ SETTLED_SECONDS = 2.0
 
 def survey_imports(root: str, variables: Mapping[str, str], request: Request) -> Answer:
     """Answer a request: from the cache, or by a survey whose answer is kept. With a root, which only tests have, nothing is kept."""
-    from gpuready.system.process.isolation import is_single_threaded
-
     if (
         root or request.get("deep") or not is_single_threaded()
     ):  # contents may rot without a trace; notes are for one survey
@@ -64,16 +67,11 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
 
 
 def _survey(root: str, request: Request) -> Answer:
-    from gpuready.system.imports.damage import survey_below_root
-
     return survey_below_root(root, request)
 
 
 def _has_roots(request: Request) -> bool:
     """Whether the environment has any distribution that is asked for; a survey of one that has none would find nothing."""
-    from gpuready.system.imports.distributions import find_distributions
-    from gpuready.system.imports.search_path import SearchPath
-
     found = find_distributions(SearchPath(request.get("first") or (), request["sites"]))
     return any(root in found for root in request["roots"])
 
@@ -85,8 +83,6 @@ def _make_key(request: Request) -> bytes:
 
 
 def _entry_path(variables: Mapping[str, str], key: bytes) -> str:
-    from binascii import crc32
-
     home, parent = variables.get("XDG_CACHE_HOME", ""), variables.get("HOME", "")
     if not home.startswith("/"):
         home = f"{parent}/.cache" if parent.startswith("/") else ""
@@ -111,8 +107,6 @@ def _load_answer(path: str, key: bytes) -> Answer | None:
 
 def _read_private_file(path: str) -> bytes:
     """The contents of a file that nobody but this user can have written; the first four bytes are their checksum."""
-    from binascii import crc32
-
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
@@ -206,12 +200,6 @@ def _note_own_modules() -> None:
 
 def _store_entry(variables: Mapping[str, str], name: str, body: bytes) -> None:
     """Write an entry, and remove the oldest; where that fails, the next check only takes longer."""
-    from binascii import crc32
-
-    from gpuready.system.durable_files import unlink_quietly
-    from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
-    from gpuready.system.private_files import save_bytes_atomically
-
     if len(body) + 4 > MAX_ENTRY_BYTES:
         return
     try:

@@ -5,21 +5,18 @@ transformers imports jax, scikit-learn or tensorflow, which its extras name, as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.model.import_rows import NO_METADATA
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
 from gpuready.system.imports.requirements import parse_requirement
 from gpuready.system.imports.usual_modules import list_usual_modules
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpuready.system.imports.damage import Survey
 
 UNUSED_EXTRAS = ("dev", "test", "doc", "lint", "quality", "build", "bench", "example", "all", "ruff", "typing", "mypy")
 """How extras begin that nobody's code imports: tools of its developers; what ``all`` names, another extra does."""
 
 
-def describe_absence(survey: Survey, name: str) -> tuple[str, str]:
+def describe_absence(survey: SearchedEnvironment, name: str) -> tuple[str, str]:
     """The kind and the words: not installed, or that only its metadata is missing: then it may import all the same."""
     folders = survey.path.folders
     modules = [module for module in list_usual_modules(name) if module not in survey.stdlib_names]
@@ -27,7 +24,7 @@ def describe_absence(survey: Survey, name: str) -> tuple[str, str]:
     return (NO_METADATA, "its metadata is missing") if is_there else ("absent", "not installed")
 
 
-def list_optional_names(survey: Survey, names: Iterable[str]) -> list[str]:
+def list_optional_names(survey: SearchedEnvironment, names: Iterable[str]) -> list[str]:
     """Return the installed distributions that only extras of these name."""
     known = set(names)
     found: dict[str, None] = {}
@@ -42,7 +39,7 @@ def list_optional_names(survey: Survey, names: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def list_users(survey: Survey, name: str) -> list[str]:
+def list_users(survey: SearchedEnvironment, name: str) -> list[str]:
     """Return the installed distributions that require one, whether they were looked at or not; what only an extra names does not count."""
     wanted = {
         user: [parse_requirement(text) for text in copies[0].list_requirements()]

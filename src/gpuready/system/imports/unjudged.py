@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from gpuready.system.imports.extension_names import extension_kind
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
 from gpuready.system.imports.search_path import KNOWN_HOOKS
 from gpuready.system.imports.watched_files import get_write_time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from gpuready.system.imports.damage import Survey
 
 MAX_REASONS = 20
 STARTUP_MODULES = ("sitecustomize", "usercustomize")
@@ -18,7 +15,7 @@ TOUCHED_SECONDS = 3600.0
 """How much later than most of its neighbours a file of the standard library was written, if somebody edited it."""
 
 
-def list_reasons(survey: Survey, names: Iterable[str]) -> list[str]:
+def list_reasons(survey: SearchedEnvironment, names: Iterable[str]) -> list[str]:
     """``numpy/version.py: written after it was installed``: what only an import can judge."""
     unchecked = {name: survey.unchecked[name] for name in names if name in survey.unchecked}
     found = [*survey.reasons.items(), *unchecked.items(), *_list_startup_code(survey)]
@@ -27,7 +24,7 @@ def list_reasons(survey: Survey, names: Iterable[str]) -> list[str]:
     return [f"{what}: {why}" for what, why in dict(found).items()][:MAX_REASONS]
 
 
-def _list_startup_code(survey: Survey) -> Iterator[tuple[str, str]]:
+def _list_startup_code(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]:
     """Code that runs whenever this Python starts and that no package brought: ``sitecustomize.py``, lines of .pth files."""
     hooks = [path for path in dict.fromkeys(survey.path.hooks) if path.rpartition("/")[2] not in KNOWN_HOOKS]
     recorded = _list_recorded_hooks(survey) if hooks else set()
@@ -38,12 +35,12 @@ def _list_startup_code(survey: Survey) -> Iterator[tuple[str, str]]:
                 yield path, "it runs whenever Python starts"
 
 
-def _list_recorded_hooks(survey: Survey) -> set[str]:
+def _list_recorded_hooks(survey: SearchedEnvironment) -> set[str]:
     copies = [copy for copies in survey.copies.values() for copy in copies]
     return {f"{copy.site}/{name}" for copy in copies for name in copy.list_hooks()}
 
 
-def _list_unrecorded(survey: Survey, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _list_unrecorded(survey: SearchedEnvironment, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Packages and extension modules that nobody recorded and that Python takes before a recorded module of their name."""
     for copy in (survey.copies[name][0] for name in names):
         files = {name for name, _, _ in copy.rows}
@@ -54,7 +51,7 @@ def _list_unrecorded(survey: Survey, names: Iterable[str]) -> Iterator[tuple[str
                     yield f"{copy.site}/{head}{name}", f"no package brought it, and it hides a module of {copy.name}"
 
 
-def _hides_recorded(survey: Survey, site: str, head: str, name: str, files: set[str]) -> bool:
+def _hides_recorded(survey: SearchedEnvironment, site: str, head: str, name: str, files: set[str]) -> bool:
     """``six/`` beside ``six.py``, ``torch/random.abi3.so`` beside ``torch/random.py``."""
     stem, _, ending = name.partition(".")
     if f"{head}{stem}.py" not in files or f"{head}{name}" in files:
@@ -65,7 +62,7 @@ def _hides_recorded(survey: Survey, site: str, head: str, name: str, files: set[
     return is_package and f"{head}{name}/__init__.py" not in files
 
 
-def _list_touched_stdlib(survey: Survey) -> Iterator[tuple[str, str]]:
+def _list_touched_stdlib(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]:
     """Modules of the standard library that were written long after the others, or of which only the byte-code is left."""
     stdlib = str(survey.request.get("stdlib") or "")
     names = [name for name in survey.path.list_folder(stdlib) if name.endswith(".py") and not name.startswith("_sysc")]

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping
 
 from gpuready.model import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpuready.system.imports.package_source import SourceModules
+from gpuready.system.imports.package_source import SourceModules
 
 _VARIABLE = re.compile(r"[A-Z_][A-Za-z0-9_]{0,80}[A-Z0-9][A-Za-z0-9_]{0,80}|[a-z]{1,9}_proxy")
 SOURCES_WITH_VARIABLES = r"environ|[gp]etenv|env_?var|(?i:_env\b|\benvs?_)|^[A-Z_]+ = [\"'][A-Z_]+[\"']"

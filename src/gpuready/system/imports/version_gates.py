@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 
 from gpuready.model import Record
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuready.system.imports.package_source import SourceModules
+from gpuready.system.imports.package_source import SourceModules
 
 SOURCES_WITH_GATES = r"__version__|_version\b|\bversion\(|greater_or_equal|less_than"
 """What a source has that may ask for a version."""

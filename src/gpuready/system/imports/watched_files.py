@@ -6,15 +6,12 @@ Modules of this package touch files through these functions alone (tests/imports
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from stat import S_ISDIR
 
 from gpuready.system import files
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    Status = tuple[int, ...] | None
+Status = tuple[int, ...] | None
 
 
 MODULE_ENDINGS = ("py", "pyc", "so")

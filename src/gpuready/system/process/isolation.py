@@ -5,21 +5,21 @@ from __future__ import annotations
 import gc
 import marshal
 import os
+import select
 import signal
 import sys
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from gpuready.system.host_access import AccessError
 from gpuready.system.process import termination
+from gpuready.system.process.inspection import read_process_stat, read_processor_seconds
 from gpuready.system.redaction.text import redact_text
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
+Emit = Callable[[Any], None]
+Work = Callable[[Emit], Any]
 
-    Emit = Callable[[Any], None]
-    Work = Callable[[Emit], Any]
 
 MAX_ANSWER_BYTES = 64 << 20
 """The most bytes one child may send; more is a fault."""
@@ -161,8 +161,6 @@ class ForkedChild:
 
 def is_starved(pid: int, seconds: float) -> bool:
     """Whether a process could run and has had less of a processor than these seconds. A hang waits, or has had them all."""
-    from gpuready.system.process.inspection import read_process_stat, read_processor_seconds
-
     for _ in range(5):  # it may wait for a file just now
         if read_process_stat(pid)[0] == "R":
             return read_processor_seconds(pid) < 0.8 * seconds
@@ -278,8 +276,6 @@ def call_within(work: Callable[[], str], seconds: float, name: str) -> str:
 
 def wait_for_children(children: Iterable[ForkedChild], block: bool = True) -> bool:
     """Read messages until every child is finished or late, or only what is there now; return whether all are over."""
-    import select
-
     poll = select.poll()
     running = {child.fd: child for child in children if child.fd >= 0}
     for fd in running:

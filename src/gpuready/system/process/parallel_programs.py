@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpuready.model import Record
 from gpuready.model.record import field
@@ -19,11 +20,7 @@ from gpuready.system.process.runner import (
     wait_for_any,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    LineHandler = Callable[[str, str], bool]
+LineHandler = Callable[[str, str], bool]
 
 
 class ProgramTask(Record):

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
 from gpuready.model import Fact
+from gpuready.system.host_access import HostAccess
 from gpuready.system.process import isolation, termination
-from gpuready.system.process.isolation import ForkedChild, summarize_error, wait_for_children
+from gpuready.system.process.isolation import Emit, ForkedChild, summarize_error, wait_for_children
 from gpuready.system.recording import RecordingHost, ReplayHost
 from gpuready.system.redaction.text import may_contain_secret, redact_json
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from typing import Any
-
-    from gpuready.system.host_access import HostAccess
-    from gpuready.system.process.isolation import Emit
-
-    ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
-    ProbeTask = tuple[str, ProbeFunction, Iterable[str], float]
-    ProbeAnswer = tuple[list[tuple[Any, ...]], dict[str, Any]]
+ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
+ProbeTask = tuple[str, ProbeFunction, Iterable[str], float]
+ProbeAnswer = tuple[list[tuple[Any, ...]], dict[str, Any]]
 
 
 def run_probes(host: HostAccess, tasks: Sequence[ProbeTask], extra_seconds: float = 0.0) -> list[Fact]:

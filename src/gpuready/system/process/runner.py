@@ -9,18 +9,14 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gpuready.system.files import error_reason
-from gpuready.system.host_access import RunResult
+from gpuready.system.host_access import HostAccess, RunResult
 from gpuready.system.process import termination
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+LineHandler = Callable[[str, str], bool]
 
-    from gpuready.system.host_access import HostAccess
-
-    LineHandler = Callable[[str, str], bool]
 
 DROPPED_VARIABLES = (
     "PYTHONHOME",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
+from collections.abc import Callable
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from gpuready.system.process.inspection import find_marked_processes, read_proc_file, read_process_stat
 
 KILL_GRACE_S = 0.3
 """Seconds a process may take to exit after SIGKILL before it is called unkillable."""
@@ -70,8 +70,6 @@ def kill_process(pid: int) -> None:
 
 def kill_marked_processes(mark: str) -> int:
     """Kill our processes with a mark in their environment; return how many there were."""
-    from gpuready.system.process.inspection import find_marked_processes
-
     marked = find_marked_processes(mark)
     for pid in marked:
         kill_process(pid)
@@ -142,15 +140,11 @@ def ends_within(pid: int, seconds: float) -> bool:
 
 
 def _is_running(pid: int) -> bool:
-    from gpuready.system.process.inspection import read_process_stat
-
     return read_process_stat(pid)[0] == "R"
 
 
 def describe_stuck_process(pid: int) -> str:
     """State of a process and the kernel function it waits in."""
-    from gpuready.system.process.inspection import read_proc_file, read_process_stat
-
     state, where = read_process_stat(pid)[0], read_proc_file(f"/proc/{pid}/wchan")
     if not state:
         return "in an unknown state"
@@ -159,8 +153,6 @@ def describe_stuck_process(pid: int) -> str:
 
 def signal_name(number: int) -> str:
     """``11`` -> ``SEGV``."""
-    import signal
-
     try:
         return signal.Signals(number).name[3:]
     except ValueError:
@@ -184,8 +176,6 @@ def make_pipe() -> tuple[int, int]:
 def _move_above_stdio(fd: int) -> int:
     if fd > 2:
         return fd
-    import fcntl
-
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
     return moved

@@ -11,13 +11,11 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+WorkerAnswer = tuple[dict[str, Any], bytes]
 
-    WorkerAnswer = tuple[dict[str, Any], bytes]
 
 MAX_WAITING = 128
 """How many requests may wait; a browser sends a handful."""

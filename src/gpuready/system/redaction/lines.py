@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuready.system.redaction.secret_names import NONE, REDACTED, WEAK, secret_kind
 from gpuready.system.redaction.secret_patterns import TOKEN_LENGTHS
 from gpuready.system.redaction.text import redact_text
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _MAX_REMEMBERED = 1024
 """How much of an earlier line is remembered."""

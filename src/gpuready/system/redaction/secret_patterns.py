@@ -6,9 +6,8 @@ characters: the time stays linear in the text. Group 1 is what is hidden.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from re import Pattern
+import re
+from re import Pattern
 
 _W = r"[A-Za-z0-9]"
 _WD = r"[A-Za-z0-9_\-]"
@@ -317,7 +316,5 @@ def compile_cached(source: str) -> Pattern[str]:
     """Compile a pattern on first use: most texts need none."""
     found = _compiled.get(source)
     if found is None:
-        import re
-
         found = _compiled[source] = re.compile(source)
     return found

@@ -6,6 +6,8 @@ broken over lines, unless its length is known (`TOKEN_LENGTHS`); one encoded in 
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuready.system.redaction.named_secrets import (
     LONGEST_NAME,
     LONGEST_PATH,
@@ -34,10 +36,6 @@ from gpuready.system.redaction.secret_patterns import (
     escape_length,
     find_token_patterns,
 )
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 _NAME_HINTS = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session", "dsn", "jwt", "mnemonic")
 """Searched for in text: a part of every name that means a secret, but for those with an ending."""
