@@ -59,6 +59,23 @@ def test_words_of_a_package_do_not_make_an_error_the_user_s(last):
     assert diagnose(FRAME.format(f"{SITE}/engine/config.py", last)).verdict == "unknown"
 
 
+def test_a_quotation_without_a_stack_names_no_owner():
+    found = diagnose("TypeError: SomeEngine.__init__() got an unexpected keyword argument 'offload'\n")
+    assert (found.verdict, found.cause) == ("unknown", "")
+
+
+MODULE = f'  File "{SITE}/torch/nn/modules/module.py", line 9, in __getattr__\n    raise AttributeError(\n'
+
+
+@pytest.mark.parametrize(("attribute", "cause"), [("fc2", "not-environment"), ("_take_cache", "")])
+def test_an_attribute_that_a_base_class_may_have_had_is_not_called_the_user_s(attribute, cause):
+    own = (
+        f'Traceback (most recent call last):\n  File "/home/me/run.py", line 3, in step\n    x = self.{attribute}(x)\n'
+    )
+    found = diagnose(f"{own}{MODULE}AttributeError: 'MyNet' object has no attribute '{attribute}'\n")
+    assert found.cause == cause
+
+
 NOT_GUESSED = (
     "WARNING: this kernel is below the recommended minimum, which can cause the process to hang\nloading\n",
     "could not find a GPU driver, using the CPU\n" + "step 1 loss 2.0\nstep 2 loss 1.9\n" * 9,

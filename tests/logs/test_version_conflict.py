@@ -138,13 +138,13 @@ def test_a_name_that_left_is_cured_by_an_older_release_and_never_by_an_upgrade()
 
 def test_both_directions_are_offered_where_it_cannot_be_known():
     one = diagnosed(
-        "AttributeError: 'FooBarConfig' object has no attribute 'never_heard_of'", OWN, f"{SITE}/lmdeploy/model.py"
+        "AttributeError: 'LlamaConfig' object has no attribute 'never_heard_of'", OWN, f"{SITE}/lmdeploy/model.py"
     )
     assert (one.cause, one.code) == ("version-conflict", "PKG037")
     upgraded = [step.run[-1] for step in one.fix if "--upgrade-package" in step.run]
     assert upgraded == ["lmdeploy", "transformers"]
     assert one.confidence <= 0.6
-    assert "FooBarConfig.never_heard_of" in one.says
+    assert "LlamaConfig.never_heard_of" in one.says
 
 
 def test_the_version_that_the_log_states_counts():

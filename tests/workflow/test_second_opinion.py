@@ -92,7 +92,12 @@ def test_a_program_that_is_not_there():
     assert one.notes[-1] == "no-such-oracle, which was asked, gave no answer: not found"
 
 
-@pytest.mark.parametrize("log", ["step 1 loss 2.0\nstep 2 loss 1.9\nTraining completed.\n", "KeyError: 'labels'\n", ""])
+OWN = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in <module>\n    rows["labels"]\n'
+
+
+@pytest.mark.parametrize(
+    "log", ["step 1 loss 2.0\nstep 2 loss 1.9\nTraining completed.\n", f"{OWN}KeyError: 'labels'\n", ""]
+)
 def test_it_is_not_asked_where_the_log_has_an_answer_or_nothing(tmp_path, log):
     asked(tmp_path, "", log)
     assert not (tmp_path / "oracle.py.q").exists()

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from gpuready.logs.lazy_regex import LazyRegex
 
-_OF_TRANSFORMERS = LazyRegex(
-    r"(?i)\w{1,70}(?:Config|Tokenizer|TokenizerFast|Cache|Processor|ForCausalLM|ForConditionalGeneration|ForSequenceClassification|ForTokenClassification|ForMaskedLM|Trainer|TrainingArguments|PreTrainedModel|Model)$"
-)
-"""How transformers ends the names of its classes; a user's own may end so too."""
 _FAMILIES = (
     r"(?:Code|Open|Tiny|X|M|Flan|Ro|De|Distil|Al|Long)?(?:[Ll]lama|[Qq]wen|Mi[sx]tral|Ministral|Gemma|Phi|Falcon|GPT|Gpt|[Bb]ert|BERT|[Tt]5|Whisper|CLIP|Siglip|Deepseek|DeepSeek|Cohere|Olmo"
     r"|Glm|ChatGLM|Llava|Idefics|Mllama|Bloom|OPT|MPT|Starcoder|StableLm|Baichuan|InternLM|Yi|Mamba|Jamba|Granite|Nemotron|Bart|Pegasus|Blip|Wav2Vec2|XLMRoberta|Electra|ViT|Dinov2)"
@@ -38,12 +34,6 @@ _EXACT_CLASSES = (
     ("deepspeed", LazyRegex(r"(?:DeepSpeed\w{3,40}|FP16_\w{5,30}Optimizer|BF16_Optimizer)$")),
 )  # fmt: skip
 _INTERNAL = LazyRegex(r"\w{2,60}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$")
-_TORCH_MODULE = LazyRegex(
-    r"(?:Lazy)?(?:Conv(?:Transpose)?[123]d|Linear|Bilinear|(?:Sync)?BatchNorm(?:[123]d)?|InstanceNorm[123]d|GroupNorm|LayerNorm|RMSNorm|Embedding(?:Bag)?|(?:Alpha)?Dropout(?:[123]d)?"
-    r"|(?:Adaptive)?(?:Max|Avg)Pool[123]d|Upsample|Pixel(?:Un)?[Ss]huffle|Flatten|Unfold|Identity|ReLU6?|LeakyReLU|PReLU|ELU|GELU|SiLU|Mish|Hardswish|Sigmoid|Tanh|Softmax|Softplus"
-    r"|LSTM(?:Cell)?|GRU(?:Cell)?|RNN|MultiheadAttention|Transformer(?:En|De)coder(?:Layer)?|Sequential|ModuleList|CrossEntropyLoss|BCEWithLogitsLoss|MSELoss)$"
-)
-"""Modules of torch.nn: a model that another release saved has those of that release."""
 _KEEPS_ATTRIBUTES = LazyRegex(
     r"\w{0,70}(?:Tokenizer|TokenizerFast|Config|Cache|Processor|Trainer|Arguments|Args|Accelerator|State|Plugin|FeatureExtractor)$"
 )
@@ -56,19 +46,9 @@ def package_of_class(name: str) -> str:
     return found or ("transformers" if _FAMILY_CLASS.match(name) else "")
 
 
-def may_be_of_transformers(name: str) -> bool:
-    """Whether a class is named as transformers names its own, or those that others derive from them."""
-    return bool(_OF_TRANSFORMERS.match(name) or _FAMILY_CLASS.match(name))
-
-
 def is_part_of_model(name: str) -> bool:
     """Whether a class is a part of a model that only the model's own code calls."""
     return bool(_INTERNAL.match(name))
-
-
-def is_torch_module(name: str) -> bool:
-    """Whether a class is one of torch.nn."""
-    return bool(_TORCH_MODULE.match(name))
 
 
 def keeps_attributes(name: str) -> bool:

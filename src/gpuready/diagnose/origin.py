@@ -188,14 +188,11 @@ _ENVIRONMENT_WORDS = LazyRegex(
     r"|\barchitectures?\b|capability|\blibrary\b|recogni[sz]e|\bpermission|\btime(?:d )?out\b|\bconnect|\bnetwork\b|\bkernels?\b|/dev/|\.so\b"
     r"|input/output|errno|\bdisk\b|\bmmap|\bnumpy\b|\bnccl\b|\bexited\b|\bdied\b|failed to (?:launch|start|spawn|communicate)|\bkilled\b|\bonly supports?\b|engine core"
 )
-_FOREIGN_INTERFACE = LazyRegex(
-    r"module ['`\"]?\w|(?:type object )?'(?!NoneType)_?[A-Z][a-z0-9]{0,30}[A-Z]\w{0,60}' (?:object )?has no attribute"
-)
-"""A module or a class that is no built-in one: whose it is, its name alone does not tell."""
 _DATA_OBJECT = LazyRegex(
     r"'(?:numpy\.ndarray|Tensor|str|dict|list|tuple|int|float|bool|bytes|set|DataFrame|Series|generator)' object has no attribute"
 )
 """A value where the program expects another: data, or how it handles them."""
+_ATTRIBUTE = LazyRegex(r"has no attribute ['`]?(\w{1,80})")
 _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
@@ -215,7 +212,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     failure = summary.failures[number]
     kind = find_origin(failure).kind
     if kind == "user":
-        return True
+        return not _is_of_base_class(failure)
     if kind == "compiler":
         return _is_users_source(summary, number)
     if kind not in ("package", "torch", "unknown") or "::" in failure.type:  # of C++, of an installer, of a build
@@ -231,8 +228,17 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         :80
     ]:  # ``_Map_base::at``: thrown by C++
         return False
-    on_stack = not failure.frames or any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
+    on_stack = any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_of_base_class(failure: LoggedException) -> bool:
+    """Whether a package's ``__getattr__`` misses a private attribute, or one that the shown code does not name: whose it is, nobody sees."""
+    last, found = failure.frames[-1], _ATTRIBUTE.search(failure.message[:600])
+    if not found or not last.function.startswith("__getattr") or package_of_frame(last) in ("", USER):
+        return False
+    code = next(calling_frames(failure))[0].code
+    return found[1].startswith("_") or found[1] not in (code or found[1])
 
 
 def _is_in_source_tree(failure: LoggedException) -> bool:
@@ -252,7 +258,7 @@ def _is_not_installed(frame: StackFrame) -> bool:
 
 
 def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
-    """Whether a package complains of its input. ``on_stack``: a file of the user's is, or no file is known."""
+    """Whether a package complains of its input. ``on_stack``: a file of the user's is."""
     name, message = failure.short_type.lower(), failure.message
     if name in _INPUT_REFUSED or _CONFIG_TYPES.match(name) or (name == "assertionerror" and " " in message.strip()):
         return True
@@ -264,8 +270,6 @@ def _blames_input(failure: LoggedException, on_stack: bool) -> bool:
         return True
     if name in _DATA_ERRORS:
         return True
-    if not failure.frames:
-        return name not in ("runtimeerror", "exception", "systemerror") and not _FOREIGN_INTERFACE.match(message)
     return name not in ("attributeerror", "nameerror", "unboundlocalerror") and _is_called_by_user(failure)
 
 

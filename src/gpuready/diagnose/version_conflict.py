@@ -14,14 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuready.diagnose.complaint import MIN_SPECIAL, Complaint, read_complaint
-from gpuready.diagnose.library_classes import (
-    is_part_of_model,
-    is_torch_module,
-    keeps_attributes,
-    may_be_of_transformers,
-    package_of_class,
-)
+from gpuready.diagnose.complaint import Complaint, read_complaint
+from gpuready.diagnose.library_classes import is_part_of_model, keeps_attributes, package_of_class
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.logged_exception import LoggedException
@@ -32,8 +26,6 @@ Span = Mapping[str, str]
 SymbolTable = Callable[[str, str], Sequence[Span]]
 
 
-_CLASS = LazyRegex(r"[A-Z][a-z0-9]{1,30}[A-Z]\w{1,60}(?:\.|$)")
-_DERIVED_MODEL = LazyRegex(r"[A-Z]\w{2,40}For[A-Z]\w{2,40}$")
 _PASSED_BY_MODELS = ("position_ids", "cache_position", "position_embeddings", "num_items_in_batch", "logits_to_keep", "num_logits_to_keep",
                      "past_key_value", "past_key_values", "use_cache", "padding_mask", "output_router_logits")  # fmt: skip
 _CALLED_WITH_DATA = ("forward", "__call__", "generate")
@@ -112,7 +104,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner:
-        return _conflict_of_constructor(complaint, failure)
+        return None
     if complaint.kind == "bound":
         return _conflict_of_bound(complaint, failure)
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
@@ -125,12 +117,12 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
-    if not failure.frames or (complaint.kind == "attribute" and (not caller or _is_frame_missing(complaint, failure))):
-        return _conflict_by_words(complaint, failure, find_spans)
+    if not caller:
+        return None
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
-    if caller == package == "transformers" and _runs_remote_code(failure):
-        return VersionConflict(package, REMOTE_CODE, complaint.symbol)
+    if caller == "transformers" and package in ("", caller) and _runs_remote_code(failure):
+        return VersionConflict(caller, REMOTE_CODE, complaint.symbol)
     if caller == USER:
         return _conflict_with_script(complaint, failure, find_spans)
     if caller == package and complaint.kind == "attribute" and complaint.owner.endswith("Config"):
@@ -139,7 +131,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return VersionConflict(package, _caller_of_package(failure, package), complaint.symbol)
     if caller == package and (other := _caller_of_class(complaint, failure, package)):
         return VersionConflict(package, other, complaint.symbol)
-    if caller in ("", package):
+    if caller == package:
         return None
     if not package and (other := _overriding_package(failure, caller)):
         return VersionConflict(caller, other, complaint.symbol)
@@ -219,8 +211,6 @@ def _conflict_with_script(
 ) -> VersionConflict | None:
     """The user's own script uses a class of a package as another release has it, and not with a word that no release has."""
     owner, _, method = complaint.owner.partition(".")
-    if complaint.kind == "attribute" and _is_private_of_model(complaint):
-        return VersionConflict("transformers", USER, complaint.symbol)
     is_hook = any(_LIGHTNING_HOOK.match(frame.function) for frame in failure.frames)
     package = "pytorch_lightning" if owner == "Trainer" and is_hook else package_of_class(owner)
     is_with_data = method in _CALLED_WITH_DATA and not is_part_of_model(owner)
@@ -230,46 +220,6 @@ def _conflict_with_script(
     is_word = complaint.kind != "count" and bool(find_spans(kind, f"*{mark}{complaint.name}"))
     is_unread = not find_spans("package", package) and bool(find_spans("package", "torch"))  # its silence tells nothing
     return VersionConflict(package, USER, complaint.symbol) if is_word or is_unread else None
-
-
-def _is_private_of_model(complaint: Complaint) -> bool:
-    """Whether a model that derives from one of transformers lacks a private method: of the release that it was derived from."""
-    is_model = may_be_of_transformers(complaint.owner) or bool(_DERIVED_MODEL.match(complaint.owner))
-    return is_model and complaint.name.startswith("_") and len(complaint.name) > MIN_SPECIAL
-
-
-def _conflict_by_words(
-    complaint: Complaint, failure: LoggedException, find_spans: SymbolTable
-) -> VersionConflict | None:
-    """What the words of an error without a stack tell: a class that no user's script makes, or a name that one package had."""
-    if failure.frames and is_torch_module(
-        complaint.owner
-    ):  # its own code misses what the release that saved it did not have
-        return VersionConflict("torch", SAVED, complaint.symbol)
-    if package := package_of_class(complaint.owner.partition(".")[0]):
-        return VersionConflict(package, USER, complaint.symbol)
-    if _is_of_transformers(complaint) or (complaint.kind == "attribute" and is_part_of_model(complaint.owner)):
-        return VersionConflict("transformers", USER, complaint.symbol)
-    if complaint.kind == "attribute" and len(complaint.name) > MIN_SPECIAL:
-        packages = {span["package"] for span in find_spans("attribute", f"*.{complaint.name}")}
-        return VersionConflict(packages.pop(), USER, complaint.symbol) if len(packages) == 1 else None
-    is_class = "." not in complaint.owner and complaint.owner[:1].isupper()
-    is_call = complaint.kind in ("parameter", "required") and (is_class or bool(_CLASS.match(complaint.owner)))
-    return VersionConflict("", USER, complaint.symbol) if is_call else None
-
-
-def _is_frame_missing(complaint: Complaint, failure: LoggedException) -> bool:
-    """Whether the innermost frame of a part of a model is left out: the code that is shown does not name the attribute."""
-    frame, package = next(calling_frames(failure))
-    is_part = is_part_of_model(complaint.owner) or is_torch_module(complaint.owner)
-    return is_part and package == USER and complaint.name not in (frame.code or complaint.name)
-
-
-def _conflict_of_constructor(complaint: Complaint | None, failure: LoggedException) -> VersionConflict | None:
-    """``__init__() got an unexpected keyword argument 'x'`` without a stack: of a class that somebody called as another release has it."""
-    if complaint is None or complaint.kind != "parameter" or failure.frames:
-        return None
-    return VersionConflict("", USER, f"__init__({complaint.name})")
 
 
 def _conflict_of_foreign_name(
@@ -300,12 +250,6 @@ def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> boo
 def _runs_remote_code(failure: LoggedException) -> bool:
     """Whether code that came with a model is on the stack: transformers calls a class of it, as its release does."""
     return any(package == REMOTE_CODE for _, package in calling_frames(failure))
-
-
-def _is_of_transformers(complaint: Complaint) -> bool:
-    """Whether a class is one that transformers makes, or an argument one that only its own code passes to a model."""
-    owner = complaint.owner.partition(".")[0]
-    return may_be_of_transformers(owner) or _is_passed_by_models(complaint)
 
 
 def _is_passed_by_models(complaint: Complaint) -> bool:
@@ -339,8 +283,7 @@ def _provider(complaint: Complaint) -> str:
     """The package whose interface it is, as far as the message says."""
     if complaint.kind in ("name", "module"):
         return complaint.owner.partition(".")[0]
-    owner = complaint.owner.partition(".")[0]
-    return package_of_class(owner) or ("transformers" if may_be_of_transformers(owner) else "")
+    return package_of_class(complaint.owner.partition(".")[0])
 
 
 def _find_spans(complaint: Complaint, find_spans: SymbolTable) -> list[Span]:
