@@ -45,23 +45,29 @@ def site_of(venv: Path) -> Path:
     return site
 
 
-@pytest.mark.parametrize(("case", "host"), [*((case, "interpreter") for case in HOSTILE), ("d26_hangs", "launcher")])
-def test_d25_to_d29_torch_is_read_and_never_imported(machine, venv, tmp_path, case, host):
-    """No module, site hook or .pth line of the patient runs, so what it would do on import does not matter."""
-    ran = tmp_path / "ran"
-    code = f"open({str(ran)!r}, 'w').close()\n{HOSTILE[case]}\n"
-    site = site_of(venv)
+def make_hostile(venv: Path, ran: Path, code: str) -> None:
+    code = f"open({str(ran)!r}, 'w').close()\n{code}\n"
     for path in ("torch/__init__.py", "sitecustomize.py", "usercustomize.py", "numpy.py"):
-        (site / path).write_text(code)
-    (site / "hook.pth").write_text(f"import os; exec({code!r})\n")
-    python = venv
-    if host == "launcher":  # a script must be run to know what it launches
-        python = tmp_path / "launch"
-        python.write_text(f'#!/bin/sh\nexec "{venv}/bin/python" "$@"\n')
-        python.chmod(0o755)
-    found = machine.check("--python", str(python), rooted=False)
-    assert found.value("torch.version") == "2.13.0+cu126" and found.value("python.prefix") == str(venv)
+        (site_of(venv) / path).write_text(code)
+    (site_of(venv) / "hook.pth").write_text(f"import os; exec({code!r})\n")
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_d25_to_d29_an_environment_that_was_only_found_is_never_started(machine, venv, tmp_path, case):
+    """No module, site hook or .pth line of the patient runs, so what it would do on import does not matter."""
+    ran, found_there = tmp_path / "ran", tmp_path / ".venv"
+    venv.rename(found_there)
+    make_hostile(found_there, ran, HOSTILE[case])
+    found = machine.check(rooted=False, cwd=tmp_path)
+    assert found.value("torch.version") == "2.13.0+cu126" and found.value("python.prefix") == str(found_there)
     assert not ran.exists() and found.seconds < patience()
+
+
+@pytest.mark.parametrize("case", ["d25_crashes", "d28_exits"])
+def test_d25_and_d28_an_environment_that_is_named_is_started_and_its_end_is_told(machine, venv, tmp_path, case):
+    make_hostile(venv, tmp_path / "ran", HOSTILE[case])
+    found = machine.check("--python", str(venv), rooted=False)
+    assert (tmp_path / "ran").exists() and found.finding("PKG042")["severity"] == "error"
 
 
 def test_d30_files_in_the_current_folder(machine, venv):
