@@ -140,7 +140,7 @@ def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | N
 
 
 def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
-    if code not in rules.RULE_MODULES:  # only a log can trigger it
+    if code not in rules.list_rule_modules():  # only a log can trigger it
         return None
     report = judge([rules.load_rule(code)], facts, contract)
     return report.findings[0] if report.findings else None

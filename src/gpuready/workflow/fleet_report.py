@@ -67,7 +67,7 @@ def rule_meaning(code: str) -> str:
 def judge_fleet(known: Facts, strict: bool) -> Report:
     """Apply the FLT rules to the facts of a fleet."""
     contract = Contract("fleet", __version__, title="every node like the others")
-    fleet_rules = [rules.load_rule(code) for code in rules.RULE_MODULES if code.startswith("FLT")]
+    fleet_rules = [rules.load_rule(code) for code in rules.list_rule_modules() if code.startswith("FLT")]
     return judge(fleet_rules, known, contract, strict=strict, catalog=catalog.catalog_date())
 
 
