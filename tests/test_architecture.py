@@ -52,7 +52,7 @@ ON_DEMAND = {
     "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
     "commands/check.py": {f"gpuready.render.{name}" for name in ("changes", "json_results", "junit", "notebook", "sarif")},
-    "commands/knowledge.py": {"gpuready.workflow.knowledge"},
+    "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.notebook"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},

@@ -68,11 +68,11 @@ def wire(data: bytes) -> None:
     from gpuready.fleet import pair_rounds
     from gpuready.launcher import agent_hub
     from gpuready.model.fleet import ANSWERED, NodeAnswer
-    from gpuready.rollcall import hello, server_message
+    from gpuready.rollcall import hello, wire
     from gpuready.rollcall import wire as reader
 
     for token in ("", "t"):
-        for read in (hello.parse_hello, server_message.parse_server_message, _reported):
+        for read in (hello.parse_hello, wire.parse_server_message, _reported):
             try:
                 read(reader.decode_message(data, token, "salt"))
             except (PermissionError, *REFUSALS):

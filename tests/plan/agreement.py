@@ -170,7 +170,7 @@ def _dockerfile_errors(draw: Draw, report: Any, plan: Plan) -> list[str]:
     """What check says of the Dockerfile of a plan, on the same host."""
     from tempfile import TemporaryDirectory
 
-    from gpuready.plan.images import add_container_image
+    from gpuready.plan.deployment import add_container_image
     from gpuready.render.files import dockerfile
 
     with_image = add_container_image(plan, report.facts)

@@ -11,8 +11,7 @@ from gpuready.model.plan import LockedPackage, Plan
 from gpuready.probe.packages import probe_packages
 from gpuready.probe.target_environment import describe_environment
 from gpuready.system import LiveHost
-from gpuready.workflow.install import InstallOrder
-from gpuready.workflow.install_advice import suggest_elsewhere
+from gpuready.workflow.install import InstallOrder, suggest_elsewhere
 from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
 

@@ -18,8 +18,7 @@ from gpuready.apply.install_steps import InstallInputs
 from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.source_checkout import add_left_out
-from gpuready.apply.uv import UvSettings
-from gpuready.apply.uv_failure import explain_uv_failure
+from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.contracts import distribution_name
 from gpuready.model import FixStep, Report
 from gpuready.model.plan import InstallFault, InstallResult, Plan

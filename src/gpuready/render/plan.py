@@ -11,7 +11,6 @@ from gpuready.model.want_text import describe_want
 from gpuready.render import command_lines, units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
-from gpuready.render.next_command import list_next_commands
 
 
 class PlanSet(Protocol):
@@ -316,3 +315,10 @@ def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> 
     code = conflict.says.partition(" ")[0]
     ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(code)]
     return _format_plan_conflict(conflict, screen, "not possible:") + screen.format_paragraphs(ways, 2, 2)
+
+
+def list_next_commands(start: tuple[str, ...], environment: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """``start the job: axolotl train config.yml``, and what activates the environment before it, each with its label."""
+    activate = [("activate it", ("source", f"{environment}/bin/activate"))] if environment else []
+    job = [("start the job", start)] if start else []
+    return [*activate, *job]

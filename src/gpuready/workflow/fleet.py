@@ -20,7 +20,7 @@ from gpuready.workflow.fleet_transport import ReachOptions
 from gpuready.workflow.machine_facts import read_recording
 from gpuready.workflow.prove import classify_words
 from gpuready.workflow.refusal import Refused
-from gpuready.workflow.run_history import describe_earlier_runs
+from gpuready.workflow.run_record import describe_earlier_runs
 
 
 def run_fleet(

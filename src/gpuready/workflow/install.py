@@ -25,9 +25,9 @@ from gpuready.catalog.launch import launch_command
 from gpuready.catalog.packages import find_lookalike
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
-from gpuready.workflow import install_advice, plan
-from gpuready.workflow.foreign_files import explain_foreign_file
-from gpuready.workflow.lock_files import read_lock_file
+from gpuready.plan.limits import is_for_gpus_alone
+from gpuready.workflow import plan
+from gpuready.workflow.lock_files import explain_foreign_file, read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowStep = Callable[..., None]
@@ -152,7 +152,7 @@ class InstallOrder:
         chosen: Plan = planned.plans[0]
         if chosen.verdict != "plan":
             why = chosen.conflicts[0].says if chosen.conflicts else "no choice fits this machine"
-            advice = install_advice.suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
+            advice = suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
             raise Refused(f"there is no plan for {self.framework} here: {why}; {advice}")
         if not chosen.lock:
             why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
@@ -365,3 +365,21 @@ def _read_uv_settings(
     host: system.HostAccess, find_links: Sequence[str], offline: bool, use_project_config: bool = False
 ) -> UvSettings:
     return call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)
+
+
+def suggest_elsewhere(framework: str, chosen: Plan, facts: Facts | None, on: str | None, wants: str | None) -> str:
+    """Return the command that goes on: without a GPU, for a machine that has one, or for the CPU where the framework takes one."""
+    command = f"gpuready install {framework}"
+    if on is not None or facts is None or facts.value_if_known("gpu.count"):
+        return f"gpuready plan {framework} tells more"
+    is_cpu_left = "cpu" not in (wants or "").split(",") and _runs_on_cpu(chosen)
+    on_cpu = f", for this CPU: {command} --wants {','.join(filter(None, (wants, 'cpu')))}" if is_cpu_left else ""
+    return f"for a machine with GPUs: {command} --on h100x8 (or another GPU){on_cpu}"
+
+
+def _runs_on_cpu(chosen: Plan) -> bool:
+    """Whether the framework of a plan may run on a CPU alone, by its contract; unknown is no."""
+    if not contracts.has_contract(chosen.framework):
+        return False
+    contract = contracts.load_contract(chosen.framework, chosen.version or None, chosen.variant or None)
+    return not is_for_gpus_alone(contract)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+from gpuready.fit.tape.elementwise_ops import sum_scratch_sizes
 from gpuready.fit.tape.torch_ops import TorchOps
 
 MULTI_TENSOR_CHUNK = 65536  # values per block of a multi-tensor kernel
