@@ -32,7 +32,7 @@ def run_fleet(
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     _require_known_words(task)
     reference = _load_reference(task.reference) if task.reference else None
-    earlier = _describe_earlier_runs(task.runs) if task.runs else []
+    earlier = describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
     run.notes += earlier
     try:
@@ -66,10 +66,6 @@ def _require_known_words(task: FleetTask) -> None:
         machine_facts.job_facts(task.options["wants"], None, None)
     if "only" in task.options:
         choose_measures(task.options["only"], quick=False)
-
-
-def _describe_earlier_runs(folder: str) -> list[str]:
-    return describe_earlier_runs(folder)
 
 
 def serve_torchrun_rank(reach: ReachOptions) -> int | None:

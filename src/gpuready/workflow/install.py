@@ -354,11 +354,7 @@ class InstallOrder:
             options |= {"python": generation, "run_python": True, "imports": "needed"}
             return workflow.check_machine(named, ignore=ignored, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
-        return _empty_report()
-
-
-def _empty_report() -> Report:
-    return Report(Contract("lock", ""), Facts(()))
+        return Report(Contract("lock", ""), Facts(()))
 
 
 def _read_uv_settings(

@@ -15,7 +15,7 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
     """Read the plan in a lock: a gpuready plan as JSON, or requirements that all have a hash."""
     text = read_named_file(path)
     if text.lstrip().startswith("{"):
-        return _read_json_lock(path, text)
+        return call_or_refuse(read_lock, text, path)
     rows = _parse_requirements_lock(path, text)
     by_name = {row.name: row.version for row in rows}
     spec = call_or_refuse(contracts.parse_contract_spec, framework)[0] if framework else ""
@@ -28,10 +28,6 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
     return Plan(
         name, by_name.get(name, ""), "plan", torch=torch, cuda=cuda, packages=by_name, lock=rows, resolved=FOREIGN_LOCK
     )
-
-
-def _read_json_lock(path: str, text: str) -> Plan:
-    return call_or_refuse(read_lock, text, path)
 
 
 def _parse_requirements_lock(path: str, text: str) -> tuple[LockedPackage, ...]:

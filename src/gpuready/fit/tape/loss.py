@@ -78,7 +78,7 @@ def log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
     """Log-probability of every token: one log-softmax over the vocabulary per row, kept for the backward."""
     rows, seq, vocabulary = logits.shape
     shifted = ops.slice(logits, (rows, seq - 1, vocabulary))
-    each = _split_rows(ops, shifted)
+    each = ops.split(shifted, [shifted.shape[1:]] * shifted.shape[0])
     picked = []
     for row in each:
         inside = ops.to_width(row, 4) if ops.autocast else row
@@ -97,10 +97,6 @@ def inplace_log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
         kept = Tensor(logits.memory, logits.shape, logits.width)
         ops.add_node(out, "log-probabilities", (logits,), lambda g: (kept,))
     return out
-
-
-def _split_rows(ops: TorchOps, x: Tensor) -> list[Tensor]:
-    return ops.split(x, [x.shape[1:]] * x.shape[0])
 
 
 def _gather_values(ops: TorchOps, x: Tensor) -> Tensor:
