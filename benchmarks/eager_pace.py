@@ -144,7 +144,7 @@ def _tape_kernels(name: str) -> dict[str, float]:
 
     from gpuready.fit import H200, FitJob
     from gpuready.fit.search.prediction import cached_job_tape
-    from gpuready.fit.time.step_time import split_phases
+    from gpuready.fit.time.prediction import split_phases
 
     kind, changes = KINDS[name]
     counts: dict[str, list[int]] = {}

@@ -51,7 +51,7 @@ ON_DEMAND = {
     "__init__.py": {"gpuready.commands"},
     "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
-    "commands/check.py": {f"gpuready.render.{name}" for name in ("changes", "json_results", "junit", "notebook", "sarif")},
+    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "json_results", "junit", "notebook", "sarif")},
     "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.notebook"},

@@ -20,8 +20,7 @@ from gpuready.fit.time import host_pace
 from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
 from gpuready.fit.time.host_pace import REAL_SHARES, LayerCounts, count_layers_of_job, default_pace
 from gpuready.fit.time.kernel_time import kernel_seconds
-from gpuready.fit.time.prediction import predict_time
-from gpuready.fit.time.step_time import training_phases
+from gpuready.fit.time.prediction import predict_time, training_phases
 from gpuready.model.fit_time import format_time_span
 from gpuready.workflow.fit_time import note_new_lengths, read_bench_record
 

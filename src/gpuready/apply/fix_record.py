@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuready.apply.journal import InstallJournal
+from gpuready.apply.generation import InstallJournal
 from gpuready.model import Record
 from gpuready.model.validation import parse_record
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready.apply import audit, wheel_contents
-from gpuready.apply.generation import EnvironmentHome
-from gpuready.apply.journal import InstallJournal
+from gpuready.apply.generation import EnvironmentHome, InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.model.plan import InstallResult, LockedPackage
 from gpuready.model.validation import parse_record

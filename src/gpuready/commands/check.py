@@ -198,10 +198,10 @@ def _render_pages(
 def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Screen") -> str:
     if path is None:
         return ""
-    from gpuready.render import changes
+    from gpuready.render import facts
 
     changed = workflow.changes_since_recording(path, reports[0])
-    return f"\nsince {path}:\n\n" + changes.render_fact_changes(changed, screen)
+    return f"\nsince {path}:\n\n" + facts.render_fact_changes(changed, screen)
 
 
 CHECK = Command(
