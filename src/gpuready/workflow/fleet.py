@@ -38,7 +38,7 @@ def run_fleet(
 ) -> FleetReport:
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     _require_known_words(task)
-    reference = _load_reference(task.reference) if task.reference else None
+    reference = read_recording(task.reference) if task.reference else None
     earlier = describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
     run.notes += earlier
@@ -155,11 +155,6 @@ def _make_round_progress(run: FleetRun, number: int, nodes: int) -> Callable[[],
 
 
 # -- the run folder -------------------------------------------------------------------------------------------
-
-
-def _load_reference(path: str) -> Any:
-    """Read the recording that every node is compared with."""
-    return read_recording(path)
 
 
 DETAIL_ROUNDS = 3
