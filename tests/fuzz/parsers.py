@@ -86,11 +86,11 @@ def metadata(data: bytes) -> None:
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
-    from gpuready.workflow import contract_check
+    from gpuready.workflow import contract_draft
 
     path = _file(data, ".toml")
     contracts.read_contract_file(path)
-    contract_check.check_contract_file(path)
+    contract_draft.check_contract_file(path)
 
 
 def recording(data: bytes) -> None:

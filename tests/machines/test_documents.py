@@ -33,7 +33,7 @@ from gpuready.render import fleet as fleet_screen
 from gpuready.render import json_document as render
 from gpuready.render import json_results
 from gpuready.workflow import bench, catalog_lists, prove
-from gpuready.workflow.contract_check import check_contract_file
+from gpuready.workflow.contract_draft import check_contract_file
 from tests.fleet import worlds
 from tests.machines import goldens
 

@@ -156,9 +156,9 @@ def _format_lines(reports: "list[Report]") -> str:
 
 
 def _render_html(reports: "list[Report]") -> str:
-    from gpuready.render import notebook
+    from gpuready.render import html
 
-    return notebook.render_report_fragments(reports)
+    return html.render_report_fragments(reports)
 
 
 def _choose_check_format(request: Request) -> str:

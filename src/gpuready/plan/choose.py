@@ -16,9 +16,9 @@ from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
 from gpuready.plan import reasons, search_space, steps, torch_packages
+from gpuready.plan.deployment import PlanJudge, choose_own_image
 from gpuready.plan.kernels import plan_kernels
 from gpuready.plan.limits import WHEEL_GLIBC, find_macos_version
-from gpuready.plan.own_image import PlanJudge, choose_own_image
 from gpuready.plan.platform import Limit, PlanRequest, machine_facts_only, visible_gpu_values
 from gpuready.plan.search_space import Choice, SearchSpace
 

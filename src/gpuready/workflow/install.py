@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, system, workflow
-from gpuready.apply import disk_space, install_steps, maintenance, source_checkout, source_requirements, uv
+from gpuready.apply import disk_space, generation, install_steps, source_checkout, source_requirements, uv
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.install import DEADLINE, Installer
 from gpuready.apply.install_errors import InstallFailed
@@ -42,14 +42,14 @@ IGNORED_ON_CPU = {"GPU001": "the plan is for the CPU", "PKG001": "the plan took 
 def rollback_environment(environment: str) -> InstallResult:
     """Go back to the environment before this one, at once and without network."""
     return _time_install(
-        lambda: call_or_refuse(maintenance.rollback_environment, system.LiveHost(), environment_home(environment))
+        lambda: call_or_refuse(generation.rollback_environment, system.LiveHost(), environment_home(environment))
     )
 
 
 def verify_environment(environment: str, find_links: Sequence[str] = ()) -> InstallResult:
     """Check that every file of an environment is present and unchanged, by the wheels of its lock where they are at hand."""
     folders = _read_uv_settings(system.LiveHost(), find_links, True).folders
-    return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment), folders))
+    return _time_install(lambda: call_or_refuse(generation.verify_environment, environment_home(environment), folders))
 
 
 def environment_home(environment: str) -> EnvironmentHome:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.search.prediction import cached_job_tape
 from gpuready.fit.tape.autograd import Tape
-from gpuready.fit.time.device_speed import NODE_LINK, DeviceSpeed
-from gpuready.fit.time.host_pace import LayerCounts, count_layers_of_job
+from gpuready.fit.time.device_speed import NODE_LINK, DeviceSpeed, LayerCounts, count_layers_of_job
 from gpuready.fit.time.kernel_time import Kernel, kernel_seconds
 from gpuready.model.fit_time import TimePrediction
 from gpuready.model.record import Record, field
