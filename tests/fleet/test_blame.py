@@ -20,7 +20,7 @@ from gpuready.render.fleet import render_fleet_screen
 from gpuready.render.layout import Screen
 from gpuready.system.process.parallel_programs import ProgramEnd
 from gpuready.workflow import fleet_node
-from gpuready.workflow.fleet_report import figure_unit
+from gpuready.workflow.fleet import figure_unit
 
 
 @pytest.fixture
