@@ -13,7 +13,7 @@ from gpuready.fit.roles.megatron_memory import count_rank_parameters, measure_ra
 from gpuready.fit.roles.records import GENERATE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleUse
 from gpuready.fit.roles.timeline import build_timelines
 from gpuready.jobs import job_files
-from gpuready.jobs.interpolation import resolve_references
+from gpuready.jobs.config_reader import resolve_references
 from gpuready.jobs.shell_overrides import read_shell_overrides
 from gpuready.model.fit import GpuCandidate
 from tests.fit.asking import SMALL, document

@@ -22,7 +22,7 @@ from gpuready.fit.time.host_pace import REAL_SHARES, LayerCounts, count_layers_o
 from gpuready.fit.time.kernel_time import kernel_seconds
 from gpuready.fit.time.prediction import predict_time
 from gpuready.fit.time.step_time import training_phases
-from gpuready.model.fit_time import format_time_span
+from gpuready.model.fit import format_time_span
 from gpuready.workflow.fit_time import note_new_lengths, read_bench_record
 
 MEASURED = Path(__file__).parents[2] / "benchmarks/results/step-time-h200.json"

@@ -9,10 +9,9 @@ import pytest
 
 from gpuready import contracts
 from gpuready.contracts.release_table import expand_release, pin_needs, start_needs
-from gpuready.system.imports.package_source import make_package_source, read_package_source
+from gpuready.system.imports.package_source import find_version_gates, make_package_source, read_package_source
 from gpuready.system.imports.start_imports import find_start_imports
 from gpuready.system.imports.variable_uses import find_variable_uses
-from gpuready.system.imports.version_gates import find_version_gates
 
 METADATA = """Metadata-Version: 2.1
 Name: kite-ml

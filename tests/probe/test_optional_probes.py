@@ -18,7 +18,7 @@ from gpuready.probe import (
     cuda_libraries,
     device_detection,
     fabric,
-    fact_keys,
+    fact_helpers,
     kernel_log,
     network,
     optional_probes,
@@ -28,7 +28,7 @@ from gpuready.probe import (
 from gpuready.system import AccessError, LiveHost, RecordingHost, ReplayHost
 from tests.probe.fakes import BARE, Fake, someone
 
-EVERY = (*fact_keys.NETWORK, *fact_keys.GPUS, *fact_keys.TARGET, *fact_keys.WORKSPACE_AND_LOGS)
+EVERY = (*fact_helpers.NETWORK, *fact_helpers.GPUS, *fact_helpers.TARGET, *fact_helpers.WORKSPACE_AND_LOGS)
 
 
 def every(host):
@@ -61,13 +61,13 @@ def test_every_machine_gives_every_key(host):
 
 
 def test_in_the_dark_everything_is_unknown_and_nothing_is_absent():
-    ours = [f for f in every(ReplayHost({})) if f.key not in (*fact_keys.TARGET, *fact_keys.NUMA)]
+    ours = [f for f in every(ReplayHost({})) if f.key not in (*fact_helpers.TARGET, *fact_helpers.NUMA)]
     assert [fact.key for fact in ours if not fact.gap] == []
 
 
 def test_modules_know_their_keys():
     modules = (network, fabric, accelerators, cuda_libraries, torch_extensions, workspace, caches, kernel_log)
-    assert {key for module in modules for key in module.KEYS} | set(fact_keys.NUMA) == set(EVERY)
+    assert {key for module in modules for key in module.KEYS} | set(fact_helpers.NUMA) == set(EVERY)
 
 
 @pytest.mark.parametrize(

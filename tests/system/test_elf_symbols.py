@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy
 import pytest
 
-from gpuready.system.elf_symbols import find_undefined, list_undefined_symbols
+from gpuready.system.elf import find_undefined, list_undefined_symbols
 from gpuready.system.imports import libraries
 from gpuready.system.imports.libraries import OTHER_TORCH, Loader
 from gpuready.system.imports.search_path import SearchPath

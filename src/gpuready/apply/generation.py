@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuready.model import Record
-from gpuready.system import durable_files, file_contents, file_locks, private_files
+from gpuready.system import durable_files, file_contents, private_files
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
@@ -210,7 +210,10 @@ class EnvironmentHome:
             return {}
         users = inspection.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
-            if generation.path not in users and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False:
+            if (
+                generation.path not in users
+                and durable_files.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False
+            ):
                 users[generation.path] = 0
         return users
 

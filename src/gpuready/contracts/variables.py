@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
+from gpuready.catalog import variables as processes
 from gpuready.contracts import is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, ContractVariable, Fact, Facts, Record, UnknownFactError, versions
+from gpuready.model.facts import describe_gap
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
-from gpuready.model.verdict_words import describe_gap
 
 OLD_ALLOC_CONF, NEW_ALLOC_CONF = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 RENDEZVOUS_VARIABLES = (

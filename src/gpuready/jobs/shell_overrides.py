@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Any
 
-from gpuready.jobs import yaml_loader
+from gpuready.jobs import config_reader
 
 MAX_WORDS = 20_000
 MAX_NESTED = 5
@@ -95,7 +95,7 @@ def _parse_scalar(value: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(value, yaml_loader.make_bounded_loader()) if len(value) < 2000 and "$" not in value else None
+        return yaml.load(value, config_reader.make_bounded_loader()) if len(value) < 2000 and "$" not in value else None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
         return value
 

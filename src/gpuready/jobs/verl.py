@@ -17,9 +17,7 @@ from gpuready.fit.roles.records import (
     MegatronSplit,
     RoleSettings,
 )
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
-from gpuready.jobs.interpolation import resolve_references
-from gpuready.jobs.serving_keys import read_serving_keys
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, read_serving_keys, resolve_references, short_repr
 
 DEFAULT_GPUS, DEFAULT_LENGTH, DEFAULT_TOKENS = 8, 512, 16384  # verl/trainer/config/_generated_ppo_trainer.yaml
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.model import Facts, import_rows, versions
+from gpuready.model import Facts, facts, versions
 
 
 def change_import_values(facts: Facts, name: str, version: str | None) -> dict[str, Any]:
@@ -25,11 +25,11 @@ def _is_settled(row: dict[str, Any], name: str, version: str | None, before: str
     kind, want = row["kind"], str(row.get("want") or "")
     if row.get("by") == name:
         return version != before  # another release asks for something else, which is not known
-    if kind in import_rows.NUMPY_KINDS and name == "numpy":
+    if kind in facts.NUMPY_KINDS and name == "numpy":
         return version is not None and _satisfies(version, want)
     if row["distribution"] != name:
         return False
-    return kind not in import_rows.NEED_KINDS or (version is not None and _satisfies(version, want))
+    return kind not in facts.NEED_KINDS or (version is not None and _satisfies(version, want))
 
 
 def _satisfies(version: str, specifier: str) -> bool:
@@ -40,5 +40,5 @@ def _without_failure(failed: dict[str, Any], gone: list[Any], kept: tuple[Any, .
     """A root's result without its error, if only rows that are gone explain it."""
     if not failed.get("error"):
         return failed
-    explains = [any(import_rows.is_cause(row, failed) for row in rows) for rows in (gone, kept)]
+    explains = [any(facts.is_cause(row, failed) for row in rows) for rows in (gone, kept)]
     return failed | {"error": "", "file": "", "line": 0, "chain": ()} if explains == [True, False] else failed

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuready.model import Fact
+from gpuready.probe.fact_helpers import CACHES as KEYS
 from gpuready.probe.fact_helpers import read_fact
-from gpuready.probe.fact_keys import CACHES as KEYS
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_caches"]

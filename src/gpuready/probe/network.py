@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuready.model import Fact
+from gpuready.probe.fact_helpers import NETWORK as KEYS
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.fact_keys import NETWORK as KEYS
 from gpuready.probe.ip_addresses import assign_addresses, parse_inet6_addresses, parse_local_addresses, parse_routes
 from gpuready.system import AccessError, HostAccess
 

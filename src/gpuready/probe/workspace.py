@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuready.model import Fact
 from gpuready.probe import hub
+from gpuready.probe.fact_helpers import WORKSPACE as KEYS
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.fact_keys import WORKSPACE as KEYS
 from gpuready.probe.target_environment import TargetEnvironment, parse_pyvenv_config
 from gpuready.system import AccessError, HostAccess
 

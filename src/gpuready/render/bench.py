@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready.model import Finding
 from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.facts import verdict_words
 from gpuready.render import finding as findings
 from gpuready.render import json_document, units
 from gpuready.render.check_report import VERDICT_ROLES

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import format_time_span
+from gpuready.model.bench import JobBench
+from gpuready.model.fit import format_time_span
 from gpuready.render.fit_sizes import format_gib
 from gpuready.render.fit_time import BOUND_WORDS
 from gpuready.render.layout import Screen, join_sections

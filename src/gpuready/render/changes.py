@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuready.check.changes import FactChange
 from gpuready.model import NOT_STATED, Fact
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.facts import verdict_words
 from gpuready.render import units
 from gpuready.render.layout import Screen, join_sections
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from gpuready import rules
 from gpuready.contracts.contract_file import read_contract_data
-from gpuready.contracts.errors import BadContract
 from gpuready.contracts.pin_conflicts import can_hold_together
-from gpuready.contracts.toml import TABLES, read_toml
+from gpuready.contracts.toml import TABLES, BadContract, read_toml
 from gpuready.contracts.validate import find_problems
 from gpuready.model import Contract
 from gpuready.model.contract import ContractCheck

@@ -12,7 +12,7 @@ from gpuready.fleet.elastic import ElasticTransport
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
 from gpuready.model.fleet import FleetReport, NodePair
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 from gpuready.workflow import contract_choice, fleet_report, fleet_transport, machine_facts
 from gpuready.workflow.bench import choose_measures
 from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress

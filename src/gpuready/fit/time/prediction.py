@@ -12,7 +12,7 @@ from gpuready.fit.time.device_speed import DeviceSpeed
 from gpuready.fit.time.host_pace import count_layers_of_job
 from gpuready.fit.time.kernel_time import Kernel
 from gpuready.fit.time.step_time import GAP, PhaseTime, split_phases, time_phases, training_phases
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import TimePrediction
 
 MEASURED_RANGE, SHEET_RANGE = (0.93, 1.10), (0.80, 1.30)
 LAUNCH_BOUND, COMMUNICATION_BOUND = 0.25, 0.3  # shares of a step from which these are what bounds it
