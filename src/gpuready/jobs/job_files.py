@@ -19,7 +19,7 @@ from gpuready.jobs import (
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.known_keys import find_key_problems
 from gpuready.jobs.roll_colossalai import find_plugin_in_script, read_zero_from_name
-from gpuready.jobs.shell_overrides import read_shell_overrides
+from gpuready.jobs.verl import read_shell_overrides
 from gpuready.model.record import Record
 from gpuready.system import AccessError
 
