@@ -26,7 +26,7 @@ def host(data: bytes) -> None:
 def variables(data: bytes) -> None:
     """What launchers and schedulers set: lines of NAME=VALUE."""
     from gpuready import cluster
-    from gpuready.probe import ip_addresses, visibility
+    from gpuready.probe import network, visibility
 
     lines = [line.partition("=") for line in text(data).split("\n")]
     environ = {name: value for name, _, value in lines if name}
@@ -35,9 +35,9 @@ def variables(data: bytes) -> None:
     for value in list(environ.values())[:4]:
         visibility.parse_visible_devices(value, 8, [f"GPU-{n}" for n in range(8)])
         (
-            list(ip_addresses.parse_local_addresses(value)),
-            list(ip_addresses.parse_routes(value)),
-            list(ip_addresses.parse_inet6_addresses(value)),
+            list(network.parse_local_addresses(value)),
+            list(network.parse_routes(value)),
+            list(network.parse_inet6_addresses(value)),
         )
 
 

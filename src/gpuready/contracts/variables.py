@@ -132,7 +132,7 @@ def _wanted_variable(
 ) -> list[WantedVariable]:
     made = WantedVariable(
         variable.name,
-        _variable_value(variable, role),
+        ("" if _is_emptied(variable, role) else variable.value),
         contract.name,
         _variable_reason(contract, variable, role),
         variable.cite,
@@ -149,10 +149,6 @@ def _wanted_variable(
     if not is_ours:
         return [made.replace(left=passing or variable.note or "it differs from process to process")]
     return _apply_hardware_gate(facts, _use_torch_name(made, torches))
-
-
-def _variable_value(variable: ContractVariable, role: str) -> str:
-    return "" if _is_emptied(variable, role) else variable.value
 
 
 def _is_emptied(variable: ContractVariable, role: str) -> bool:

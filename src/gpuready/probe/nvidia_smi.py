@@ -96,8 +96,9 @@ def parse_smi_run(ran: RunResult) -> dict[str, Any]:
 
 def _parse_log(text: str) -> Element:
     """The elements of nvidia-smi's document, up to where it was cut; an empty one if it wrote none."""
-    parser, root = XMLPullParser(("start",)), Element("nothing")
+    parser: Any = XMLPullParser(("start",))
     parser.feed(text.encode("utf-8", "replace"))
+    root = Element("nothing")
     with suppress(ParseError):
         root = next((element for _, element in parser.read_events()), root)
     return root if root.tag == "nvidia_smi_log" else Element("nothing")
@@ -153,7 +154,7 @@ def normalize_pci_address(text: str) -> str:
 
 def _parse_gpu_node(node: Element) -> dict[str, Any]:
     fields = {name: reader(_find_text(node, *paths)) for name, (reader, *paths) in GPU_FIELDS.items()}
-    address = normalize_pci_address(_find_text(node, "pci/pci_bus_id") or node.get("id", ""))
+    address = normalize_pci_address(_find_text(node, "pci/pci_bus_id") or node.get("id") or "")
     if "lost" in f"{fields['name']} {fields['uuid']}".lower():
         return {"pci": address, "gap": "GPU is lost"}
     reasons = [*node.iterfind("clocks_event_reasons/*"), *node.iterfind("clocks_throttle_reasons/*")]

@@ -12,7 +12,6 @@ from typing import Any
 from gpuready.model import Fact
 from gpuready.probe import (
     accelerators,
-    caches,
     cuda_libraries,
     fabric,
     fact_helpers,
@@ -88,7 +87,7 @@ def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list
     """Folders on disks that may hang, the clock, and the kernel log."""
     return [
         *_probe_or_gaps(fact_helpers.WORKSPACE, workspace.probe_workspace, host, target),
-        *_probe_or_gaps(fact_helpers.CACHES, caches.probe_caches, host),
+        *_probe_or_gaps(fact_helpers.CACHES, workspace.probe_caches, host),
         *_kernel_log_facts(host),
     ]
 

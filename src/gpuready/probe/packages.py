@@ -138,7 +138,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
         for name, copies in by_name.items():
             if name in installed.versions:
                 continue
-            present = _find_present_copy(host, copies) if len(copies) > 1 else ""
+            present = find_present_copy(host, [place for _, place in copies]) if len(copies) > 1 else ""
             version, place = next((copy for copy in copies if copy[1] == present), copies[-1])
             whole += [present] if present else []
             installed.versions[name], installed.places[name] = (version or _read_metadata_version(host, place), place)
@@ -146,10 +146,6 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
                 installed.twice[name] = tuple(v for v, _ in copies)
             half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
     return installed.replace(half=tuple(half), whole=tuple(whole))
-
-
-def _find_present_copy(host: HostAccess, copies: list[tuple[str, str]]) -> str:
-    return find_present_copy(host, [place for _, place in copies])
 
 
 def parse_metadata_folder(entry: str) -> tuple[str, str]:

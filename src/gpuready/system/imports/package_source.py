@@ -158,32 +158,23 @@ _NUMBER = r"\d{1,6}(?:\.\d{1,6}){1,4}[.\w]{0,20}"
 
 
 class VersionGate(Record):
-    """A comparison with a version: ``torch < 2.6``, and whether an error follows where it holds."""
+    """A comparison with a version: ``torch < 2.6``."""
 
     package: str
     specifier: str
     path: str
     line: int
-    raises: bool
 
 
 def find_version_gates(modules: SourceModules) -> list[VersionGate]:
     """Return each gate once, at the first place that has it."""
     found: dict[tuple[str, str], VersionGate] = {}
     for path, tree in modules.values():
-        raising = _tests_before_raise(tree)
         for node in ast.walk(tree):
             for package, specifier in _gates_of(node):
-                gate = VersionGate(package, specifier, path, node.lineno, id(node) in raising)  # type: ignore[attr-defined]
+                gate = VersionGate(package, specifier, path, node.lineno)  # type: ignore[attr-defined]
                 found.setdefault((package, specifier), gate)
     return list(found.values())
-
-
-def _tests_before_raise(tree: ast.Module) -> set[int]:
-    """Return the parts of conditions below which an error is raised."""
-    ifs = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
-    raising = [node for node in ifs if any(isinstance(part, ast.Raise) for part in node.body)]
-    return {id(part) for node in raising for part in ast.walk(node.test)}
 
 
 def _gates_of(node: ast.AST) -> Iterator[tuple[str, str]]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import builtins
-import operator as comparisons
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuready.model import Record
 from gpuready.system.imports.package_source import SourceModules
 
-USUAL_PYTHON = "3.12"
+MISSING_MODULE_ERRORS = ("ModuleNotFoundError", "ImportError", "Exception", "BaseException")
 BROUGHT_IN = {"torch.utils.cpp_extension": "setuptools"}
 """Modules of torch that import what its metadata does not ask for on every Python: setuptools, below 3.12."""
 
@@ -75,13 +73,12 @@ class _Follower:
         elif isinstance(node, ast.ImportFrom):
             self._import_from(node, module)
         elif isinstance(node, ast.If):
-            answer = evaluate_condition(node.test, USUAL_PYTHON)
-            self._run(node.body if answer else node.orelse if answer is False else (), module)
+            self._run(node.orelse if _is_never_true(node.test) else (), module)
         elif isinstance(node, ast.Try):
-            if not any(catches(handler.type, "ModuleNotFoundError") for handler in node.handlers):
+            if not any(_catches_missing_module(handler.type) for handler in node.handlers):
                 self._run(node.body, module)
         elif isinstance(node, ast.With):
-            if not any(suppresses(item.context_expr, "ModuleNotFoundError") for item in node.items):
+            if not any(_suppresses_missing_module(item.context_expr) for item in node.items):
                 self._run(node.body, module)
         elif isinstance(node, ast.ClassDef):
             self._run(node.body, module)
@@ -120,82 +117,23 @@ class _Follower:
             self.found.setdefault(brought, StartImport(brought, self.modules[module][0], node.lineno, name))
 
 
-def evaluate_condition(test: ast.expr, minor: str) -> bool | None:
-    """Return what a condition is on Linux with this Python; None where only running tells."""
-    if isinstance(test, ast.Constant):
-        return bool(test.value)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        answer = evaluate_condition(test.operand, minor)
-        return None if answer is None else not answer
-    if isinstance(test, ast.BoolOp):
-        return _combine(test, minor)
-    if "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", "")):
-        return False
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        return _compare(ast.unparse(test.left), test.ops[0], test.comparators[0], minor)
-    words = ast.unparse(test) if isinstance(test, ast.Call) else ""
-    return "linux" in words if words.startswith("sys.platform.startswith(") else None
+def _is_never_true(test: ast.expr) -> bool:
+    """Whether a condition is for type checkers, or for a module that is run as a program."""
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
 
 
-def _combine(test: ast.BoolOp, minor: str) -> bool | None:
-    answers = [evaluate_condition(value, minor) for value in test.values]
-    decisive = isinstance(test.op, ast.Or)
-    if decisive in answers:
-        return decisive
-    return None if None in answers else not decisive
-
-
-def _compare(left: str, operator: ast.cmpop, right: ast.expr, minor: str) -> bool | None:
-    try:
-        value = ast.literal_eval(right)
-    except (ValueError, SyntaxError):
-        return None
-    if left == "__name__":
-        return False
-    known: object = {"sys.platform": "linux", "os.name": "posix", "platform.system()": "Linux"}.get(left)
-    left = left.lstrip("_")
-    if left.startswith("sys.version_info"):
-        numbers = tuple(int(part) for part in minor.split("."))
-        if isinstance(value, tuple) and len(value) > 2 and value[:2] == numbers:
-            return None  # the patch decides
-        whole = left == "sys.version_info"  # (3, 12, 1, ...) is more than (3, 12)
-        known = numbers[0] if left.endswith(("[0]", ".major")) else (*numbers, 0.5) if whole else numbers
-    if known is None:
-        return None
-    try:
-        return _apply(operator, known, value)
-    except TypeError:
-        return None
-
-
-def _apply(operator: ast.cmpop, left: object, right: object) -> bool | None:
-    names = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
-    name = names.get(type(operator))
-    if isinstance(operator, (ast.In, ast.NotIn)):
-        return comparisons.contains(right, left) == isinstance(operator, ast.In)  # type: ignore[arg-type]
-    return None if name is None else bool(getattr(comparisons, name)(left, right))
-
-
-def catches(handler: ast.expr | None, kind: str) -> bool | None:
-    """Whether an ``except`` clause catches an error of this kind; None where it names a variable that is not known."""
-    if handler is None:
-        return True
+def _catches_missing_module(handler: ast.expr | None) -> bool:
+    """Whether an ``except`` clause catches that a module is missing."""
     if isinstance(handler, ast.Tuple):
-        answers = [catches(one, kind) for one in handler.elts]
-        return True if True in answers else None if None in answers else False
-    name = ast.unparse(handler).rpartition(".")[2]
-    known = getattr(builtins, name, None)
-    if isinstance(known, type):
-        return issubclass(getattr(builtins, kind), known)
-    is_class = name.isidentifier() and name[0].isupper() and not name.isupper()
-    return name == kind if is_class else None
+        return any(_catches_missing_module(one) for one in handler.elts)
+    return handler is None or ast.unparse(handler) in MISSING_MODULE_ERRORS
 
 
-def suppresses(context: ast.expr, kind: str) -> bool:
-    """Whether a context swallows an error of this kind: ``contextlib.suppress(ImportError)``, ``try_import()``."""
+def _suppresses_missing_module(context: ast.expr) -> bool:
+    """``contextlib.suppress(ImportError)``, ``try_import()``"""
     if not isinstance(context, ast.Call):
         return False
     name = ast.unparse(context.func).rpartition(".")[2].lower()
     if name == "suppress":
-        return any(catches(one, kind) for one in context.args)
+        return any(_catches_missing_module(one) for one in context.args)
     return "import" in name or "optional" in name
