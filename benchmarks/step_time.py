@@ -23,7 +23,7 @@ from gpuready.fit import H200, FitJob
 from gpuready.fit.time import device_speed
 from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import TimePrediction
 from gpuready.workflow.fit_time import read_bench_record
 
 PRECISIONS = {"bf16": "bf16", "amp": "amp-bf16", "fp32": "fp32"}

@@ -61,13 +61,13 @@ ON_DEMAND = {
     "probe/job.py": {"gpuready.jobs"},
     "rules/__init__.py": {"gpuready.rules.log_rules"},
     "system/live_host.py": {
-        f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "log_tail", "nvml", "process.runner")
+        f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "nvml", "process.runner")
     },
     "workflow/__init__.py": {
         "gpuready.catalog.causes", "gpuready.catalog.facts", "gpuready.check.changes", "gpuready.contracts.diff", "gpuready.jobs",
         "gpuready.logs", "gpuready.rules", "gpuready.runtime.job_placement", "gpuready.workflow.fit", "gpuready.workflow.image_facts",
     },
-    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.metadata_contract"},
+    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release"},
     "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},
     "workflow/machine_facts.py": {
         "gpuready.catalog.facts", "gpuready.jobs", "gpuready.probe.job", "gpuready.probe.stated_machine", "gpuready.workflow.container_file",

@@ -85,7 +85,7 @@ def test_nothing_is_written_where_nothing_fits(tmp_path):
 
 
 def test_a_catalogue_of_old_says_so():
-    from gpuready.model.knowledge_age import TRUSTED_DAYS, days_since
+    from gpuready.model.report import TRUSTED_DAYS, days_since
 
     assert days_since("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
     assert days_since("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"

@@ -8,8 +8,8 @@ import pytest
 
 from gpuready.fit import FitJob
 from gpuready.fit.job.known_models import find_model_config
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.bench import JobBench
+from gpuready.model.fit import TimePrediction
 from gpuready.render import bench
 from gpuready.render.layout import Screen
 from gpuready.workflow import bench_job

@@ -27,7 +27,7 @@ from gpuready.fit.time.device_speed import (
 )
 from gpuready.fit.time.kernel_time import kernel_seconds
 from gpuready.fit.time.prediction import predict_time, training_phases
-from gpuready.model.fit_time import format_time_span
+from gpuready.model.fit import format_time_span
 from gpuready.workflow.fit_time import note_new_lengths, read_bench_record
 
 MEASURED = Path(__file__).parents[2] / "benchmarks/results/step-time-h200.json"

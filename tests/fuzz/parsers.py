@@ -40,7 +40,7 @@ def nvml(data: bytes) -> None:
 
     from gpuready.probe import gpu
     from gpuready.system.nvml import combine_parts
-    from gpuready.system.nvml_calls import decode_text
+    from gpuready.system.nvml_gpu import decode_text
 
     decode_text(data)
     try:
@@ -146,10 +146,10 @@ def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
     from gpuready.fit.job import model_parser
     from gpuready.fit.job.records import FitUndecided
-    from gpuready.jobs import job_files, model_size
+    from gpuready.jobs import job_files, model_config
 
     found = job_files.decode_json_object(_text(data), "--model config.json")
-    _tried(lambda _: model_size.count_config_parameters(found, "config.json", "--model"), "")
+    _tried(lambda _: model_config.count_config_parameters(found, "config.json", "--model"), "")
     try:
         model_parser.parse_model_config(found)
     except FitUndecided:

@@ -21,11 +21,9 @@ from benchmarks.simulated_fleet import SimulatedTransport
 import gpuready
 from gpuready import workflow
 from gpuready.model import SCHEMA, FixStep
-from gpuready.model.bench import BenchMeasure, BenchResult
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import TimePrediction
-from gpuready.model.fix import FixItem, FixOutcome
-from gpuready.model.plan import InstallFault, InstallResult
+from gpuready.model.bench import BenchMeasure, BenchResult, JobBench
+from gpuready.model.fit import TimePrediction
+from gpuready.model.plan import FixItem, FixOutcome, InstallFault, InstallResult
 from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument, parse_report_document
 from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.catalog import packages
-from gpuready.contracts.metadata_contract import contract_from_metadata
+from gpuready.contracts.catalogued_release import contract_from_metadata
 from gpuready.model import Fact, Facts, versions
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.limits import find_macos_version

@@ -21,7 +21,7 @@ from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.model import Record
 from gpuready.model.plan import InstallResult, LockedPackage
 from gpuready.model.validation import parse_record
-from gpuready.system import HostAccess, durable_files, file_contents, file_locks, private_files, redact_text
+from gpuready.system import HostAccess, durable_files, file_contents, private_files, redact_text
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
@@ -214,7 +214,10 @@ class EnvironmentHome:
             return {}
         users = inspection.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
-            if generation.path not in users and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False:
+            if (
+                generation.path not in users
+                and durable_files.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False
+            ):
                 users[generation.path] = 0
         return users
 

@@ -20,11 +20,11 @@ from gpuready.apply.source_checkout import add_left_out
 from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.contracts import distribution_name
 from gpuready.model import FixStep, Report
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import InstallFault, InstallResult, Plan
-from gpuready.model.verdict_words import verdict_words
 from gpuready.system import HostAccess, durable_files
 from gpuready.system.imports.real_import import ImportTask, import_roots
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 
 CLEANUP_SECONDS = 3.0
 """How long cleanup may take after a stop, in seconds; the next install removes the rest."""

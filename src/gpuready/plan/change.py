@@ -15,7 +15,8 @@ from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.catalog.torch import TorchBuild
-from gpuready.model import Fact, Facts, FixStep, Record, import_rows, versions
+from gpuready.model import Fact, Facts, FixStep, Record, versions
+from gpuready.model.facts import NEED_KINDS, NUMPY_KINDS, is_cause
 from gpuready.model.plan import Plan
 from gpuready.plan.candidates import make_torch_facts
 from gpuready.plan.platform import machine_facts_only
@@ -233,11 +234,11 @@ def _is_settled(row: dict[str, Any], name: str, version: str | None, before: str
     kind, want = row["kind"], str(row.get("want") or "")
     if row.get("by") == name:
         return version != before  # another release asks for something else, which is not known
-    if kind in import_rows.NUMPY_KINDS and name == "numpy":
+    if kind in NUMPY_KINDS and name == "numpy":
         return version is not None and _satisfies(version, want)
     if row["distribution"] != name:
         return False
-    return kind not in import_rows.NEED_KINDS or (version is not None and _satisfies(version, want))
+    return kind not in NEED_KINDS or (version is not None and _satisfies(version, want))
 
 
 def _satisfies(version: str, specifier: str) -> bool:
@@ -248,7 +249,7 @@ def _without_failure(failed: dict[str, Any], gone: list[Any], kept: tuple[Any, .
     """A root's result without its error, if only rows that are gone explain it."""
     if not failed.get("error"):
         return failed
-    explains = [any(import_rows.is_cause(row, failed) for row in rows) for rows in (gone, kept)]
+    explains = [any(is_cause(row, failed) for row in rows) for rows in (gone, kept)]
     return failed | {"error": "", "file": "", "line": 0, "chain": ()} if explains == [True, False] else failed
 
 

@@ -12,11 +12,11 @@ from functools import cache
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images
 from gpuready.catalog import torch as torches
-from gpuready.catalog.accelerators import find_products
+from gpuready.catalog.gpus import find_products
 from gpuready.catalog.proofs import proofs_for_capability
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import want as wanting
-from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
+from gpuready.contracts.catalogued_release import METADATA_ONLY_NOTE
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.plan import torch_packages

@@ -10,7 +10,7 @@ from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import torch
 from gpuready.catalog.torch import TorchBuild
 from gpuready.model import Facts, FixStep, Record, versions
-from gpuready.model.verdict_words import describe_gap
+from gpuready.model.facts import describe_gap
 
 SAFE_JOBS = 4
 """flash-attn's README advises this below 96 GB of memory; used if the memory is unknown."""

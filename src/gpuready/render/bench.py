@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuready.model import Finding
-from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import format_time_span
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult, JobBench
+from gpuready.model.facts import verdict_words
+from gpuready.model.fit import format_time_span
 from gpuready.render import finding as findings
 from gpuready.render import json_document, units
 from gpuready.render.check_report import VERDICT_ROLES

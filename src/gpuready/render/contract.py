@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Record, Requirement
-from gpuready.model.contract import ContractCheck
-from gpuready.model.want_text import describe_want
+from gpuready.model.contract import ContractCheck, describe_want
 from gpuready.render.finding import describe_safety, format_condition
 from gpuready.render.layout import Screen, join_sections
 

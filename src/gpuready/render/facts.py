@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuready.check.changes import FactChange
 from gpuready.model import NOT_STATED, Fact, Facts
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.facts import verdict_words
 from gpuready.render import units
 from gpuready.render.finding import fact_source
 from gpuready.render.layout import Screen, join_sections

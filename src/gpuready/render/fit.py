@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time

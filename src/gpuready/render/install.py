@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import InstallResult, Plan
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding, json_document, units
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.plan import list_next_commands

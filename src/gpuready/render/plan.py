@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuready.model import FixStep
+from gpuready.model.contract import describe_want
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
-from gpuready.model.want_text import describe_want
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections

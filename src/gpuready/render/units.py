@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import NOT_STATED, Fact
-from gpuready.model.verdict_words import UNSTATED_TEXT
+from gpuready.model.facts import UNSTATED_TEXT
 
 _BINARY_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _MAX_LIST_ITEMS = 8

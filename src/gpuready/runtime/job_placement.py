@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from gpuready.model import Contract, Fact, Facts, UnknownFactError
-from gpuready.model.verdict_words import describe_gap
+from gpuready.model.facts import describe_gap
 from gpuready.runtime import precision
 from gpuready.runtime.device import DEVICE_ORDER
 from gpuready.runtime.platform import PLATFORM_NAMES, choose_platform, get_platform

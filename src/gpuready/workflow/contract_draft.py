@@ -13,19 +13,22 @@ from zipfile import BadZipFile
 
 from gpuready import rules
 from gpuready.contracts.contract_file import read_contract_data
-from gpuready.contracts.errors import BadContract
 from gpuready.contracts.pin_conflicts import can_hold_together
 from gpuready.contracts.release_table import expand_release
-from gpuready.contracts.toml import TABLES, decode_toml, read_toml
+from gpuready.contracts.toml import TABLES, BadContract, decode_toml, read_toml
 from gpuready.contracts.validate import find_problems
 from gpuready.model import Contract, Facts
 from gpuready.model.contract import ContractCheck
 from gpuready.plan.platform import PlanRequest
 from gpuready.system import file_contents
-from gpuready.system.imports.package_source import PackageSource, read_package_source
+from gpuready.system.imports.package_source import (
+    SOURCES_WITH_GATES,
+    PackageSource,
+    find_version_gates,
+    read_package_source,
+)
 from gpuready.system.imports.start_imports import find_start_imports
 from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
-from gpuready.system.imports.version_gates import SOURCES_WITH_GATES, find_version_gates
 from gpuready.workflow.index_contract import make_release_finder
 from gpuready.workflow.refusal import Refused, call_or_refuse
 

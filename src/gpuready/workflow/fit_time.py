@@ -15,8 +15,7 @@ from gpuready.fit.time.device_speed import EAGER_HIGH, EAGER_LOW, DeviceSpeed, c
 from gpuready.fit.time.prediction import predict_time
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.bench import mean_of_middle, range_by_core
-from gpuready.model.fit import FitResult, GpuCandidate, Proposal
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal, TimePrediction
 from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
 

@@ -12,7 +12,7 @@ from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
 from gpuready.model import FixStep, Report
-from gpuready.model.fix import FixOutcome
+from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
 from gpuready.system import durable_files

@@ -19,7 +19,7 @@ from gpuready.fleet.pair_search import PairSearch
 from gpuready.fleet.strata import assign_strata
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.fleet import Drift, FleetReport
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 from gpuready.workflow import contract_choice, fleet_transport, machine_facts
 from gpuready.workflow.bench import choose_measures
 from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress

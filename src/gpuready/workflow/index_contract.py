@@ -11,8 +11,12 @@ from gpuready.apply.index_release import IndexRelease, find_index_release
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
-from gpuready.contracts.catalogued_release import judge_by_catalogue
-from gpuready.contracts.metadata_contract import contract_from_metadata, list_torch_extras, with_torch_extra
+from gpuready.contracts.catalogued_release import (
+    contract_from_metadata,
+    judge_by_catalogue,
+    list_torch_extras,
+    with_torch_extra,
+)
 from gpuready.contracts.pins import add_metadata_pins, marker_environment, merge_metadata_pins, without_package_pins
 from gpuready.model import Contract, Fact, Facts
 from gpuready.model.plan import Plan

@@ -21,8 +21,8 @@ from gpuready.apply.install_steps import (
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.uv import UvSettings, find_python
 from gpuready.catalog.kernels import kernels_for_word
-from gpuready.catalog.launch import launch_command
 from gpuready.catalog.packages import find_lookalike
+from gpuready.catalog.releases import launch_command
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
 from gpuready.plan.limits import is_for_gpus_alone

@@ -11,14 +11,13 @@ from gpuready.apply.resolution_request import FOLDER_INDEX
 from gpuready.apply.resolve import resolve_plan as resolve
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.wheel_search import find_folder_wheels
-from gpuready.catalog.launch import launch_command
-from gpuready.catalog.releases import find_release, list_releases
+from gpuready.catalog.releases import find_release, launch_command, list_releases
 from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.pins import pin_exact_version
 from gpuready.model import Contract, Facts, Record
-from gpuready.model.knowledge_age import days_since, old_knowledge_note
 from gpuready.model.plan import Plan, PlanConflict
+from gpuready.model.report import days_since, old_knowledge_note
 from gpuready.model.versions import compare_versions, parse_release
 from gpuready.plan.alternatives import find_alternatives
 from gpuready.plan.choose import choose_plan

@@ -13,6 +13,7 @@ from gpuready.launcher.rank_logs import EXITS, RankLogs
 from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
 from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.facts import verdict_words
 from gpuready.model.run import (
     EXIT_USELESS,
     REMOTE_ENGINES,
@@ -23,7 +24,6 @@ from gpuready.model.run import (
     RunNote,
     RunOutcome,
 )
-from gpuready.model.verdict_words import verdict_words
 from gpuready.rollcall import endpoint
 from gpuready.system import own_folders, private_files
 from gpuready.system.redaction.text import redact_json

@@ -9,7 +9,7 @@ from gpuready.fit.search.prediction import cached_job_tape
 from gpuready.fit.tape.autograd import Tape
 from gpuready.fit.time.device_speed import NODE_LINK, DeviceSpeed, LayerCounts, count_layers_of_job
 from gpuready.fit.time.kernel_time import Kernel, kernel_seconds
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import TimePrediction
 from gpuready.model.record import Record, field
 
 MEASURED_RANGE, SHEET_RANGE = (0.93, 1.10), (0.80, 1.30)

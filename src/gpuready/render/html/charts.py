@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model.bench import BenchMeasure, BenchResult
-from gpuready.model.fit import FitResult, GpuCandidate, Proposal
-from gpuready.model.fit_time import TimePrediction, format_time_span
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal, TimePrediction, format_time_span
 from gpuready.render import bench as benching
 from gpuready.render import fit as fitting
 from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_proposal_time, describe_time

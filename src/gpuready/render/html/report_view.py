@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready import __version__
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import Plan
 from gpuready.model.proof import PASSED, ProofRecord, ProofResult
 from gpuready.model.report_document import ReportDocument
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import plan, prove, units
 from gpuready.render import plan as planning
 from gpuready.render.check_report import VERDICT_ROLES

@@ -10,8 +10,8 @@ from hashlib import sha256
 from os.path import dirname
 from typing import TYPE_CHECKING, Any
 
-from gpuready.model.verdict_words import verdict_words
-from gpuready.model.want_text import describe_want
+from gpuready.model.contract import describe_want
+from gpuready.model.facts import verdict_words
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
 
