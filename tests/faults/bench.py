@@ -52,6 +52,8 @@ VERSION_PY = "__version__ = '2.13.0+cu126'\ndebug = False\ncuda = '12.6'\nhip = 
 RELEASE = 'ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n'
 MEMINFO = "MemTotal:       263912300 kB\nMemFree:        200000000 kB\nMemAvailable:   240000000 kB\n"
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@)\n"
+IMPORTS_WELL = "echo \"gpuready-import {'module': '${6%%,*}', 'error': '', 'imported': []}\""
+"""A Python that says of each module that it could be imported, as a healthy environment does."""
 ELF = Path(os.path.realpath(sys.executable)).read_bytes()[:64]
 """The beginning of a program of this machine: as much as the loader looks at."""
 
@@ -204,7 +206,7 @@ class Machine:
 
     def _target(self) -> None:
         self.file("/venv/pyvenv.cfg", "home = /usr/bin\nversion = 3.12.4\n")
-        self.program("python", "exit 1", "/venv/bin")
+        self.program("python", IMPORTS_WELL, "/venv/bin")
         self.file(f"{SITE}/torch/version.py", VERSION_PY)
         self.packages("torch-2.13.0+cu126", "transformers-5.22.0", "accelerate-1.12.0", "numpy-2.2.6", "typer-0.20.0")
         self.packages("huggingface_hub-1.31.0", "packaging-25.0", "pyyaml-6.0.3", "regex-2025.11.3", "tqdm-4.67.1")
@@ -215,7 +217,8 @@ class Machine:
         """What makes the command a user without rights, once it has all that it may need of Python."""
         if os.geteuid() != 0:
             return ""
-        loaded = "import difflib, fcntl, json, packaging.version, pwd, resource, select, shlex, signal, struct, unicodedata\n"
+        ours = "import gpuready.cli, gpuready.commands.check, gpuready.commands.probe, gpuready.render.json_results"
+        loaded = f"{ours}, packaging.version, ctypes, difflib, fcntl, pwd, resource, select, unicodedata, xml.etree.ElementTree\n"
         return f"{loaded}import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"
 
     # -- what is run ------------------------------------------------------------------------------------
