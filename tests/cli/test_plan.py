@@ -55,7 +55,7 @@ def test_the_screen_of_a_plan_in_order():
 
 def test_what_installs_a_plan_has_the_flags_of_the_plan():
     from gpuready.model.plan import LockedPackage, Plan
-    from gpuready.render.command_lines import build_check_command, build_install_command
+    from gpuready.render.plan import build_check_command, build_install_command
 
     options = {"on": "h100", "version": "5.17.0", "driver": "550", "capability": ("9.0",), "find-links": ["a", "b"]}
     one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),))

@@ -12,10 +12,10 @@ import pytest
 
 from gpuready.cli import progress, run_command_line
 from gpuready.cli.parser import parse_command_line
+from gpuready.cli.progress import format_progress
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request
 from gpuready.render.layout import Screen
-from gpuready.render.progress import format_progress
 from gpuready.system.interrupts import note_interrupt
 
 from .faked import run, start

@@ -11,7 +11,7 @@ from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.job.records import H200, FitJob
 from gpuready.fit.roles.megatron_memory import count_rank_parameters, measure_rank, saved_values
 from gpuready.fit.roles.records import GENERATE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleUse
-from gpuready.fit.roles.timeline import build_timelines
+from gpuready.fit.roles.role_memory import build_timelines
 from gpuready.jobs import job_files
 from gpuready.jobs.interpolation import resolve_references
 from gpuready.jobs.shell_overrides import read_shell_overrides

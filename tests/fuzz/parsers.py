@@ -86,11 +86,11 @@ def metadata(data: bytes) -> None:
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
-    from gpuready.workflow import contract_check
+    from gpuready.workflow import contract_draft
 
     path = _file(data, ".toml")
     contracts.read_contract_file(path)
-    contract_check.check_contract_file(path)
+    contract_draft.check_contract_file(path)
 
 
 def recording(data: bytes) -> None:
@@ -251,9 +251,9 @@ def reported(data: bytes) -> None:
 
 def settings(data: bytes) -> None:
     """pip's and uv's configuration."""
-    from gpuready.apply import pip_config, uv_config
+    from gpuready.apply import uv_config
 
-    pip_config._parse_pip_config(_text(data))
+    uv_config._parse_pip_config(_text(data))
     list(uv_config._settings_tables(uv_config.parse_toml(_text(data))))
 
 

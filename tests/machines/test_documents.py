@@ -32,8 +32,8 @@ from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd,
 from gpuready.render import fleet as fleet_screen
 from gpuready.render import json_document as render
 from gpuready.render import json_results
-from gpuready.workflow import bench, completion_names, prove
-from gpuready.workflow.contract_check import check_contract_file
+from gpuready.workflow import bench, catalog_lists, prove
+from gpuready.workflow.contract_draft import check_contract_file
 from tests.fleet import worlds
 from tests.machines import goldens
 
@@ -172,7 +172,7 @@ ANSWERS = {
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
     "refused": lambda at: [json_results.render_refused_json(2, [PreflightItem("script", "error", "it is not there")])],
     "run": lambda at: [json_results.render_run_json(outcome(), None)],
-    "names": lambda at: [json_results.render_names_json("gpus", completion_names.list_completion_names("gpus"))],
+    "names": lambda at: [json_results.render_names_json("gpus", catalog_lists.list_completion_names("gpus"))],
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from gpuready import catalog
 from gpuready.contracts import load_contract
 from gpuready.model.knowledge_age import TRUSTED_DAYS, days_since, old_knowledge_note
 from gpuready.workflow import knowledge
-from gpuready.workflow.knowledge_commands import find_command_problems
+from gpuready.workflow.knowledge import find_command_problems
 from gpuready.workflow.knowledge_shape import describe_shape, find_shape_problems, find_text_problems
 from gpuready.workflow.refusal import Refused
 

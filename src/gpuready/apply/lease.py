@@ -84,7 +84,7 @@ class Lease:
         holder = _parse_holder(text)
         if holder is None or holder == self.own_process:
             return True
-        if self.locked and inspection.is_same_kernel(holder) and _was_locked(text):
+        if self.locked and inspection.is_same_kernel(holder) and ('"locked": true' in text):
             return True  # the kernel released its lock: it has ended
         if inspection.process_state(holder) == "dead":
             return True
@@ -168,10 +168,6 @@ def _parse_holder(text: str) -> ProcessIdentity | None:
         return validation.parse_record(ProcessIdentity, json.loads(text))
     except (ValueError, RecursionError):
         return None
-
-
-def _was_locked(text: str) -> bool:
-    return '"locked": true' in text
 
 
 def _describe_holder(holder: ProcessIdentity) -> str:

@@ -17,8 +17,7 @@ from gpuready.cli.parser import ParsedCommand
 from gpuready.cli.session import TerminalSession
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request, UsageError, convert_words, reject_together
-from gpuready.commands.knowledge import apply_knowledge
-from gpuready.commands.settings import apply_settings
+from gpuready.commands.settings import apply_knowledge, apply_settings
 from gpuready.render.layout import Screen
 from gpuready.system import AccessError, named_paths
 from gpuready.system.interrupts import note_interrupt

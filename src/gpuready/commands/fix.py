@@ -105,14 +105,7 @@ FIX = Command(
     "fix what check found, after asking once; can be undone",
     run,
     collect_parameters(
-        shared.Environment,
-        shared.Wants,
-        shared.Job,
-        _Source,
-        _FixActions,
-        shared.quiet_and_verbose("also every command and every reason"),
-        shared.KNOWLEDGE,
-        shared.COMMON,
+        FixOptions, shared.quiet_and_verbose("also every command and every reason"), shared.KNOWLEDGE, shared.COMMON
     ),
     "[FRAMEWORK]",
     0,

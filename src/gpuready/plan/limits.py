@@ -356,7 +356,7 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
         (
             f
             for f, _ in map(toolkits.minimum_driver, toolkits.list_cuda_releases())
-            if f and _is_newer_driver(f, str(driver))
+            if f and (versions.compare_versions(f, str(driver)) > 0)
         ),
         "",
     )
@@ -364,10 +364,6 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
     says = f"driver {driver} starts programs of CUDA {cuda} and of other minors of its major, no newer ones"
     yield Limit("driver", says, fails, (fact,), (need,), need.cite)
     yield from _driver_branch_limits(facts, str(driver))
-
-
-def _is_newer_driver(floor: str, driver: str) -> bool:
-    return versions.compare_versions(floor, driver) > 0
 
 
 def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:

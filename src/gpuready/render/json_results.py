@@ -18,7 +18,7 @@ from gpuready.model.fix import FixOutcome
 from gpuready.model.fleet import FleetReport
 from gpuready.model.plan import EnvironmentSettings, InstallResult
 from gpuready.model.report_document import ReportDocument
-from gpuready.render import bench, bench_job, diagnosis, fit, fix, install, plan, report
+from gpuready.render import bench, diagnosis, fit, fix, install, plan, report
 from gpuready.render.json_document import (
     facts_json_fields,
     format_json_document,
@@ -95,7 +95,7 @@ def render_bench_json(result: BenchResult) -> str:
 
 def render_job_bench_json(result: JobBench) -> str:
     """Real steps of a job beside their prediction."""
-    return format_json_document(bench_job.job_bench_fields(result))
+    return format_json_document(bench.job_bench_fields(result))
 
 
 def render_measures_json(rows: ResultRows) -> str:

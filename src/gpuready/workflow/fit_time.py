@@ -11,8 +11,7 @@ from gpuready.fit import FitJob
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.job.records import GpuCard
 from gpuready.fit.tape.autograd import Tape
-from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
-from gpuready.fit.time.host_pace import EAGER_HIGH, EAGER_LOW
+from gpuready.fit.time.device_speed import EAGER_HIGH, EAGER_LOW, DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.bench import mean_of_middle, range_by_core

@@ -42,7 +42,7 @@ def make_launch_job(
     forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
     if flags.get("fork") and (not forks or engine != "local"):
         raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
-    run_id = _make_run_id(environ)
+    run_id = environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     job = LaunchJob(
         engine=engine,
         python=machine_facts.require_interpreter(facts),
@@ -188,10 +188,6 @@ def parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int, 
 
 def _has_torch(facts: Facts) -> bool:
     return bool(facts.value_if_known("torch.version"))
-
-
-def _make_run_id(environ: Mapping[str, str]) -> str:
-    return environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
 
 
 def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:

@@ -34,11 +34,14 @@ from gpuready.workflow.index_contract import (
     choose_package_contract,
     contracts_by_release,
     judge_by_index,
+    list_folder_wheels,
     make_release_finder,
+    make_torch_finder,
+    make_wheel_finder,
+    wheel_folders,
 )
 from gpuready.workflow.judge import make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
-from gpuready.workflow.wheel_folders import list_folder_wheels, make_torch_finder, make_wheel_finder, wheel_folders
 
 ShowNote = Callable[..., None]
 

@@ -85,12 +85,8 @@ def mark_breaks(text: Any) -> Any:
     """The escaped text with a place to break after each separator: ``a/b.c`` -> ``a/<wbr>b.<wbr>c``, never within a word."""
     from markupsafe import Markup, escape
 
-    pieces = _split_at_separators(escape_unprintable(text))
+    pieces = re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", escape_unprintable(text))
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
-
-
-def _split_at_separators(text: str) -> list[str]:
-    return re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", text)
 
 
 def _compact_json(data: Any) -> str:
