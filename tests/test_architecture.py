@@ -55,6 +55,7 @@ ON_DEMAND = {
     "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.html"},
+    "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
     "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
@@ -424,3 +425,11 @@ def test_units_of_facts():
     assert {row.get("unit", "") for row in rows} <= counts | {"watts"}
     for row in rows:
         assert not re.search(r"_(kb|mb|gb|kib|mib|gib|ms|us|minutes|hours)\b", row["key"]), row["key"]
+
+
+def test_help_needs_no_extra(tmp_path):
+    for name in ("anyio", "mcp", "mcp_types", "ray", "starlette", "torch", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError\n")
+    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; from gpuready.cli import main; main(['--help'])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0 and "gpuready serve" in ran.stdout, ran.stderr
