@@ -55,6 +55,7 @@ ON_DEMAND = {
     "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.html"},
+    "commands/serve.py": {"gpuready.web.server"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
     "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
