@@ -343,7 +343,7 @@ def test_nonsense_is_named(fields, word):
 
 @pytest.mark.parametrize("config", [{}, {"model_type": "jamba"}, {**SMALL, "model_type": "rwkv"}])
 def test_an_unknown_architecture_is_undecided(config):
-    with pytest.raises(FitUndecided, match=r"model_type|architecture"):
+    with pytest.raises(FitUndecided, match=r"model_type|architecture|are not written down here"):
         predict_memory(small(model=config), H200)
 
 
