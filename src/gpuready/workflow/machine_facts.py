@@ -66,7 +66,13 @@ def start_probing(
             facts = facts.with_facts(*looking.compare_contents(host, python, distributions))
         return _apply_what_if(add_import_result(facts, python, imports), what_if)
 
-    return collect_probed_facts, started.all_ready, started.stop_probes
+    def stop_probes() -> None:
+        """End what runs; what is collected then is what is known, and no import or comparison begins for it."""
+        nonlocal deep, imports
+        deep, imports = False, "never"
+        started.stop_probes()
+
+    return collect_probed_facts, started.all_ready, stop_probes
 
 
 def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
