@@ -1,4 +1,4 @@
-"""The host's time for a layer in eager mode, by architecture: what the constants of fit/time/host_pace.py come from.
+"""The host's time for a layer in eager mode, by architecture: what the constants of fit/time/device_speed.py come from.
 
     python benchmarks/eager_pace.py -o FILE [--device cuda] [--seconds 0.4] [--peft FOLDER] [--only KIND,...]
     python benchmarks/eager_pace.py --shares FILE
@@ -107,7 +107,7 @@ def learn_shares(path: str) -> dict[str, dict[str, float]]:
 
     A layer's ratio to that of the Llama, by the lower quartiles, less what the number of its kernels on the tape explains.
     """
-    from gpuready.fit.time.host_pace import FIXED_SHARES, LAYER_KERNELS
+    from gpuready.fit.time.device_speed import FIXED_SHARES, LAYER_KERNELS
 
     beside: dict[str, dict[str, list[float]]] = {"experts": {}, "adapters": {}, "checkpoints": {}}
     for row in json.loads(Path(path).read_text())["rows"]:
@@ -144,7 +144,7 @@ def _tape_kernels(name: str) -> dict[str, float]:
 
     from gpuready.fit import H200, FitJob
     from gpuready.fit.search.prediction import cached_job_tape
-    from gpuready.fit.time.step_time import split_phases
+    from gpuready.fit.time.prediction import split_phases
 
     kind, changes = KINDS[name]
     counts: dict[str, list[int]] = {}

@@ -34,7 +34,7 @@ def one(count: int) -> dict[str, object]:
     from gpuready.model import Fact, Facts
     from gpuready.render import fleet as render
     from gpuready.render.layout import Screen
-    from gpuready.workflow.fleet_report import judge_fleet
+    from gpuready.workflow.fleet import judge_fleet
 
     recorded = json.loads((HERE.parent / "tests" / "machines" / "h200.json").read_text())
     facts = Facts([Fact.from_json(row) for row in recorded["facts"]], "h200").with_facts(Fact("gpu.count", 8))

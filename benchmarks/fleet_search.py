@@ -2,7 +2,7 @@
 
 Faults spoil a pair with a given probability each time; links and pairs of switches likewise. A link can only be found
 when its two nodes meet, so links are drawn among the pairs of the first round; in a fleet of eight everybody meets
-everybody. Writes the recall, the false accusations in a run and the rounds that were needed.
+everybody. On a busy fleet pairs end by their time limit, whoever is in them. Writes the recall, the false accusations in a run and the rounds that were needed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "src"))
 
 from gpuready.fleet.pair_search import PairSearch  # noqa: E402
-from gpuready.model.fleet import FAILED, PASSED, NodePair  # noqa: E402
+from gpuready.model.fleet import FAILED, PASSED, SLOW, NodePair  # noqa: E402
 
 CASES = {
-    "hard, 1 bad, after 2 rounds": (100, {"bad": 1, "after": 2}),
-    "hard, 5 bad, after 2 rounds": (100, {"bad": 5, "after": 2}),
-    "hard, 50 bad, after 2 rounds": (60, {"bad": 50, "after": 2}),
-    "hard, 250 bad, after 2 rounds": (20, {"bad": 250, "after": 2}),
+    "hard, 1 bad, after 3 rounds": (100, {"bad": 1, "after": 3}),
+    "hard, 5 bad, after 3 rounds": (100, {"bad": 5, "after": 3}),
+    "hard, 50 bad, after 3 rounds": (60, {"bad": 50, "after": 3}),
+    "hard, 250 bad, after 3 rounds": (20, {"bad": 250, "after": 3}),
     "hard, 5 bad, to the end": (60, {"bad": 5}),
     "none bad": (100, {"bad": 0}),
     "none bad, 1 in 10,000 pairs fails by chance": (60, {"bad": 0, "chance": 1e-4}),
@@ -42,23 +42,40 @@ CASES = {
     "8 nodes, 1 bad, 70 %": (200, {"nodes": 8, "bad": 1, "shows": 0.7}),
     "8 nodes, 1 link": (200, {"nodes": 8, "bad": 0, "links": 1}),
     "8 nodes, 1 link and 1 bad": (200, {"nodes": 8, "bad": 1, "links": 1}),
+    "busy, none bad, 1 in 50 pairs fails by chance": (20, {"bad": 0, "chance": 0.02}),
+    "busy, none bad, 1 in 5 pairs is not done in time": (20, {"bad": 0, "late": 0.2}),
+    "busy, 5 bad, 1 in 5 pairs is not done in time": (20, {"bad": 5, "late": 0.2}),
+    "busy, 16 nodes, 1 bad, 2 in 5 pairs are not done in time": (100, {"nodes": 16, "bad": 1, "late": 0.4}),
+    "busy, 8 nodes, none bad, 2 in 5 pairs are not done in time": (100, {"nodes": 8, "bad": 0, "late": 0.4}),
 }
 
 
 class World:
     """A fleet with faults that are known to us and not to the search."""
 
-    def __init__(self, start: object, nodes: int, bad: int, shows: float, link_shows: float, leaf: bool, chance: float):
+    def __init__(
+        self,
+        start: object,
+        nodes: int,
+        bad: int,
+        shows: float,
+        link_shows: float,
+        leaf: bool,
+        chance: float,
+        late: float,
+    ):
         self.dice = random.Random(f"the world of {start}")
         self.names = [f"n{at:05d}" for at in range(nodes)]
         self.bad = set(self.dice.sample(self.names, bad))
         self.switches = {name: f"leaf{at // 32:02d}" for at, name in enumerate(self.names)} if leaf else {}
         self.leaves = ("leaf03", "leaf07") if leaf else None
         self.links: set[tuple[str, str]] = set()
-        self.shows, self.link_shows, self.chance = shows, link_shows, chance
+        self.shows, self.link_shows, self.chance, self.late = shows, link_shows, chance, late
 
     def outcome(self, one: str, other: str) -> str:
         dice = self.dice.random
+        if self.late and dice() < self.late:
+            return SLOW
         failed = any(name in self.bad and dice() < self.shows for name in (one, other))
         failed |= tuple(sorted((one, other))) in self.links and dice() < self.link_shows
         if self.leaves:
@@ -76,9 +93,10 @@ def run(
     leaf: bool = False,
     after: int = 0,
     chance: float = 0.0,
+    late: float = 0.0,
 ) -> dict[str, int]:
     """One search. How many of each were found, and how many were accused that are not bad."""
-    world = World(start, nodes, bad, shows, link_shows, leaf, chance)
+    world = World(start, nodes, bad, shows, link_shows, leaf, chance, late)
     search = PairSearch(world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32))
     while pairs := search.next_round():
         if links and not world.links:

@@ -6,7 +6,7 @@
 MEASURED is a JSON document with ``cases`` and ``bench``, or lines of JSON beside a bench record (--bench FILE). With --frozen the
 predictions that were made before the measurement are scored too, also against the mean over cores (``moved_s``) of what waits for the host. --pace takes the
 host's pace from another document: those of sets 2 and 3 are of one core each. --shares prints how much longer the passes of real models take the host than
-the bench's small one: REAL_SHARES of fit/time/host_pace.py.
+the bench's small one: REAL_SHARES of fit/time/device_speed.py.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob
-from gpuready.fit.time import host_pace
+from gpuready.fit.time import device_speed
 from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import TimePrediction
 from gpuready.workflow.fit_time import read_bench_record
 
 PRECISIONS = {"bf16": "bf16", "amp": "amp-bf16", "fp32": "fp32"}
@@ -81,8 +81,8 @@ def seconds_of(prediction: TimePrediction | dict[str, Any]) -> float:
 
 def learn_real_shares(cases: list[dict[str, Any]], measures: dict[str, float]) -> dict[str, list[float]]:
     """Return measured over predicted of each pass that waits for the host, predicted by the bench's pace as it is."""
-    before = dict(host_pace.REAL_SHARES)
-    host_pace.REAL_SHARES.update(dict.fromkeys(before, 1.0))
+    before = dict(device_speed.REAL_SHARES)
+    device_speed.REAL_SHARES.update(dict.fromkeys(before, 1.0))
     try:
         speed = make_speed(measures)
         found: dict[str, list[float]] = {"forward": [], "backward": [], "checkpointed": [], "decode": []}
@@ -100,7 +100,7 @@ def learn_real_shares(cases: list[dict[str, Any]], measures: dict[str, float]) -
                 found["backward"].append(case["bwd_s"] / time.parts["backward"])
         return {name: sorted(round(one, 3) for one in ones) for name, ones in found.items()}
     finally:
-        host_pace.REAL_SHARES.update(before)
+        device_speed.REAL_SHARES.update(before)
 
 
 def make_speed(measures: dict[str, float]) -> DeviceSpeed:

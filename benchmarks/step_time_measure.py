@@ -40,12 +40,12 @@ def take_shares(pace: str) -> dict[str, Any]:
     """Take what experts and adapters cost the host from a record of eager_pace.py, made on this machine before the cases."""
     from benchmarks.eager_pace import learn_shares
 
-    from gpuready.fit.time import host_pace
+    from gpuready.fit.time import device_speed
 
     found = learn_shares(pace)
-    host_pace.EXPERT_LAYERS.update(found["experts"])
-    host_pace.ADAPTER_LAYERS.update(found["adapters"])
-    host_pace.CHECKPOINT_LAYERS.update(found["checkpoints"])
+    device_speed.EXPERT_LAYERS.update(found["experts"])
+    device_speed.ADAPTER_LAYERS.update(found["adapters"])
+    device_speed.CHECKPOINT_LAYERS.update(found["checkpoints"])
     return found
 
 
@@ -240,15 +240,15 @@ def take_real_shares(rows: list[dict[str, Any]], bench: str) -> dict[str, Any]:
     """Take how much longer real models take the host from cases that were measured before."""
     from benchmarks.step_time import learn_real_shares, read_record
 
-    from gpuready.fit.time import host_pace
+    from gpuready.fit.time import device_speed
 
     found = learn_real_shares([row for row in rows if row["status"] == "ok"], read_record(bench))
     for name in ("forward", "backward", "decode"):
         if found[name]:
-            host_pace.REAL_SHARES[name] = round(statistics.median(found[name]), 3)
-    host_pace.REAL_SHARES["token"] = host_pace.REAL_SHARES["decode"]
-    print("real shares", host_pace.REAL_SHARES, found, flush=True)
-    return {"taken": dict(host_pace.REAL_SHARES), "found": found}
+            device_speed.REAL_SHARES[name] = round(statistics.median(found[name]), 3)
+    device_speed.REAL_SHARES["token"] = device_speed.REAL_SHARES["decode"]
+    print("real shares", device_speed.REAL_SHARES, found, flush=True)
+    return {"taken": dict(device_speed.REAL_SHARES), "found": found}
 
 
 def measure_rounds(rounds: list[list[dict[str, Any]]], until: float, path: Path) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from gpuready.fit import FitJob
 from gpuready.fit.job.records import GpuCard
 from gpuready.fit.time.device_speed import speed_from_row
 from gpuready.fit.time.prediction import predict_time
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import TimePrediction
 
 SIZES = {
     "760m": (1536, 24, 12),

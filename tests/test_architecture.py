@@ -51,23 +51,24 @@ ON_DEMAND = {
     "__init__.py": {"gpuready.commands"},
     "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
-    "commands/check.py": {f"gpuready.render.{name}" for name in ("changes", "json_results", "junit", "notebook", "sarif")},
-    "commands/knowledge.py": {"gpuready.workflow.knowledge"},
+    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_results", "junit", "sarif")},
+    "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
-    "commands/result.py": {"gpuready.render.notebook"},
+    "commands/result.py": {"gpuready.render.html"},
+    "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
     "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
     "probe/job.py": {"gpuready.jobs"},
     "rules/__init__.py": {"gpuready.rules.log_rules"},
     "system/live_host.py": {
-        f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "log_tail", "nvml", "process.runner")
+        f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "nvml", "process.runner")
     },
     "workflow/__init__.py": {
         "gpuready.catalog.causes", "gpuready.catalog.facts", "gpuready.check.changes", "gpuready.contracts.diff", "gpuready.jobs",
         "gpuready.logs", "gpuready.rules", "gpuready.runtime.job_placement", "gpuready.workflow.fit", "gpuready.workflow.image_facts",
     },
-    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.metadata_contract"},
+    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release"},
     "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},
     "workflow/machine_facts.py": {
         "gpuready.catalog.facts", "gpuready.jobs", "gpuready.probe.job", "gpuready.probe.stated_machine", "gpuready.workflow.container_file",
@@ -283,7 +284,7 @@ def test_nothing_happens_at_import():
         "before = set(sys.modules)\n"
         f"for name in {names!r}: __import__(name)\n"
         "from gpuready import rules\n"
-        "list(map(rules.load_rule, rules.RULE_MODULES))\n"
+        "list(map(rules.load_rule, rules.list_rule_modules()))\n"
         "print(' '.join(sorted(set(sys.modules) - before)))\n"
     )
     clean = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
@@ -294,10 +295,12 @@ def test_nothing_happens_at_import():
 
 
 def test_every_rule_is_in_the_table_of_codes():
-    from gpuready.rules import RULE_MODULES
+    from gpuready.rules import list_rule_modules
 
     modules = [path for path in (SRC / "rules").glob("*/[a-z]*.py") if path.parent.name != "data"]
-    assert {f"{path.parent.name}.{path.stem}" for path in modules} == set(RULE_MODULES.values()), "run: make catalog"
+    assert {f"{path.parent.name}.{path.stem}" for path in modules} == set(list_rule_modules().values()), (
+        "run: make catalog"
+    )
 
 
 def test_codes_are_never_removed():
@@ -422,3 +425,11 @@ def test_units_of_facts():
     assert {row.get("unit", "") for row in rows} <= counts | {"watts"}
     for row in rows:
         assert not re.search(r"_(kb|mb|gb|kib|mib|gib|ms|us|minutes|hours)\b", row["key"]), row["key"]
+
+
+def test_help_needs_no_extra(tmp_path):
+    for name in ("anyio", "mcp", "mcp_types", "ray", "starlette", "torch", "uvicorn"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError\n")
+    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; from gpuready.cli import main; main(['--help'])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0 and "gpuready serve" in ran.stdout, ran.stderr

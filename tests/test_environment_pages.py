@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuready import contracts, rules
-from gpuready.catalog import causes, features
+from gpuready.catalog import causes, gpus
 from gpuready.catalog import facts as catalogue
 from gpuready.logs.log_patterns import compile_patterns, fold_whitespace
 from gpuready.model import Finding
@@ -155,7 +155,7 @@ def test_the_capability_can_be_proved(statement):
     for name in proofs(statement):
         listed = [row for row in agreed(statement).capabilities if row.name == name]
         assert listed and catalogue.find_declaration(f"can.{name}")
-        assert all(not row.gate or features.find_feature(row.gate) for row in listed)
+        assert all(not row.gate or gpus.find_feature(row.gate) for row in listed)
 
 
 @each(lambda one: "step" in one["handled"])

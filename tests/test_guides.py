@@ -8,23 +8,23 @@ import pytest
 
 from gpuready import rollcall
 from gpuready.fleet import outliers
-from gpuready.launcher import hang_watch, liveness, peer_nodes, standstill, supervisor
+from gpuready.launcher import hang_watch, peer_nodes, standstill, supervisor
 from gpuready.runtime import launch
 
 GUIDES = Path(__file__).parents[1] / "docs" / "how-to"
 NUMBERS = {
     "launch": {"The start window is {:.0f} s": rollcall.WINDOW_SECONDS, "`seed={}` by default": launch.DEFAULT_SEED},
     "run": {
-        "(state T) | {:.0f} s": liveness.STOPPED_SECONDS,
-        "| holds the GIL | {:.0f} s": liveness.GIL_SECONDS,
-        "where it may be read | {:.0f} s": liveness.KERNEL_SECONDS,
+        "(state T) | {:.0f} s": hang_watch.STOPPED_SECONDS,
+        "| holds the GIL | {:.0f} s": hang_watch.GIL_SECONDS,
+        "where it may be read | {:.0f} s": hang_watch.KERNEL_SECONDS,
         "all ranks: nobody moves | {:.0f} s": standstill.STILL_SECONDS,
         "while others wait or spin | {:.0f} s": standstill.OUTSIDE_SECONDS,
         "an endless loop | {:.0f} s": standstill.ALONE_SECONDS,
         "an evaluation, a checkpoint | {:.0f} min": standstill.ROAMING_SECONDS / 60,
-        "a pulled cable | {:.0f} s": liveness.SILENT_SECONDS,
+        "a pulled cable | {:.0f} s": hang_watch.SILENT_SECONDS,
         "under torchrun {:.0f} s | certain": peer_nodes.SILENT_SECONDS,
-        "by its processor or its disk | {:.0f} s": liveness.SLOW_SECONDS,
+        "by its processor or its disk | {:.0f} s": hang_watch.SLOW_SECONDS,
         "waits for {:.0f} minutes": hang_watch.KILL_SECONDS / 60,
         "gets {:.0f} s to end by itself": supervisor.CLEAN_UP_SECONDS,
         "ranks get the signal and {:.0f} s": supervisor.INTERRUPT_GRACE_SECONDS,

@@ -8,38 +8,10 @@ import re
 from types import ModuleType
 
 from gpuready import model
-from gpuready.model import (
-    bench,
-    bench_job,
-    contract,
-    diagnosis,
-    facts,
-    fit,
-    fit_time,
-    fix,
-    fleet,
-    plan,
-    proof,
-    report,
-    report_document,
-)
+from gpuready.model import bench, contract, diagnosis, facts, fit, fleet, plan, proof, report, report_document
 from gpuready.model.record import Record
 
-MODULES = (
-    facts,
-    contract,
-    report,
-    plan,
-    fix,
-    fit,
-    fit_time,
-    diagnosis,
-    proof,
-    bench,
-    bench_job,
-    fleet,
-    report_document,
-)
+MODULES = (facts, contract, report, plan, fit, diagnosis, proof, bench, fleet, report_document)
 """In the order of the index."""
 COMMANDS = """\
 | command | document |

@@ -107,7 +107,7 @@ class ReleaseReader:
         """Rows of a project, the oldest release first; neighbours that say the same are one row."""
         withdrawn = self.index.withdrawn_releases(name)
         every = sorted({**self.index.releases(name), **withdrawn}.items())
-        releases = {version: files for version, files in every if _last_day(files) >= FIRST_DAY}
+        releases = {version: files for version, files in every if max(file.day for file in files) >= FIRST_DAY}
         with ThreadPoolExecutor(READERS) as pool:
             metadata = dict(zip(releases, pool.map(self.read_metadata, releases.values()), strict=True))
         described = [
@@ -289,19 +289,11 @@ def _requirement_text(one: Requirement) -> str:
     return f"{canonicalize_name(one.name)}{_join_specifiers([one])}"
 
 
-def _last_day(files: list[File]) -> str:
-    return max(file.day for file in files)
-
-
 def render_table(rows: Iterable[dict[str, Any]], day: str) -> str:
     blocks = [
-        "\n".join(["[[release]]", *(f"{key} = {_toml_value(value)}" for key, value in row.items())]) for row in rows
+        "\n".join(["[[release]]", *(f"{key} = {json.dumps(value)}" for key, value in row.items())]) for row in rows
     ]
     return f'{HEAD}schema = 1\nas_of = "{day}"\n\n' + "\n\n".join(blocks) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    return json.dumps(value)
 
 
 if __name__ == "__main__":

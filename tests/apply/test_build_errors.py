@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.apply.build_errors import explain_build_failure
-from gpuready.apply.uv import find_uv
-from gpuready.apply.uv_failure import explain_uv_failure
+from gpuready.apply.uv import explain_uv_failure, find_uv
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.system import LiveHost, RunResult
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.apply import disk_space
-from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome
+from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome, InstallJournal
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
-from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.resolution_request import too_new_versions
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan

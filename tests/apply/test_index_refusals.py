@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.apply.network_errors import find_host
-from gpuready.apply.uv_failure import explain_uv_failure
+from gpuready.apply.build_errors import find_host
+from gpuready.apply.uv import explain_uv_failure
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.system import RunResult
 

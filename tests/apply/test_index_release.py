@@ -12,7 +12,7 @@ from gpuready.apply.index_release import find_index_release
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system import AccessError
 from gpuready.system.release_metadata import fetch_release_metadata
-from gpuready.workflow.wheel_folders import make_torch_finder
+from gpuready.workflow.index_contract import make_torch_finder
 from tests.apply.asking import default
 from tests.apply.wheels import wheel
 

@@ -7,7 +7,7 @@ import tarfile
 
 import pytest
 
-from gpuready.apply.source_archive import LEGACY_BACKEND, read_build_requirements
+from gpuready.apply.source_checkout import LEGACY_BACKEND, read_build_requirements
 
 
 def make_archive(path, files: dict[str, str]) -> str:

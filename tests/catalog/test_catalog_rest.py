@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.catalog import accelerators, facts, features, gpus, packages
+from gpuready.catalog import facts, gpus, packages
 from gpuready.model import Facts
 
 # -- features -----------------------------------------------------------------------------------------
@@ -41,34 +41,30 @@ from gpuready.model import Facts
     ],
 )
 def test_a_gate(gpu, feature, has):
-    answer, cite = features.check_feature_support(feature, gpus.find_gpu(gpu)["compute_capability"])
+    answer, cite = gpus.check_feature_support(feature, gpus.find_gpu(gpu)["compute_capability"])
     assert answer is has and cite
 
 
 @pytest.mark.parametrize(("low", "high"), [("7.9", "8.0"), ("8.9", "10.0")])
 def test_capabilities_are_versions_and_not_text(low, high):
-    assert features.check_feature_support("bf16", high)[0] is True
-    assert features.check_feature_support("bf16", low)[0] is (low == "8.9")
+    assert gpus.check_feature_support("bf16", high)[0] is True
+    assert gpus.check_feature_support("bf16", low)[0] is (low == "8.9")
 
 
 def test_a_feature_is_found_by_its_aliases():
-    assert (
-        features.find_feature("flash-attn")
-        is features.find_feature("flash_attention_2")
-        is features.find_feature("FA2")
-    )
-    assert features.find_feature("warp drive") is None
-    assert features.find_feature("mxfp8")["cuda"] == ">=12.8"
+    assert gpus.find_feature("flash-attn") is gpus.find_feature("flash_attention_2") is gpus.find_feature("FA2")
+    assert gpus.find_feature("warp drive") is None
+    assert gpus.find_feature("mxfp8")["cuda"] == ">=12.8"
 
 
 def test_a_gate_that_nobody_knows_is_an_error_and_not_a_no():
     with pytest.raises(ValueError, match="no feature is called 'warp'"):
-        features.check_feature_support("warp", "9.0")
+        gpus.check_feature_support("warp", "9.0")
 
 
 def test_every_feature_has_a_gate():
-    for name in features.list_features():
-        assert isinstance(features.check_feature_support(name, "9.0")[0], bool)
+    for name in gpus.list_features():
+        assert isinstance(gpus.check_feature_support(name, "9.0")[0], bool)
 
 
 # -- packages -----------------------------------------------------------------------------------------
@@ -233,12 +229,12 @@ def test_the_families_that_are_read_whole_have_their_listing():
 
 
 def test_vendors_and_backends():
-    assert accelerators.find_accelerator_vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
-    assert accelerators.find_accelerator_vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
-    assert accelerators.find_accelerator_vendor("nobody") is None
+    assert gpus.find_accelerator_vendor("NVIDIA")["select_env"] == ["CUDA_VISIBLE_DEVICES"]
+    assert gpus.find_accelerator_vendor("amd")["select_env"][0] == "ROCR_VISIBLE_DEVICES"
+    assert gpus.find_accelerator_vendor("nobody") is None
     for backend, name in {"cuda": "nvidia", "rocm": "amd", "npu": "huawei", "hpu": "habana", "mps": "apple"}.items():
-        assert accelerators.find_vendor_by_backend(backend)["id"] == name
-    assert accelerators.find_vendor_by_backend("cpu") is None
+        assert gpus.find_vendor_by_backend(backend)["id"] == name
+    assert gpus.find_vendor_by_backend("cpu") is None
 
 
 def test_systems_and_their_c_libraries():
@@ -266,7 +262,7 @@ def test_every_declared_fact_has_a_probe_that_gives_it():
 
 def test_every_command_that_starts_a_job_is_filled_in():
     from gpuready.catalog import load_catalog
-    from gpuready.catalog.launch import launch_command
+    from gpuready.catalog.releases import launch_command
 
     for framework in sorted({row["framework"] for row in load_catalog("launch")["launch"]}):
         words = launch_command(framework, 8)
@@ -289,7 +285,7 @@ def test_every_command_that_starts_a_job_is_filled_in():
     ],
 )  # fmt: skip
 def test_the_command_for_a_file(framework, file, kind, command):
-    from gpuready.catalog.launch import launch_command
+    from gpuready.catalog.releases import launch_command
 
     assert " ".join(launch_command(framework, 8, file, kind)) == command
 

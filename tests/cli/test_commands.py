@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import types
 
 import pytest
 
 import gpuready
+from gpuready import workflow as real
 from gpuready.cli import main
 from gpuready.cli import run_command_line as run
+from gpuready.commands import COMMAND_MODULES, load_command_module
 from gpuready.model import Contract, Fact, Facts, Finding, Report, UndecidedRule
 
 FACTS = Facts([Fact("gpu.count", 0, "sysfs")], "here")
@@ -28,11 +29,9 @@ SUMMARY |= {"text": "Long.", "reads": ["gpu.count"], "signs": []}
 @pytest.fixture
 def workflow(monkeypatch):
     """A workflow that notes how it was called."""
-    fake = types.ModuleType("gpuready.workflow")
+    fake = types.SimpleNamespace()
+    modules = [real, *(load_command_module(name) for name in set(COMMAND_MODULES.values()))]
     calls: list[tuple[str, tuple, dict]] = []
-
-    class Refused(Exception):
-        pass
 
     def noted(name, answer):
         def call(*args, **named):
@@ -43,11 +42,14 @@ def workflow(monkeypatch):
 
         return call
 
-    fake.Refused, fake.calls = Refused, calls
-    fake.__path__ = [f"{gpuready.__path__[0]}/workflow"]  # its modules are the real ones
-    fake.answer = lambda name, answer: setattr(fake, name, noted(name, answer))
+    def answer(name, answer):
+        for module in modules:
+            if name in vars(module):
+                monkeypatch.setattr(module, name, noted(name, answer))
+
+    fake.Refused, fake.calls, fake.answer = real.Refused, calls, answer
     fake.answer("check_machine", [VERDICTS["not-ready"]])
-    fake.make_fixes_runnable = lambda reports, here: reports
+    monkeypatch.setattr(real, "make_fixes_runnable", lambda reports, here: reports)
     fake.answer("explain_rule", SUMMARY)
     fake.answer("explain_all_rules", [SUMMARY])
     fake.answer("probe_machine", FACTS)
@@ -58,8 +60,6 @@ def workflow(monkeypatch):
     fake.answer("contract_list", [{"framework": "demo", "version": "1.0"}])
     fake.answer("contract_show", Contract("demo", "1.0"))
     fake.answer("contract_diff", [{"table": "needs", "change": "added", "name": "x"}])
-    monkeypatch.setitem(sys.modules, "gpuready.workflow", fake)
-    monkeypatch.setattr(gpuready, "workflow", fake, raising=False)
     return fake
 
 
@@ -275,25 +275,25 @@ def test_debug_shows_where(reported, workflow, monkeypatch):
     assert code == 2 and "Traceback" in err and err.splitlines()[-1].startswith("gpuready failed: ")
 
 
-def test_the_own_deadline_and_the_interrupt(reported, workflow):
+def test_the_own_deadline_and_the_interrupt(reported, workflow, monkeypatch):
     workflow.answer("check_machine", TimeoutError("NVML did not answer within 10 s"))
     assert reported("check") == (124, "", "gpuready: out of time: NVML did not answer within 10 s\n")
 
     def interrupted(*args, **named):
         raise KeyboardInterrupt
 
-    workflow.check_machine = interrupted
+    monkeypatch.setattr(real, "check_machine", interrupted)
     assert reported("check") == (130, "", "gpuready: interrupted: nothing was changed\n")
 
 
-def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(reported, workflow):
+def test_a_signal_keeps_its_exit_code_whatever_fails_after_it(reported, monkeypatch):
     def ended(*args, **named):
         try:
             signal.raise_signal(signal.SIGTERM)
         except BaseException:
             raise OSError(5, "Input/output error") from None
 
-    workflow.check_machine = ended
+    monkeypatch.setattr(real, "check_machine", ended)
     assert reported("check")[0] == 143
     assert reported("no-such-command")[0] == 2
 

@@ -55,7 +55,7 @@ def test_the_screen_of_a_plan_in_order():
 
 def test_what_installs_a_plan_has_the_flags_of_the_plan():
     from gpuready.model.plan import LockedPackage, Plan
-    from gpuready.render.command_lines import build_check_command, build_install_command
+    from gpuready.render.plan import build_check_command, build_install_command
 
     options = {"on": "h100", "version": "5.17.0", "driver": "550", "capability": ("9.0",), "find-links": ["a", "b"]}
     one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),))
@@ -85,7 +85,7 @@ def test_nothing_is_written_where_nothing_fits(tmp_path):
 
 
 def test_a_catalogue_of_old_says_so():
-    from gpuready.model.knowledge_age import TRUSTED_DAYS, days_since
+    from gpuready.model.report import TRUSTED_DAYS, days_since
 
     assert days_since("2026-11-15", 1794787200.0 + 86400 * (TRUSTED_DAYS + 2)) > TRUSTED_DAYS
     assert days_since("2026-11-15", 0.0) == 0, "a clock that is wrong is no age"

@@ -12,7 +12,7 @@ import pytest
 
 from gpuready.apply import generation
 from gpuready.render.layout import Screen
-from gpuready.system import program_name
+from gpuready.system import command_line
 from tests.running import QUIET, SRC
 
 
@@ -26,7 +26,7 @@ def started(tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "argv", [str(tmp_path / path)])
         monkeypatch.setenv("PATH", search)
         monkeypatch.chdir(tmp_path)
-        return program_name.find_start_words()
+        return command_line.find_start_words()
 
     return start
 
@@ -55,7 +55,7 @@ def test_uvx_is_named_with_what_it_was_given(started, tmp_path, monkeypatch):
     (site / "gpuready-0.1.0.dist-info").mkdir(parents=True)
     address = json.dumps({"url": "file:///home/me/my%20code/gpuready", "dir_info": {}})
     (site / "gpuready-0.1.0.dist-info/direct_url.json").write_text(address)
-    monkeypatch.setattr(program_name, "__file__", str(site / "gpuready/system/program_name.py"))
+    monkeypatch.setattr(command_line, "__file__", str(site / "gpuready/system/command_line.py"))
     words = started(f"{place}/gpuready", f"{tmp_path}/{place}")
     assert words == ["uvx", "--from", "/home/me/my code/gpuready", "gpuready"]
 
@@ -63,16 +63,16 @@ def test_uvx_is_named_with_what_it_was_given(started, tmp_path, monkeypatch):
 @pytest.mark.parametrize("argv", [["-c"], ["/x/pytest"], ["/x/other/__main__.py"], [""], []])
 def test_started_in_another_way_nothing_is_told(argv, monkeypatch):
     monkeypatch.setattr(sys, "argv", argv)
-    assert program_name.find_start_words() == []
+    assert command_line.find_start_words() == []
 
 
 def test_as_a_module_the_python_is_told_where_the_word_starts_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["/x/gpuready/__main__.py"])
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    assert program_name.find_start_words() == [sys.executable, "-m", "gpuready"]
+    assert command_line.find_start_words() == [sys.executable, "-m", "gpuready"]
     (tmp_path / "gpuready").touch(0o755)
-    assert program_name.find_start_words() == []
+    assert command_line.find_start_words() == []
 
 
 @pytest.fixture
@@ -114,13 +114,13 @@ def test_the_commands_of_the_screen_start_the_gpuready_that_printed_them(script)
 def test_the_folder_of_an_install_is_one_that_it_can_take(started, tmp_path):
     started("bin/gpuready")
     own = generation.EnvironmentHome(str(tmp_path / ".venv"))
-    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+    assert command_line.find_new_environment() == ".venv" and not own.explain_refusal()
     (tmp_path / ".venv").mkdir()
-    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+    assert command_line.find_new_environment() == ".venv" and not own.explain_refusal()
     (tmp_path / ".venv/pyvenv.cfg").touch()
-    assert program_name.find_new_environment() == ".venv-gpuready" and own.explain_refusal()
+    assert command_line.find_new_environment() == ".venv-gpuready" and own.explain_refusal()
     (tmp_path / ".venv/.gpuready").mkdir()
-    assert program_name.find_new_environment() == ".venv" and not own.explain_refusal()
+    assert command_line.find_new_environment() == ".venv" and not own.explain_refusal()
 
 
 def test_the_screen_names_that_folder_in_an_install_alone():

@@ -12,11 +12,11 @@ import pytest
 
 from gpuready.cli import progress, run_command_line
 from gpuready.cli.parser import parse_command_line
+from gpuready.cli.progress import format_progress
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request
 from gpuready.render.layout import Screen
-from gpuready.render.progress import format_progress
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 
 from .faked import run, start
 
@@ -136,7 +136,7 @@ def test_the_line_ticks_while_a_step_takes_long_and_is_gone_before_the_answer():
 
 def test_an_interrupt_says_what_is_left():
     body = """
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 def interrupted(*a, **k):
     error = KeyboardInterrupt()
     note_interrupt(error, "the unfinished environment was removed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.cluster import RendezvousUnclear, discover_rendezvous
-from gpuready.cluster.pod_nodes import read_pod_nodes
+from gpuready.cluster.address import read_pod_nodes
 from gpuready.workflow.launch_job import choose_run_engine
 from gpuready.workflow.refusal import Refused
 

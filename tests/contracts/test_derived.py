@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuready import rules
 from gpuready.check.evaluate import judge
 from gpuready.contracts import want, when
-from gpuready.contracts.metadata_contract import (
+from gpuready.contracts.catalogued_release import (
     METADATA_ONLY_NOTE,
     contract_from_metadata,
     list_torch_extras,

@@ -12,7 +12,7 @@ import gpuready.contracts
 from gpuready import contracts, rules
 from gpuready.contracts import contract_file, want, when
 from gpuready.model import Contract, Fact, Facts, UnknownFactError
-from gpuready.workflow.contract_check import check_contract_file
+from gpuready.workflow.contract_draft import check_contract_file
 from tests.contracts import guide_example
 
 FOLDER = Path(gpuready.contracts.__file__).parent

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.catalog import architectures
+from gpuready.catalog import torch
 from gpuready.extensions import assessment, build_environment, cuda_targets
 from gpuready.extensions.assessment import BuildEnvironment
 from gpuready.model import versions
@@ -126,7 +126,7 @@ def test_any_list_is_in_order_once_each_and_buildable(words):
 @given(st.text(max_size=12))
 def test_any_text_is_a_list_or_a_sentence(text):
     try:
-        found = architectures.parse_arch_list(text)
+        found = torch.parse_arch_list(text)
     except ValueError as bad:
         assert "is not an architecture" in str(bad)
     else:

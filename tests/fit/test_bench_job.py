@@ -8,9 +8,9 @@ import pytest
 
 from gpuready.fit import FitJob
 from gpuready.fit.job.known_models import find_model_config
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import TimePrediction
-from gpuready.render import bench_job as render
+from gpuready.model.bench import JobBench
+from gpuready.model.fit import TimePrediction
+from gpuready.render import bench
 from gpuready.render.layout import Screen
 from gpuready.workflow import bench_job
 from gpuready.workflow.refusal import Refused
@@ -29,14 +29,14 @@ def make_result(step: float) -> JobBench:
 
 def test_a_step_as_fast_as_predicted():
     result = make_result(0.21)
-    text = render.render_job_bench(result, Screen(80))
+    text = bench.render_job_bench(result, Screen(80))
     assert result.exit == 0 and "as fast as predicted (200 ms; +5%)" in text and "+5.0%" in text
-    assert json.loads(json.dumps(render.job_bench_fields(result)))["ratio"] == pytest.approx(1.05)
+    assert json.loads(json.dumps(bench.job_bench_fields(result)))["ratio"] == pytest.approx(1.05)
 
 
 def test_a_slow_step_is_named_and_ends_with_1():
     result = make_result(0.4)
-    assert result.exit == 1 and "2.00 times the predicted 200 ms" in render.format_job_bench_line(result)
+    assert result.exit == 1 and "2.00 times the predicted 200 ms" in bench.format_job_bench_line(result)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from gpuready.fit.job import known_models
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import H200
-from gpuready.jobs import job_files, model_config, model_size
+from gpuready.jobs import job_files, model_config
 from gpuready.workflow import Refused, fit
 
 LORA = {"base_model": "llama-3.2-1b", "adapter": "lora", "lora_r": 8, "lora_target_linear": True, "bf16": True}
@@ -256,7 +256,7 @@ def test_the_outer_config_says_whether_embeddings_are_tied(kind, outer, inner, t
     whole = {"model_type": kind, "tie_word_embeddings": outer, "text_config": text}
     counted = 1_235_814_400 + (0 if tied else 128256 * 2048)
     assert model_config.read_model_settings(whole, "c").model["tie_word_embeddings"] is tied
-    assert model_size.count_model_parameters(whole) == counted
+    assert model_config.count_model_parameters(whole) == counted
     assert count_parameters(parse_model_config(whole)) == counted
 
 

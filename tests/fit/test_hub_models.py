@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from gpuready.workflow import hub_models
+from gpuready.workflow import job_spec
 from gpuready.workflow.fit import fit_job
 from gpuready.workflow.refusal import Refused
 
@@ -64,12 +64,12 @@ def test_a_config_in_the_hub_cache_is_found_by_its_id(cache):
 
 def test_a_snapshot_is_found_without_its_ref(cache):
     (cache / "models--somebody--small" / "refs" / "main").unlink()
-    assert hub_models.find_cached_config("somebody/small")[1] == CONFIG
+    assert job_spec.find_cached_config("somebody/small")[1] == CONFIG
 
 
 @pytest.mark.parametrize("name", ["../small", "a/b/c", "a/../b", "", "/etc", ".hidden/x"])
 def test_what_is_no_hub_id_never_becomes_a_path(cache, name):
-    assert hub_models.find_cached_config(name) is None
+    assert job_spec.find_cached_config(name) is None
 
 
 def test_only_the_config_is_fetched(cache, hub):

@@ -6,10 +6,9 @@ import json
 
 import pytest
 
-from gpuready.catalog.job_keys import list_job_keys
 from gpuready.cli import run_command_line
 from gpuready.jobs import axolotl
-from gpuready.jobs.known_keys import KeyProblems, find_key_problems
+from gpuready.jobs.known_keys import KeyProblems, find_key_problems, list_job_keys
 
 GOOD = {
     "base_model": "Qwen/Qwen2.5-0.5B",

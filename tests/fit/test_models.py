@@ -59,7 +59,7 @@ TRACED = {
 
 def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
     from gpuready.catalog import load_catalog
-    from gpuready.jobs.model_size import count_model_parameters
+    from gpuready.jobs.model_config import count_model_parameters
 
     for row in load_catalog("models")["model"]:
         count = count_model_parameters(row["config"])

@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.fit import H200, FitJob
 from gpuready.fit.search.prediction import record_job_tape
-from gpuready.fit.tape.repeated_stretch import RepeatedStretch
+from gpuready.fit.tape.training import RepeatedStretch
 
 MODEL = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 3, "num_attention_heads": 8,

@@ -11,10 +11,10 @@ from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.job.records import H200, FitJob
 from gpuready.fit.roles.megatron_memory import count_rank_parameters, measure_rank, saved_values
 from gpuready.fit.roles.records import GENERATE, SCORE, TRAIN, UPDATE, MegatronSplit, RoleUse
-from gpuready.fit.roles.timeline import build_timelines
+from gpuready.fit.roles.role_memory import build_timelines
 from gpuready.jobs import job_files
-from gpuready.jobs.interpolation import resolve_references
-from gpuready.jobs.shell_overrides import read_shell_overrides
+from gpuready.jobs.config_reader import resolve_references
+from gpuready.jobs.verl import read_shell_overrides
 from gpuready.model.fit import GpuCandidate
 from tests.fit.asking import SMALL, document
 from tests.running import gpuready
@@ -38,11 +38,11 @@ ROLL = {
 }  # fmt: skip
 VERL = """
 set -x
-MODEL_PATH=${MODEL_PATH:-"${HOME}/models/Qwen3-8B"}
-max_prompt_length=$((1024 * 2))
+MODEL_PATH=${MODEL_PATH:-"/models/Qwen3-8B"}
+max_prompt_length=2048
 GPUS=8
 python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
-    data.max_prompt_length=${max_prompt_length} data.max_response_length=$(((max_prompt_length + 1024) / 1)) \\
+    data.max_prompt_length=${max_prompt_length} data.max_response_length=3072 \\
     actor_rollout_ref.model.path="$MODEL_PATH" \\
     actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.actor.strategy=fsdp2 \\
     actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4 \\
@@ -241,6 +241,7 @@ def test_packed_batches_and_megatron_of_a_verl_script():
     [
         ("actor_rollout_ref.rollout.name=trtllm", "is not counted"),
         ("actor_rollout_ref.actor.strategy=x", "must be fsdp"),
+        ("data.max_prompt_length=$((1024 * 2))", r"max_prompt_length.*\$\(\(1024"),
     ],
 )
 def test_what_is_not_known_of_verl_is_one_sentence(text, sentence):

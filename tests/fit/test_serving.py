@@ -7,8 +7,14 @@ import json
 import pytest
 
 from gpuready.fit.job.known_models import find_model_config
-from gpuready.fit.serving.memory_pool import ServingJob, serve_model, sglang_fraction
-from gpuready.fit.serving.rank_share import find_rank_share, stored_bits, weight_bytes
+from gpuready.fit.serving.memory_pool import (
+    ServingJob,
+    find_rank_share,
+    serve_model,
+    sglang_fraction,
+    stored_bits,
+    weight_bytes,
+)
 from gpuready.model.fit import GpuCandidate
 from tests.fit.asking import SMALL, document
 from tests.running import gpuready

@@ -8,9 +8,8 @@ import pytest
 
 from gpuready.fit import H200, FitJob
 from gpuready.fit.allocator.caching_allocator import MIB, AllocatorSettings, OutOfMemory, replay_tape
-from gpuready.fit.search.minimum_reserve import SurvivalCheck, find_minimum_reserve
+from gpuready.fit.search.minimum_reserve import SurvivalCheck, TapeReplay, find_minimum_reserve
 from gpuready.fit.search.prediction import record_job_tape
-from gpuready.fit.search.tape_replay import TapeReplay
 
 
 def tape(dice: random.Random) -> list[int]:

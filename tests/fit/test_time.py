@@ -16,13 +16,18 @@ from gpuready.commands.fit import FIT, fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.job.known_models import find_model_config
 from gpuready.fit.search.prediction import cached_job_tape
-from gpuready.fit.time import host_pace
-from gpuready.fit.time.device_speed import calibrate_speed, speed_from_row
-from gpuready.fit.time.host_pace import REAL_SHARES, LayerCounts, count_layers_of_job, default_pace
+from gpuready.fit.time import device_speed
+from gpuready.fit.time.device_speed import (
+    REAL_SHARES,
+    LayerCounts,
+    calibrate_speed,
+    count_layers_of_job,
+    default_pace,
+    speed_from_row,
+)
 from gpuready.fit.time.kernel_time import kernel_seconds
-from gpuready.fit.time.prediction import predict_time
-from gpuready.fit.time.step_time import training_phases
-from gpuready.model.fit_time import format_time_span
+from gpuready.fit.time.prediction import predict_time, training_phases
+from gpuready.model.fit import format_time_span
 from gpuready.workflow.fit_time import note_new_lengths, read_bench_record
 
 MEASURED = Path(__file__).parents[2] / "benchmarks/results/step-time-h200.json"
@@ -182,7 +187,7 @@ def test_cores_that_differ_widen_the_range_of_what_waits_for_the_host_and_of_not
     even = calibrate_speed(SHEET, write_record(tmp_path / "even.json", [1.0] * 20))
     uneven = calibrate_speed(SHEET, write_record(tmp_path / "uneven.json", [0.7, 1.3] * 10))
     few = calibrate_speed(SHEET, write_record(tmp_path / "few.json", [0.7, 1.3]))
-    assert uneven.pace.forward == pytest.approx(even.pace.forward) and few.pace.range == host_pace.HOST_RANGE
+    assert uneven.pace.forward == pytest.approx(even.pace.forward) and few.pace.range == device_speed.HOST_RANGE
     tiny, large = FitJob(model=LLAMA, seq=32, optimizer="sgd"), FitJob(model=LLAMA, micro_batch=8)
     for job, wider in ((tiny, True), (large, False)):
         (one, other) = (predict_time(job, H200, speed) for speed in (even, uneven))
@@ -216,9 +221,9 @@ def test_the_shares_of_experts_adapters_and_checkpoints_are_those_that_were_meas
 
     found = learn_shares(str(MEASURED.with_name("eager-pace-h200.json")))
     for kept, group in (
-        (host_pace.EXPERT_LAYERS, "experts"),
-        (host_pace.ADAPTER_LAYERS, "adapters"),
-        (host_pace.CHECKPOINT_LAYERS, "checkpoints"),
+        (device_speed.EXPERT_LAYERS, "experts"),
+        (device_speed.ADAPTER_LAYERS, "adapters"),
+        (device_speed.CHECKPOINT_LAYERS, "checkpoints"),
     ):
         for mark in set(kept) - ({"decode"} if group == "adapters" else set()):  # adapters are not generated with here
             assert found[group][mark] == pytest.approx(kept[mark], abs=0.03)

@@ -7,10 +7,9 @@ import pytest
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob
 from gpuready.fit.search import traced_prediction
-from gpuready.fit.search.traced_kernels import read_traced_kernels
+from gpuready.fit.search.traced_prediction import read_traced_kernels
 from gpuready.fit.time.device_speed import speed_from_row
-from gpuready.fit.time.prediction import predict_time
-from gpuready.fit.time.step_time import split_phases
+from gpuready.fit.time.prediction import predict_time, split_phases
 from tests.fit.kites import KITE
 
 SPEED = speed_from_row(find_gpu("h200"))

@@ -115,7 +115,6 @@ def test_order_and_repetition_change_nothing(extra, dice):
         reported(figures={"gemm": [1.0] * 5000}),
         reported(figures=[1]),
         reported(details={"driver": 3}),
-        reported(pair=[]),
         reported(ids="x" * 100_000),
         reported(schema="one"),
         reported(mem=-7),
@@ -133,7 +132,7 @@ def test_hostile_answers_are_refused_with_a_reason(hostile):
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(
-            ["schema", "node", "run", "try", "at", "kind", "gpus", "mem", "shm", "print", "ids", "verdict", "codes", "figures", "details", "pair", "error"]
+            ["schema", "node", "run", "try", "at", "kind", "gpus", "mem", "shm", "print", "ids", "verdict", "codes", "figures", "details", "error"]
         ), inner, max_size=8),
         max_leaves=20,
     )

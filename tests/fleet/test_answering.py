@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks.simulated_fleet import SimulatedTransport
@@ -15,12 +16,14 @@ from tests.running import QUIET, SRC
 from gpuready import workflow
 from gpuready.fleet import facets, node_payload, pair_rounds
 from gpuready.fleet.answer_collector import AnswerCollector
+from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.pair_rounds import PAIR_SECONDS, PairRounds
 from gpuready.fleet.pair_search import PairSearch
 from gpuready.model.bench import BenchMeasure
 from gpuready.model.fleet import ANSWERED, FleetNode, NodeAnswer
 from gpuready.probe import fleet_facts
 from gpuready.system.host_access import RunResult
+from gpuready.workflow import fleet as fleet_workflow
 from gpuready.workflow import fleet_node
 
 
@@ -189,6 +192,21 @@ def test_a_node_that_starts_slowly_is_given_more_time_and_accused_of_nothing():
     assert {part["seconds"] for name, part in transport.requests if name == "n00001"} <= allowed
 
 
+class AlwaysLate(SlowStarts):
+    """Node 3 is so busy that no time is enough."""
+
+    def _answer_body(self, name, request):
+        part = request["pairs"][name]
+        body = super()._answer_body(name, {"pairs": {name: {**part, "seconds": 0.0}}})
+        return body.replace("25.0", str(part["seconds"] - 5)).replace("27.0", str(part["seconds"] - 3))
+
+
+def test_a_node_that_is_always_late_is_shown_as_slow_and_not_called_bad():
+    search = bisected(AlwaysLate(12, 1, {}))
+    assert {pair.outcome for pair in search.pairs if "n00003" in (pair.first, pair.second)} == {"slow"}
+    assert [(one.names, one.confirmed) for one in search.list_suspects()] == [(("n00003",), False)]
+
+
 def ended(ready: float, ended: float) -> dict[str, float]:
     return {"ready": ready, "ended": ended}
 
@@ -197,10 +215,10 @@ def ended(ready: float, ended: float) -> dict[str, float]:
     "results, arrived, limit, lacked",
     [
         ([ended(1, 27), ended(25, 27)], [100, 100], 30.0, True),
-        ([ended(1, 27), ended(15, 27)], [100, 100], 30.0, False),
+        ([ended(1, 27), ended(11, 27)], [100, 100], 30.0, False),
+        ([ended(1, 57), ended(30, 57)], [100, 100], 60.0, True),  # so slow a start needs as long to meet
         ([ended(1, 27), ended(2, 27)], [100, 120], 30.0, True),  # the second one was started 20 s later
         ([ended(1, 2), ended(1, 2)], [100, 100], 30.0, False),  # a failure at once is one
-        ([ended(1, 27), ended(25, 27)], [100, 100], 0.0, False),
         ([ended(1, 9), ended(6, 9)], [100, 100], 10.0, True),
         ([{}, {}], [100, 100], 30.0, False),
     ],
@@ -253,3 +271,19 @@ def test_a_node_runs_gpuready_for_itself_and_examines_the_environment_of_the_use
         [sys.executable, "-c", boot], capture_output=True, text=True, env={**QUIET, "PYTHONPATH": str(SRC)}
     )
     assert ran.stdout.split() == ["@run", "answer", "n1", "command"], ran.stderr
+
+
+def test_a_resumed_bisect_runs_no_round_again(tmp_path):
+    transport = Paired(12, 1, {"n00003": {0}})
+    nodes = [FleetNode(name) for name in transport.names]
+
+    def bisect() -> list[str]:
+        run = SimpleNamespace(transport=transport, nodes=nodes, token="t", python="", notes=[], journal=AnswerJournal(str(tmp_path)),
+                              task=SimpleNamespace(timeout=0.0), show_progress=lambda *_: None,
+                              gather=SimpleNamespace(records={name: SimpleNamespace(gpus=1) for name in transport.names}))  # fmt: skip
+        search = fleet_workflow._bisect_nodes(run)
+        return [name for one in search.list_suspects() if one.confirmed for name in one.names]
+
+    assert bisect() == ["n00003"] and transport.requests
+    transport.requests.clear()
+    assert bisect() == ["n00003"] and not transport.requests

@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.faked import SSH
 from tests.fleet.test_command import FakeService
 
-from gpuready.fleet import outliers, pair_search
+from gpuready.fleet import outliers
 from gpuready.fleet.pair_search import PairSearch
 from gpuready.fleet.slurm import classify_srun_failure
 from gpuready.fleet.ssh_hosts import SshTransport, classify_ssh_failure
@@ -20,7 +20,7 @@ from gpuready.render.fleet import render_fleet_screen
 from gpuready.render.layout import Screen
 from gpuready.system.process.parallel_programs import ProgramEnd
 from gpuready.workflow import fleet_node
-from gpuready.workflow.fleet_report import figure_unit
+from gpuready.workflow.fleet import figure_unit
 
 
 @pytest.fixture
@@ -213,15 +213,15 @@ def test_figures_have_units():
 
 
 @pytest.mark.parametrize("count", [3, 4, 6, 8])
-def test_a_slow_node_of_a_small_fleet_is_named(count):
+def test_a_slow_node_of_a_small_fleet_is_named_and_not_called_bad(count):
     names = [f"n{at}" for at in range(count)]
-    search, measured = PairSearch(names), []
+    search = PairSearch(names, slow_share=0.35)
     while pairs := search.next_round():
         for first, second in pairs:
-            rate = 1e9 if "n1" in (first, second) else 9e9 + 1e8 * len(measured)
-            measured.append(NodePair(first, second, search.round_number, PASSED, 1.0, rate))
-        search.set_outcomes(pair_search.mark_slow_pairs(measured, 0.35))
-    named = [one for one in search.list_suspects() if one.kind == "node"]
-    assert [one.names for one in named] == [("n1",)], search.list_suspects()
-    assert all(pair.outcome == (SLOW if "n1" in (pair.first, pair.second) else PASSED) for pair in search.pairs)
+            rate = 1e9 if "n1" in (first, second) else 9e9 + 1e8 * len(search.pairs)
+            search.add_outcome(NodePair(first, second, search.round_number, PASSED, 1.0, rate))
+    named = search.list_suspects()
+    assert [(one.kind, one.names, one.confirmed) for one in named] == [("node", ("n1",), False)], named
+    marked = search.mark_slow_pairs()
+    assert all(pair.outcome == (SLOW if "n1" in (pair.first, pair.second) else PASSED) for pair in marked)
     assert json.dumps([one.to_json() for one in named])

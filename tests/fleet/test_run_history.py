@@ -11,7 +11,7 @@ from tests.fleet.test_command import FakeService
 from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote, RunOutcome
 from gpuready.workflow import run_record
 from gpuready.workflow.refusal import Refused
-from gpuready.workflow.run_history import describe_earlier_runs
+from gpuready.workflow.run_record import describe_earlier_runs
 
 
 def record(folder, name: str, first: str = "", *, lost: bool = False, slow: str = "") -> None:

@@ -12,7 +12,7 @@ from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.strata import assign_strata
 from gpuready.model import Fact, Facts
 from gpuready.model.fleet import FleetReport
-from gpuready.workflow.fleet_report import judge_fleet
+from gpuready.workflow.fleet import judge_fleet
 
 RECORDED = Path(__file__).parent.parent / "machines" / "h200.json"
 KEPT = (

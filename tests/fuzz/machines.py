@@ -26,7 +26,7 @@ def host(data: bytes) -> None:
 def variables(data: bytes) -> None:
     """What launchers and schedulers set: lines of NAME=VALUE."""
     from gpuready import cluster
-    from gpuready.probe import ip_addresses, visibility
+    from gpuready.probe import network, visibility
 
     lines = [line.partition("=") for line in text(data).split("\n")]
     environ = {name: value for name, _, value in lines if name}
@@ -35,15 +35,15 @@ def variables(data: bytes) -> None:
     for value in list(environ.values())[:4]:
         visibility.parse_visible_devices(value, 8, [f"GPU-{n}" for n in range(8)])
         (
-            list(ip_addresses.parse_local_addresses(value)),
-            list(ip_addresses.parse_routes(value)),
-            list(ip_addresses.parse_inet6_addresses(value)),
+            list(network.parse_local_addresses(value)),
+            list(network.parse_routes(value)),
+            list(network.parse_inet6_addresses(value)),
         )
 
 
 def stated(data: bytes) -> None:
     """A machine in words, and the flags that change it."""
-    from gpuready.jobs import model_size
+    from gpuready.jobs import model_config
     from gpuready.model import sizes
     from gpuready.probe import stated_machine as reader
 
@@ -53,12 +53,12 @@ def stated(data: bytes) -> None:
     tried(lambda _: plain(list(reader.stated_machine_facts(name, {}))), "")
     for flag, value in what_if.items():
         tried(lambda _, f=flag, v=value: plain(reader.what_if_facts({f: v}, "x86_64")), "")  # type: ignore[misc]
-    sizes.parse_count(name), sizes.parse_size(name), model_size.find_size_in_name(name)
+    sizes.parse_count(name), sizes.parse_size(name), model_config.find_size_in_name(name)
 
 
 def versions(data: bytes) -> None:
     """Versions, ranges, wants and conditions, as contracts and indexes write them."""
-    from gpuready.catalog import architectures, torch
+    from gpuready.catalog import torch
     from gpuready.contracts import want, when
     from gpuready.model import versions as reader
 
@@ -72,7 +72,7 @@ def versions(data: bytes) -> None:
         reader.major_minor,
         reader.parse_release,
         torch.parse_torch_version,
-        architectures.parse_arch_list,
+        torch.parse_arch_list,
     ):
         tried(read, one)
     for kind in ("", "version", "bytes", "count", "flag", "text"):

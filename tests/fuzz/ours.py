@@ -20,7 +20,7 @@ def lock(data: bytes) -> None:
 
 def kept(data: bytes) -> None:
     """Journals, manifests, leases, answers, evidence and stores, as they lie on the disk."""
-    from gpuready.apply import generation, journal, lease, resolution_cache
+    from gpuready.apply import generation, lease, resolution_cache
     from gpuready.extensions import build_cache
     from gpuready.fleet import journal as heard
     from gpuready.prove import bench
@@ -28,7 +28,7 @@ def kept(data: bytes) -> None:
 
     result = text(data)
     for name in (
-        journal.JOURNAL_FILE,
+        generation.JOURNAL_FILE,
         generation.MANIFEST_FILE,
         generation.ORDER_FILE,
         heard.NAME,
@@ -68,11 +68,11 @@ def wire(data: bytes) -> None:
     from gpuready.fleet import pair_rounds
     from gpuready.launcher import agent_hub
     from gpuready.model.fleet import ANSWERED, NodeAnswer
-    from gpuready.rollcall import hello, server_message
+    from gpuready.rollcall import hello, wire
     from gpuready.rollcall import wire as reader
 
     for token in ("", "t"):
-        for read in (hello.parse_hello, server_message.parse_server_message, _reported):
+        for read in (hello.parse_hello, wire.parse_server_message, _reported):
             try:
                 read(reader.decode_message(data, token, "salt"))
             except (PermissionError, *REFUSALS):

@@ -40,7 +40,7 @@ def nvml(data: bytes) -> None:
 
     from gpuready.probe import gpu
     from gpuready.system.nvml import combine_parts
-    from gpuready.system.nvml_calls import decode_text
+    from gpuready.system.nvml_gpu import decode_text
 
     decode_text(data)
     try:
@@ -86,11 +86,11 @@ def metadata(data: bytes) -> None:
 def contract(data: bytes) -> None:
     """A contract that somebody wrote."""
     from gpuready import contracts
-    from gpuready.workflow import contract_check
+    from gpuready.workflow import contract_draft
 
     path = _file(data, ".toml")
     contracts.read_contract_file(path)
-    contract_check.check_contract_file(path)
+    contract_draft.check_contract_file(path)
 
 
 def recording(data: bytes) -> None:
@@ -146,10 +146,10 @@ def model(data: bytes) -> None:
     """A model's config.json, for the check and for the fit."""
     from gpuready.fit.job import model_parser
     from gpuready.fit.job.records import FitUndecided
-    from gpuready.jobs import job_files, model_size
+    from gpuready.jobs import job_files, model_config
 
     found = job_files.decode_json_object(_text(data), "--model config.json")
-    _tried(lambda _: model_size.count_config_parameters(found, "config.json", "--model"), "")
+    _tried(lambda _: model_config.count_config_parameters(found, "config.json", "--model"), "")
     try:
         model_parser.parse_model_config(found)
     except FitUndecided:
@@ -251,9 +251,9 @@ def reported(data: bytes) -> None:
 
 def settings(data: bytes) -> None:
     """pip's and uv's configuration."""
-    from gpuready.apply import pip_config, uv_config
+    from gpuready.apply import uv_config
 
-    pip_config._parse_pip_config(_text(data))
+    uv_config._parse_pip_config(_text(data))
     list(uv_config._settings_tables(uv_config.parse_toml(_text(data))))
 
 

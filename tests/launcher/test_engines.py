@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import engines, script
-from gpuready.launcher.rank_variables import read_own_rank
+from gpuready.launcher.rank_process import read_own_rank
 from gpuready.model.run import LaunchJob
 from gpuready.workflow.launch_job import choose_run_engine, parse_master
 from gpuready.workflow.refusal import Refused

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpuready.launcher import liveness
+from gpuready.launcher import hang_watch
 from tests.launcher.ledgers import beat, end, ledger, out, row
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def beaten(
     states: dict[str, str], cpu: dict[str, float], late: dict[str, float], seconds: int = 14
-) -> list[liveness.RunNote]:
+) -> list[hang_watch.RunNote]:
     """Beats of so many seconds; what is said at their end."""
     made = ledger(len(states))
     for second in range(seconds):
         rows = {r: row(s, cpu.get(r, 0.0) * second, second * late[r] if r in late else 0.4) for r, s in states.items()}
         beat(made, 1.0 + second, **rows)
-    return liveness.find_liveness_notes(made, float(seconds))
+    return hang_watch.find_liveness_notes(made, float(seconds))
 
 
 def stand(made: RankLedger, rank: int, function: str, *inner: str, **more: object) -> None:
@@ -42,9 +42,9 @@ C10D = "site-packages/torch/distributed/distributed_c10d.py"
 ALL_REDUCE, BARRIER = f"{C10D} all_reduce", f"{C10D} barrier"
 
 
-def judged(made: RankLedger, seconds: float = 30.0, **rows: tuple[object, ...]) -> list[liveness.RunNote]:
+def judged(made: RankLedger, seconds: float = 30.0, **rows: tuple[object, ...]) -> list[hang_watch.RunNote]:
     beat(made, seconds, **rows)
-    return liveness.find_liveness_notes(made, seconds)
+    return hang_watch.find_liveness_notes(made, seconds)
 
 
 def test_a_stopped_rank_is_sure():
@@ -76,7 +76,7 @@ def test_a_rank_whose_script_has_ended_beats_no_more():
     made.record_message({"t": "leaving", "r": 0, "done": True}, 1.0)
     for second in range(14):
         beat(made, 1.0 + second, r0=row("R", 0.9 * second, float(second)))
-    assert not liveness.find_liveness_notes(made, 14.0)
+    assert not hang_watch.find_liveness_notes(made, 14.0)
 
 
 def test_who_gets_no_processor_does_not_hold_the_gil():
@@ -187,7 +187,7 @@ def test_b16_a_rank_that_the_others_wait_for_step_after_step():
     made = ledger(3)
     for second in range(25):
         beat(made, 1.0 + second, r0=row(waits=1), r1=row(cpu=0.9 * second, waits=second % 5 == 0), r2=row(waits=1))
-    (note,) = liveness.find_liveness_notes(made, 26.0)
+    (note,) = hang_watch.find_liveness_notes(made, 26.0)
     assert note.kind == "slow" and note.rank == 1 and not note.sure and "computes" in note.says
 
 
@@ -198,7 +198,7 @@ def test_b16_a_straggler_on_a_busy_machine_is_one_too(state, said):
     for second in range(25):
         slow = row(state, cpu=0.04 * second, still=min(second, 16.0), waits=second % 10 == 0)
         beat(made, 1.0 + second, r0=row(waits=1), r1=slow)
-    assert [note.kind for note in liveness.find_liveness_notes(made, 26.0)] == said
+    assert [note.kind for note in hang_watch.find_liveness_notes(made, 26.0)] == said
 
 
 def test_ranks_that_all_compute_are_well():
@@ -211,4 +211,4 @@ def test_where_a_stack_stands():
              '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
              '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
              '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
-    assert liveness.locate_stack(stack) == "all_reduce at train.py:41 (step)" and liveness.locate_stack([]) == ""
+    assert hang_watch.locate_stack(stack) == "all_reduce at train.py:41 (step)" and hang_watch.locate_stack([]) == ""

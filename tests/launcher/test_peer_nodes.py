@@ -127,7 +127,7 @@ def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):
 
 
 def test_a_host_whose_agent_is_silent_is_named():
-    from gpuready.launcher import liveness
+    from gpuready.launcher import hang_watch
 
     made = ledger(2)
     made.ranks[1].host = "gpu-2"
@@ -135,6 +135,6 @@ def test_a_host_whose_agent_is_silent_is_named():
         beat(made, 1.0 + second, r0=row(), r1=row())
     for second in range(5, 20):
         beat(made, 1.0 + second, r0=row(still=1.0))
-    (note,) = liveness.find_liveness_notes(made, 20.0)
+    (note,) = hang_watch.find_liveness_notes(made, 20.0)
     assert note.kind == "silent" and note.rank == 1 and "gpu-2 (rank 1) for 15 s" in note.says and note.code == "NET014"
-    assert not liveness.find_liveness_notes(made, 60.0), "nobody is heard of: it is us"
+    assert not hang_watch.find_liveness_notes(made, 60.0), "nobody is heard of: it is us"

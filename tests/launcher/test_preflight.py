@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gpuready.launcher import node_preflight, peers, preflight, preflight_summary
+from gpuready.launcher import peer_nodes, preflight, rank_process
 from gpuready.model import Fact, Facts
 from gpuready.model.run import LaunchJob
 
@@ -111,7 +111,7 @@ def test_who_is_connected(tmp_path):
     table.write_text("\n".join(rows) + "\n")
     six = tmp_path / "tcp6"
     six.write_text("sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n")
-    assert peers.connected_hosts(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
+    assert peer_nodes.connected_hosts(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
 
 
 # -- stores of earlier runs -------------------------------------------------------------------------------
@@ -204,15 +204,15 @@ def test_what_several_nodes_have_is_told_once():
     }
     looked["n03"]["sights"].append(sight("error", "no GPU", "GPU001"))
     looked["n99"] = {"gap": "python: No such file or directory"}
-    says, fix, code = preflight_summary.summarize_errors(looked)
+    says, fix, code = preflight.summarize_errors(looked)
     assert says == "nodes n00, n01, n02, n03, n04, n05, n06, n07 and 4 more: few files; node n03: no GPU [GPU001]"
     assert (fix, code) == ("ulimit -n 4096", "SYS006")
-    assert preflight_summary.summarize_warnings(looked)[0].endswith("and 4 more: little room [SYS001]")
+    assert preflight.summarize_warnings(looked)[0].endswith("and 4 more: little room [SYS001]")
     assert (
-        preflight_summary.summarize_warnings(looked)[1]
+        preflight.summarize_warnings(looked)[1]
         == "node n99 could not be looked at before the start: python: No such file or directory"
     )
-    assert preflight_summary.summarize_errors({"n01": {"sights": []}}) == ("", "", "")
+    assert preflight.summarize_errors({"n01": {"sights": []}}) == ("", "", "")
 
 
 def test_only_the_first_attendant_of_a_node_looks():
@@ -222,17 +222,17 @@ def test_only_the_first_attendant_of_a_node_looks():
         'print(\'{"sights": [{"severity": "error", "what": "ranks"}, {"severity": "ok", "what": "script"}]}\')',
     ]
     assert (
-        node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "1"}]) is None
-        and node_preflight.preflight_node([], {}, [{}]) is None
+        rank_process.preflight_node(words, {}, [{"LOCAL_RANK": "1"}]) is None
+        and rank_process.preflight_node([], {}, [{}]) is None
     )
-    assert node_preflight.preflight_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
-    assert [s["what"] for s in node_preflight.preflight_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
-    assert not node_preflight.preflight_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
+    assert rank_process.preflight_node(words, {"GPUREADY_FIRST": "0"}, [{"LOCAL_RANK": "0"}]) is None
+    assert [s["what"] for s in rank_process.preflight_node(words, {}, [{"LOCAL_RANK": "0"}])["sights"]] == ["ranks"]
+    assert not rank_process.preflight_node(words, {"CUDA_VISIBLE_DEVICES": "3"}, [{}])["sights"], (
         "it sees only what it was given"
     )
-    assert "No such file" in node_preflight.preflight_node(["/none/python"], {}, [{}])["gap"]
+    assert "No such file" in rank_process.preflight_node(["/none/python"], {}, [{}])["gap"]
     assert (
-        node_preflight.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"]
+        rank_process.preflight_node([sys.executable, "-c", "import sys; sys.exit('no way')"], {}, [{}])["gap"]
         == "no way"
     )
 

@@ -50,7 +50,7 @@ def test_a24_the_log_of_the_kernel(tmp_path):
 
 
 def test_memory_that_runs_out_is_told_once_with_who_grew(monkeypatch):
-    from gpuready.launcher.memory_watch import MemoryWatch
+    from gpuready.launcher.process_status import MemoryWatch
 
     sizes, room = {11: 1 << 30, 12: 1 << 30}, [8 << 30, 10 << 30]
     monkeypatch.setattr(process_status, "read_resident_bytes", sizes.__getitem__)

@@ -21,19 +21,17 @@ from benchmarks.simulated_fleet import SimulatedTransport
 import gpuready
 from gpuready import workflow
 from gpuready.model import SCHEMA, FixStep
-from gpuready.model.bench import BenchMeasure, BenchResult
-from gpuready.model.bench_job import JobBench
-from gpuready.model.fit_time import TimePrediction
-from gpuready.model.fix import FixItem, FixOutcome
-from gpuready.model.plan import InstallFault, InstallResult
+from gpuready.model.bench import BenchMeasure, BenchResult, JobBench
+from gpuready.model.fit import TimePrediction
+from gpuready.model.plan import FixItem, FixOutcome, InstallFault, InstallResult
 from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument, parse_report_document
 from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.render import fleet as fleet_screen
 from gpuready.render import json_document as render
 from gpuready.render import json_results
-from gpuready.workflow import bench, completion_names, prove
-from gpuready.workflow.contract_check import check_contract_file
+from gpuready.workflow import bench, catalog_lists, prove
+from gpuready.workflow.contract_draft import check_contract_file
 from tests.fleet import worlds
 from tests.machines import goldens
 
@@ -172,7 +170,7 @@ ANSWERS = {
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
     "refused": lambda at: [json_results.render_refused_json(2, [PreflightItem("script", "error", "it is not there")])],
     "run": lambda at: [json_results.render_run_json(outcome(), None)],
-    "names": lambda at: [json_results.render_names_json("gpus", completion_names.list_completion_names("gpus"))],
+    "names": lambda at: [json_results.render_names_json("gpus", catalog_lists.list_completion_names("gpus"))],
 }  # fmt: skip
 
 

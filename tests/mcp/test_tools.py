@@ -7,7 +7,7 @@ import json
 import pytest
 
 import gpuready
-from gpuready.mcp import answer_summary, server, tools
+from gpuready.mcp import server, tools
 from gpuready.workflow.allowed_paths import AllowedPaths
 from tests.mcp.agents import EVIL, READERS
 from tests.running import gpuready as command
@@ -54,7 +54,7 @@ def test_the_same_bytes_as_the_command_line_over_stdio(agent, place):
 def test_an_answer_is_short_and_says_what_it_left_out(agent, name, requested, kept):
     wrong, (text,) = agent(name, **requested)
     short, whole = json.loads(text), json.loads(agent(name, **requested, detail="full")[1][0])
-    assert not wrong and len(text) <= answer_summary.MAX_SUMMARY and short[kept] and "detail=full" in short["more"]
+    assert not wrong and len(text) <= tools.MAX_SUMMARY and short[kept] and "detail=full" in short["more"]
     assert short.get("verdict") == whole.get("verdict") and short.get("exit") == whole.get("exit")
     gone = {field for field in whole if field not in short}
     assert gone <= set(short.get("left_out", ()))
@@ -64,7 +64,7 @@ def test_an_answer_is_short_and_says_what_it_left_out(agent, name, requested, ke
 
 def test_no_list_of_a_summary_is_cut_in_silence():
     rows = [{"says": "x" * 100, "n": n} for n in range(500)]
-    short = json.loads(answer_summary.summarize_answer(json.dumps({"verdict": "not-ready", "findings": rows})))
+    short = json.loads(tools.summarize_answer(json.dumps({"verdict": "not-ready", "findings": rows})))
     count = len(short["findings"])
     assert 10 < count < 500 and short["left_out"] == {"findings": f"{count} of 500 shown, shortened"}
 

@@ -228,7 +228,7 @@ def test_a_fact_is_named_and_sourced_in_text(field):
 
 
 def test_every_verdict_has_its_words():
-    from gpuready.model.verdict_words import VERDICT_WORDS, verdict_words
+    from gpuready.model.facts import VERDICT_WORDS, verdict_words
 
     assert VERDICT_WORDS.keys() == EXIT_CODES.keys()
     assert [verdict_words(v) for v in EXIT_CODES] == ["ready", "no problems found", "not ready", "can't tell"]

@@ -15,8 +15,8 @@ from gpuready.catalog import gpus, load_catalog, torch
 from gpuready.catalog.releases import list_releases
 from gpuready.model import Fact, Facts
 from gpuready.model.plan import Plan
+from gpuready.plan.change import end_state_facts
 from gpuready.plan.choose import choose_plan
-from gpuready.plan.end_state import end_state_facts
 from gpuready.plan.fix import plan_fix
 from gpuready.plan.platform import PlanRequest
 from gpuready.workflow.judge import is_about_versions, judge_contract, make_plan_judge
@@ -170,7 +170,7 @@ def _dockerfile_errors(draw: Draw, report: Any, plan: Plan) -> list[str]:
     """What check says of the Dockerfile of a plan, on the same host."""
     from tempfile import TemporaryDirectory
 
-    from gpuready.plan.images import add_container_image
+    from gpuready.plan.deployment import add_container_image
     from gpuready.render.files import dockerfile
 
     with_image = add_container_image(plan, report.facts)

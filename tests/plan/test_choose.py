@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gpuready.catalog import packages
-from gpuready.contracts.metadata_contract import contract_from_metadata
+from gpuready.contracts.catalogued_release import contract_from_metadata
 from gpuready.model import Fact, Facts, versions
 from gpuready.plan.choose import choose_plan
-from gpuready.plan.conflict import smallest_failing_set
 from gpuready.plan.limits import find_macos_version
+from gpuready.plan.search_space import smallest_failing_set
 from gpuready.workflow import Refused
 from gpuready.workflow import plan as planning
 

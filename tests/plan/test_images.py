@@ -7,7 +7,7 @@ import pytest
 from gpuready.catalog import cuda, images, torch
 from gpuready.model import Fact, Facts, versions
 from gpuready.model.plan import KernelPlan, Plan
-from gpuready.plan.images import add_container_image
+from gpuready.plan.deployment import add_container_image
 
 
 def plan(cuda_release="12.6", **fields) -> Plan:

@@ -200,9 +200,8 @@ def test_the_choice_and_the_rules_agree(case):
 @pytest.mark.parametrize("case", list(sampled(40, 11)), ids=ident)
 def test_a_conflict_is_smallest(case):
     """Without any one of its limits, some choice is left."""
-    from gpuready.plan.conflict import smallest_failing_set
     from gpuready.plan.platform import machine_facts_only
-    from gpuready.plan.search_space import SearchSpace
+    from gpuready.plan.search_space import SearchSpace, smallest_failing_set
 
     contract, card, driver, system, python = case
     field = SearchSpace(

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuready import contracts
-from gpuready.catalog import roles
 from gpuready.catalog import torch as torches
+from gpuready.catalog import variables
 from gpuready.contracts.variables import RENDEZVOUS_VARIABLES
 from gpuready.model import Contract, ContractVariable, Fact, Facts
 from gpuready.plan.variables import recommend_variables
@@ -264,7 +264,7 @@ def test_devices_are_hidden_only_for_a_reason():
 def test_every_contract_gives_its_variables_with_reasons(row, torch):
     contract = contracts.load_contract(*row)
     facts = on(torch=torch) if torch else on()
-    for role in [None, *roles.list_roles(contract.framework)]:
+    for role in [None, *variables.list_roles(contract.framework)]:
         found = recommend_variables(facts, contract, role)
         names = [one.name for one in found.variables]
         assert len(names) == len(set(names)) and not set(names) & set(RENDEZVOUS_VARIABLES)

@@ -315,20 +315,3 @@ MIG_DEVICES = """<mig_device>
 \t\t\t\t\t<total>40448 MiB</total>
 \t\t\t\t</fb_memory_usage>
 \t\t\t</mig_device>"""
-
-BANNER_580 = """\
-+-----------------------------------------------------------------------------------------+
-| NVIDIA-SMI 580.159.04             Driver Version: 580.159.04     CUDA Version: 13.0     |
-+-----------------------------------------+------------------------+----------------------+
-"""
-BANNER_610 = """\
-+-----------------------------------------------------------------------------------------+
-| NVIDIA-SMI 610.43.02              KMD Version: 610.43.02     CUDA UMD Version: 13.3     |
-+-----------------------------------------+------------------------+----------------------+
-"""
-QUERY_610 = """\
-Driver Version      : 610.57.04 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]
-CUDA Version        : 13.3 [Deprecated; will be removed in CUDA 14.0. Use CUDA UMD Version instead]
-KMD Version         : 610.57.04
-CUDA UMD Version    : 13.3
-"""

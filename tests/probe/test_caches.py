@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.probe import caches
+from gpuready.probe import workspace
 from tests.probe.fakes import DENIED, Fake, by_key
 
 ROOT = "/home/u/.cache/torch_extensions"
@@ -13,8 +13,8 @@ OURS = {"HOME": "/home/u", "USER": "u"}
 
 def looked(files=None, **settings):
     settings = {"env": OURS, "user": {"uid": 1000, "name": "u"}, **settings}
-    found = caches.probe_caches(Fake({"/dev/null": ""} | (files or {}), **settings))
-    assert tuple(fact.key for fact in found) == caches.KEYS
+    found = workspace.probe_caches(Fake({"/dev/null": ""} | (files or {}), **settings))
+    assert tuple(fact.key for fact in found) == workspace.CACHES
     return by_key(found)
 
 
@@ -69,7 +69,7 @@ def test_a_cache_that_cannot_be_seen():
 def test_the_search_is_bounded():
     files = {f"{ROOT}/py{n}/op{m}/lock": "" for n in range(40) for m in range(40)}
     host = Fake(files, env=OURS, user={"uid": 1000})
-    found = by_key(caches.probe_caches(host))["cache.locks"]
+    found = by_key(workspace.probe_caches(host))["cache.locks"]
     assert 100 < len(found.value) <= 200
     assert host.count("stat") < 300
 

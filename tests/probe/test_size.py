@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.jobs.model_size import count_model_parameters, find_size_in_name
+from gpuready.jobs.model_config import count_model_parameters, find_size_in_name
 from gpuready.model.sizes import parse_count
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Fact
-from gpuready.probe import fact_keys, optional_probes, torch_extensions
+from gpuready.probe import fact_helpers, optional_probes, torch_extensions
 from gpuready.probe.torch_extensions import detect_cxx_abi, parse_bitsandbytes_cuda, parse_cudart_major
 from gpuready.system import AccessError
 from tests.probe.fakes import DENIED, SITE, Fake, by_key, files, library, someone
@@ -54,7 +54,7 @@ def test_nothing_is_read_where_nothing_is_installed():
 
 
 def test_the_list_of_names_is_that_of_the_places():
-    assert sorted(name.replace("_", "-") for name in torch_extensions.COMPILED_FILES) == sorted(fact_keys.EXTENSIONS)
+    assert sorted(name.replace("_", "-") for name in torch_extensions.COMPILED_FILES) == sorted(fact_helpers.EXTENSIONS)
 
 
 PLACES = {

@@ -31,7 +31,7 @@ def machine(files=None, mounts=PLAIN, **given):
 
 def looked(host, who=None):
     found = workspace.probe_workspace(host, who or someone())
-    assert tuple(fact.key for fact in found) == workspace.KEYS
+    assert tuple(fact.key for fact in found) == workspace.WORKSPACE
     return by_key(found)
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from gpuready.catalog import features, proofs
+from gpuready.catalog import gpus, proofs
 from gpuready.catalog.proofs import ProofSpec
 from gpuready.model import Fact, Facts
 from gpuready.model.proof import ProofResult
@@ -115,7 +115,7 @@ def test_every_row_of_the_catalogue_can_be_placed():
         assert row.device in ("cuda", "cpu", "any") and row.source and row.deadline > 0, row.name
         assert placement.place_proof(row, facts().with_facts(Fact("python.packages", 3)), 2)
         assert os.path.exists(os.path.join(runner.SCRIPTS_FOLDER, f"{row.script}.py")), row.name
-        assert not row.gate or features.find_feature(row.gate), row.name
+        assert not row.gate or gpus.find_feature(row.gate), row.name
         assert row.capability or row.framework, row.name
         assert set(row.executed.split()) <= {"cpu", "h200"}, row.name
     names = [row.name for row in proofs.list_proofs()]

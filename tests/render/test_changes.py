@@ -6,7 +6,7 @@ import pytest
 
 from gpuready.check.changes import FactChange, RuleFlip
 from gpuready.model import Fact
-from gpuready.render.changes import render_fact_changes
+from gpuready.render.facts import render_fact_changes
 from gpuready.render.layout import Screen
 
 NAMES = tuple(f"NAME_{number}" for number in range(30))

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, Requirement
-from gpuready.model.want_text import describe_want
+from gpuready.model.contract import describe_want
 from gpuready.render.finding import describe_safety, format_finding, lowercase_opener
 from gpuready.render.layout import Screen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Contract, Fact, Facts, Report
-from gpuready.model.fix import FixItem, FixOutcome
+from gpuready.model.plan import FixItem, FixOutcome
 from gpuready.model.report import UndecidedRule
 from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
 from gpuready.render.layout import Screen, display_width

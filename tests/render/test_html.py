@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gpuready.model import Fact, Facts, report_document
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.facts import verdict_words
 from gpuready.render import check_report, html
 from gpuready.render import json_document as documents
 from gpuready.render.html import fleet_view as fleets

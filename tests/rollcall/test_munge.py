@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import job_secret, munge
+from gpuready.rollcall import job_secret
 from tests.rollcall.strangers import TWO_HOSTS, Job, gone, intrude
 
 
@@ -54,14 +54,16 @@ def test_on_a_slurm_cluster_munge_vouches_for_the_ranks(munge_daemon, other_host
 
 
 def test_munge_tells_the_token_to_its_user_alone(munge_daemon):
-    credential = munge.encode_for_own_user("token")
-    assert [munge.decode_from_own_user(credential) for _ in range(3)] == ["token"] * 3, "every rank of a node"
+    credential = job_secret.encode_for_own_user("token")
+    assert [job_secret.decode_from_own_user(credential) for _ in range(3)] == ["token"] * 3, "every rank of a node"
     stranger = subprocess.run([munge_daemon / "unmunge"], input=credential.encode(), capture_output=True, user=65534)
     assert stranger.returncode and b"token" not in stranger.stdout
     words = [munge_daemon / "munge"]
     forged = subprocess.run(words, input=b"theirs", capture_output=True, user=65534).stdout.decode()
-    assert forged.startswith("MUNGE:") and munge.decode_from_own_user(forged.strip()) == ""
-    assert [munge.decode_from_own_user(other) for other in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [""] * 5
+    assert forged.startswith("MUNGE:") and job_secret.decode_from_own_user(forged.strip()) == ""
+    assert [job_secret.decode_from_own_user(other) for other in (None, 7, "", "MUNGE:rubbish:", credential[:-9])] == [
+        ""
+    ] * 5
 
 
 def test_a_cluster_without_munge_is_as_before(monkeypatch, other_hosts):

@@ -7,7 +7,7 @@ import pytest
 from gpuready import contracts, rules
 from gpuready.check.evaluate import judge
 from gpuready.model import Finding, UnknownFactError
-from gpuready.rules import requested_features
+from gpuready.rules import capability_floors
 from tests.rules.worlds import H100, contract, facts, judged, need
 
 DARK = "no /sys here"
@@ -52,8 +52,8 @@ def offers(*names, **fields):
 
 
 def test_a_feature_that_is_not_asked_for_is_nobodys_trouble():
-    assert requested_features.gpus_without_feature(facts(on("5.2")), contract(), "torch_compile") == {}
-    assert requested_features.gpus_without_feature(
+    assert capability_floors.gpus_without_feature(facts(on("5.2")), contract(), "torch_compile") == {}
+    assert capability_floors.gpus_without_feature(
         facts(on("5.2", wants=("compile",))), contract(), "torch_compile"
     ) == {0: "5.2"}
 
@@ -61,7 +61,7 @@ def test_a_feature_that_is_not_asked_for_is_nobodys_trouble():
 def test_both_ends_of_what_a_feature_takes():
     asked = ("flash-attn-4",)
     unfit = {
-        c: bool(requested_features.gpus_without_feature(facts(on(c, wants=asked)), contract(), "flash_attention_4"))
+        c: bool(capability_floors.gpus_without_feature(facts(on(c, wants=asked)), contract(), "flash_attention_4"))
         for c in NAMES
     }
     assert [c for c, is_unfit in unfit.items() if not is_unfit] == ["9.0", "10.0"]
@@ -77,12 +77,12 @@ def test_a_floor_of_the_contract_is_told_by_another_rule():
 
 def test_what_is_needed_in_a_line():
     assert (
-        requested_features.feature_need("flash_attention_3").want == "==9.0"
-        and requested_features.feature_need("tf32").want == ">=8.0"
+        capability_floors.feature_need("flash_attention_3").want == "==9.0"
+        and capability_floors.feature_need("tf32").want == ">=8.0"
     )
     assert (
-        requested_features.feature_need("flash_attention_2").want == ">=8.0,<=12.1"
-        and requested_features.feature_need("tf32").cite
+        capability_floors.feature_need("flash_attention_2").want == ">=8.0,<=12.1"
+        and capability_floors.feature_need("tf32").cite
     )
 
 

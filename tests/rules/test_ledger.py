@@ -44,7 +44,7 @@ def test_codes_are_given_out_in_order_and_never_twice():
 def test_each_module_has_the_code_under_which_it_stands():
     for code in rules.list_codes():
         assert code == rules.load_rule(code).CODE
-    for code, module in rules.RULE_MODULES.items():
+    for code, module in rules.list_rule_modules().items():
         assert code[:3].lower() == module.partition(".")[0]
 
 

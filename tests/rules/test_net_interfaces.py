@@ -26,7 +26,7 @@ TABLE = {
 HERE = {"net.interfaces": TABLE, "net.interface": "ib0"}
 
 
-@pytest.mark.parametrize("code", [code for code in rules.RULE_MODULES if code.startswith("NET")])
+@pytest.mark.parametrize("code", [code for code in rules.list_rule_modules() if code.startswith("NET")])
 def test_a_what_if_states_no_network(code):
     """``--on h100x8``: what nobody looked for is neither wrong nor undecided."""
     known = cards(8) | APART

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Finding, UnknownFactError
-from gpuready.rules import allocator_settings
+from gpuready.rules import environment_variables
 from tests.rules.worlds import contract, env, judged, need, variable
 
 
@@ -21,7 +21,7 @@ from tests.rules.worlds import contract, env, judged, need, variable
     ],
 )
 def test_settings_of_the_allocator(text, found):
-    assert allocator_settings.parse_allocator_settings(text) == found
+    assert environment_variables.parse_allocator_settings(text) == found
 
 
 # -- SYS012, SYS013, SYS014: the allocator ------------------------------------------------------------

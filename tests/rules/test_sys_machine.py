@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
-from gpuready.rules import model_hub, rdma_ports
+from gpuready.rules import job_request, network_interfaces
 from tests.rules.worlds import GAP, H100, contract, env, facts, judged, need
 
 GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
@@ -13,20 +13,20 @@ GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
 
 def test_a_model_in_a_folder_is_not_downloaded():
     online = {"hub.offline": False}
-    assert model_hub.may_download_model(facts(online)) and model_hub.may_download_model(
+    assert job_request.may_download_model(facts(online)) and job_request.may_download_model(
         facts(online | {"job.model": "meta-llama/Llama-3-8B"})
     )
-    assert not model_hub.may_download_model(facts(online | {"job.model": "/models/llama"}))
-    assert not model_hub.may_download_model(facts({"hub.offline": True}))
+    assert not job_request.may_download_model(facts(online | {"job.model": "/models/llama"}))
+    assert not job_request.may_download_model(facts({"hub.offline": True}))
 
 
 def test_ports_that_carry_data():
     rows = {"a/1": {"state": "active", "link_layer": "Ethernet"}, "b/1": {"state": "down"}}
     assert (
-        rdma_ports.active_rdma_ports(facts({"net.ib": rows})) == ["a/1"]
-        and rdma_ports.infiniband_ports(facts({"net.ib": rows})) == {}
+        network_interfaces.active_rdma_ports(facts({"net.ib": rows})) == ["a/1"]
+        and network_interfaces.infiniband_ports(facts({"net.ib": rows})) == {}
     )
-    assert rdma_ports.active_rdma_ports(facts({"net.ib": None})) == []
+    assert network_interfaces.active_rdma_ports(facts({"net.ib": None})) == []
 
 
 ABOUT_A_MACHINE = ["SYS005", "SYS006", "SYS007", "SYS008", "SYS010", "SYS011", "SYS019", "SYS020", "SYS021"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.runtime import placement
+from gpuready.runtime import job_placement
 from gpuready.runtime.platform import PLATFORM_NAMES
 
 kinds = st.sets(st.sampled_from(["cuda", "mps", "npu", "xpu", "hpu", "cpu"]))
@@ -29,7 +29,7 @@ kinds = st.sets(st.sampled_from(["cuda", "mps", "npu", "xpu", "hpu", "cpu"]))
     ],
 )
 def test_the_device_that_axolotl_chooses(available, local_rank, device):
-    assert placement.choose_device(available, local_rank) == device
+    assert job_placement.choose_device(available, local_rank) == device
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_the_device_that_axolotl_chooses(available, local_rank, device):
     ],
 )
 def test_the_quantizer_completes_a_device_map_in_its_own_order(available, current, mapped):
-    assert placement.device_map(None, available, current) == mapped
+    assert job_placement.device_map(None, available, current) == mapped
 
 
 @pytest.mark.parametrize("requested_map", ["auto", {"": 0}, {"model": "cpu"}, {}, "cuda", 1, 0, ""])
 @pytest.mark.parametrize("available", [set(), {"cuda"}, {"xpu"}])
 def test_a_device_map_that_is_given_stays(requested_map, available):
     """None alone means that none is given: an empty map or the device 0 is one."""
-    assert placement.device_map(requested_map, available, 3) == requested_map
+    assert job_placement.device_map(requested_map, available, 3) == requested_map
 
 
 @pytest.mark.parametrize(
@@ -59,39 +59,39 @@ def test_a_device_map_that_is_given_stays(requested_map, available):
     [("mps", "mps:0"), ("mps:0", "mps:0"), ("npu:3", "npu:0"), ("cuda:1", "auto"), ("cpu", "auto")],
 )
 def test_axolotl_maps_the_whole_model_on_mps_and_npu(device, mapped):
-    assert placement.axolotl_device_map(device, "auto") == mapped
+    assert job_placement.axolotl_device_map(device, "auto") == mapped
 
 
 def test_axolotl_adds_no_map_of_its_own_elsewhere():
-    assert placement.axolotl_device_map("cuda:0") is None
+    assert job_placement.axolotl_device_map("cuda:0") is None
 
 
 POSTPONING = ("model_parallel", "deepspeed_fp16", "full_eval_half", "fsdp")
 
 
 def test_a_plain_model_is_moved_at_once():
-    assert placement.place_model_on_device() is True
-    assert placement.place_model_on_device(training=True) is True
+    assert job_placement.place_model_on_device() is True
+    assert job_placement.place_model_on_device(training=True) is True
 
 
 @pytest.mark.parametrize("case", POSTPONING)
 def test_each_of_the_four_cases_puts_it_off(case):
-    assert placement.place_model_on_device(**{case: True}) is False
+    assert job_placement.place_model_on_device(**{case: True}) is False
 
 
 def test_evaluation_in_half_precision_after_training_does_not():
-    assert placement.place_model_on_device(full_eval_half=True, training=True) is True
-    assert placement.place_model_on_device(full_eval_half=True, training=True, fsdp=True) is False
+    assert job_placement.place_model_on_device(full_eval_half=True, training=True) is True
+    assert job_placement.place_model_on_device(full_eval_half=True, training=True, fsdp=True) is False
 
 
 def test_whoever_asks_that_it_stays_is_heard():
-    assert placement.place_model_on_device(asked=False) is False
+    assert job_placement.place_model_on_device(asked=False) is False
 
 
 def test_no_combination_of_the_four_moves_it():
     for flags in itertools.product((False, True), repeat=4):
         chosen = dict(zip(POSTPONING, flags, strict=True))
-        assert placement.place_model_on_device(**chosen) is not any(flags)
+        assert job_placement.place_model_on_device(**chosen) is not any(flags)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_no_combination_of_the_four_moves_it():
     ],
 )
 def test_more_than_one_gpu_in_the_map_is_model_parallelism(hf_device_map, parallel):
-    assert placement.is_model_parallel(hf_device_map) is parallel
+    assert job_placement.is_model_parallel(hf_device_map) is parallel
 
 
 @pytest.mark.parametrize(
@@ -126,27 +126,27 @@ def test_more_than_one_gpu_in_the_map_is_model_parallelism(hf_device_map, parall
     ],
 )
 def test_the_backend_of_a_device(device, backend):
-    assert placement.backend_for(device) == backend
+    assert job_placement.backend_for(device) == backend
 
 
 @pytest.mark.parametrize("device", ["", ":0", "gpu", "gpu:0", "tpu"])
 def test_a_device_that_torch_does_not_have(device):
     with pytest.raises(ValueError, match="is not a device that torch supports"):
-        placement.backend_for(device)
+        job_placement.backend_for(device)
 
 
 @given(kinds, st.integers(0, 63))
 def test_every_device_that_is_chosen_has_a_backend(available, rank):
-    device = placement.choose_device(available, rank)
-    assert placement.backend_for(device)
+    device = job_placement.choose_device(available, rank)
+    assert job_placement.backend_for(device)
     assert device.partition(":")[0] in available | {"cpu"}
 
 
 @given(kinds, st.integers(0, 63))
 def test_a_completed_map_places_everything_on_one_device(available, current):
-    completed = placement.device_map(None, available, current)
-    assert list(completed) == [""] and not placement.is_model_parallel(completed)
+    completed = job_placement.device_map(None, available, current)
+    assert list(completed) == [""] and not job_placement.is_model_parallel(completed)
 
 
 def test_the_orders_name_devices_that_are_platforms():
-    assert set(placement.AXOLOTL_DEVICES) | set(placement.QUANTIZER_DEVICES) <= set(PLATFORM_NAMES)
+    assert set(job_placement.AXOLOTL_DEVICES) | set(job_placement.QUANTIZER_DEVICES) <= set(PLATFORM_NAMES)

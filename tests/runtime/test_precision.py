@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready import contracts
-from gpuready.catalog import features
+from gpuready.catalog import gpus
 from gpuready.model import Contract
 from gpuready.runtime import precision
 
@@ -69,12 +69,12 @@ def test_an_unknown_feature_is_named():
         precision.supports_feature("fp7", "9.0")
 
 
-@given(st.sampled_from(features.list_features()), capabilities)
+@given(st.sampled_from(gpus.list_features()), capabilities)
 def test_a_feature_has_one_range(feature, capability):
     """Pairs and text mean the same, and the answer is the catalogue's."""
     text = f"{capability[0]}.{capability[1]}"
     assert precision.supports_feature(feature, capability) is precision.supports_feature(feature, text)
-    assert precision.supports_feature(feature, text) is features.check_feature_support(feature, text)[0]
+    assert precision.supports_feature(feature, text) is gpus.check_feature_support(feature, text)[0]
 
 
 @pytest.mark.parametrize(

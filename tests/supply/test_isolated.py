@@ -12,7 +12,7 @@ import pytest
 from gpuready.fleet import node_payload, ssh_hosts
 from gpuready.fleet.scripts import ray_tasks, store
 from gpuready.fleet.slurm import SlurmTransport
-from gpuready.launcher import engines, node_preflight
+from gpuready.launcher import engines, rank_process
 from gpuready.model.run import LaunchJob
 from gpuready.system import LiveHost
 
@@ -73,7 +73,7 @@ def test_the_preflight_of_a_node_imports_nothing_from_the_folder_of_the_job(mark
     Path("train.py").write_text("")
     monkeypatch.setenv("PYTHONPATH", os.getcwd())
     job = LaunchJob("slurm", sys.executable, "script", ("train.py",), 1)
-    looked = node_preflight.preflight_node(engines.node_preflight_command(job), os.environ, [{"LOCAL_RANK": "0"}])
+    looked = rank_process.preflight_node(engines.node_preflight_command(job), os.environ, [{"LOCAL_RANK": "0"}])
     assert "gap" not in looked, looked
     assert not mark.exists()
 

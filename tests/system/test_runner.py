@@ -164,13 +164,13 @@ def test_a_killed_child_that_waits_for_a_processor_is_waited_for(monkeypatch):
     child = subprocess.Popen(["sh", "-c", "while :; do :; done"], start_new_session=True)
     looks = []
 
-    def look(pid: int) -> str:
+    def look(pid: int) -> bool:
         looks.append(pid)
         child.send_signal(9)
-        return "in state R"
+        return True
 
     monkeypatch.setattr(termination, "kill_group", lambda pid: None)
-    monkeypatch.setattr(termination, "describe_stuck_process", look)
+    monkeypatch.setattr(termination, "_is_running", look)
     status, end = termination.kill_and_collect(child.pid, 0.05)
     child.returncode = 0  # it was collected above
     assert looks and status == 9 and end == ""

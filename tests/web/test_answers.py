@@ -16,8 +16,7 @@ from gpuready.cli import run_parsed_command
 from gpuready.cli.parser import parse_command_line
 from gpuready.render.layout import Screen
 from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
-from gpuready.web.query_service import QueryService
-from gpuready.web.response_cache import ResponseCache
+from gpuready.web.query_service import QueryService, ResponseCache
 from tests.web.served import ask_until_complete
 
 MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.json"))))

@@ -10,8 +10,7 @@ import pytest
 from gpuready.cli import run_command_line as run
 from gpuready.contracts import contract_file
 from gpuready.model import Contract
-from gpuready.workflow.contract_check import check_contract_file
-from gpuready.workflow.contract_draft import draft_contract
+from gpuready.workflow.contract_draft import check_contract_file, draft_contract
 from gpuready.workflow.refusal import Refused
 from tests.apply.wheels import wheel
 from tests.contracts import guide_example

@@ -8,7 +8,7 @@ from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.logs.log_summary import LogSource, read_logs
 from gpuready.model import FixStep
 from gpuready.workflow.diagnose import diagnose_logs, load_pattern_table
-from gpuready.workflow.fitting_fixes import fit_steps
+from gpuready.workflow.diagnosis_fixes import fit_steps
 
 PORT = "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
 

@@ -39,7 +39,7 @@ OTHER_PROGRAMS = {"gpuready", "nvidia-smi", "rm", "wsl"}
 
 def every_fix(python: str):
     """Every step of every rule, on its broken example with this Python."""
-    for code in rules.RULE_MODULES:
+    for code in rules.list_rule_modules():
         rule = rules.load_rule(code)
         known = facts(rule.BROKEN).with_facts(Fact("python.path", python))
         found = rule.judge(known, example(rule))
@@ -48,7 +48,7 @@ def every_fix(python: str):
 
 def test_every_rule_has_a_fix_and_thirty_install_something():
     steps = list(every_fix(VENV))
-    assert {code for code, _ in steps} == set(rules.RULE_MODULES)
+    assert {code for code, _ in steps} == set(rules.list_rule_modules())
     assert sum(step.run[:1] == ("uv",) for _, step in steps) >= 25
 
 

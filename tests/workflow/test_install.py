@@ -12,8 +12,7 @@ from gpuready.probe.packages import probe_packages
 from gpuready.probe.target_environment import describe_environment
 from gpuready.system import LiveHost
 from gpuready.workflow import install
-from gpuready.workflow.install import InstallOrder
-from gpuready.workflow.install_advice import suggest_elsewhere
+from gpuready.workflow.install import InstallOrder, suggest_elsewhere
 from gpuready.workflow.machine_facts import add_environment_purpose
 from gpuready.workflow.refusal import Refused
 

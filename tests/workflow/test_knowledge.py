@@ -11,9 +11,9 @@ import pytest
 
 from gpuready import catalog
 from gpuready.contracts import load_contract
-from gpuready.model.knowledge_age import TRUSTED_DAYS, days_since, old_knowledge_note
+from gpuready.model.report import TRUSTED_DAYS, days_since, old_knowledge_note
 from gpuready.workflow import knowledge
-from gpuready.workflow.knowledge_commands import find_command_problems
+from gpuready.workflow.knowledge import find_command_problems
 from gpuready.workflow.knowledge_shape import describe_shape, find_shape_problems, find_text_problems
 from gpuready.workflow.refusal import Refused
 
@@ -114,7 +114,7 @@ def test_a_file_of_an_older_schema_is_used_without_the_parts_that_it_could_not_h
 
 def test_new_xids_and_releases_of_a_system_are_used_and_no_driver_command(changed):
     """The commands that install a driver stay gpuready's own."""
-    from gpuready.catalog import systems, xids
+    from gpuready.catalog import gpus, systems
 
     def add_release(data):
         data["system"][0]["glibc"]["26.04"] = "2.43"
@@ -128,7 +128,7 @@ def test_new_xids_and_releases_of_a_system_are_used_and_no_driver_command(change
         assert before[0] and systems.driver_command("ubuntu", "24.04", "580") == before
         new = changed("catalog/xids", lambda data: data["xid"][0].update(xid=999))
         catalog.replace_tables(knowledge.verify_knowledge(new, "k.json").tables)
-        assert xids.find_xid(999)
+        assert gpus.find_xid(999)
     finally:
         catalog.replace_tables({})
 

@@ -26,7 +26,6 @@ LIBRARY = "torch/lib/libtorch_python.so"
 # A compiler may put the string right behind another one, so only its end is certain to be a zero.
 ARCHS = re.compile(rb"((?:sm|compute)_\d+[af]?(?: (?:sm|compute)_\d+[af]?)+)\0")
 TABLE = "torch/cuda/__init__.py PYTORCH_RELEASES_CODE_CC in the PyPI wheel"
-FROM_PAGE = ("date", "requires_python", "python", "python_aarch64")
 
 
 def changes(data: dict[str, Any], index: Index, deep: bool, only: list[str]) -> tuple[list[Change], list[str]]:

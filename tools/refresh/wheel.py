@@ -155,7 +155,7 @@ class _Elf:
         names = self._at(_placed(segments, tags.get(5, 0)), tags.get(10, 0))
         if names is None:
             return None
-        return [_name(names, at) for tag, at in entries if tag == 1]
+        return [names[at : names.index(b"\0", at)].decode("ascii", "replace") for tag, at in entries if tag == 1]
 
     def _segments(self, at: int, size: int, count: int) -> list[tuple[int, int, int, int]]:
         """Type, offset, address and size in the file of each segment."""
@@ -181,7 +181,3 @@ def _placed(segments: list[tuple[int, int, int, int]], address: int) -> int:
         if kind == 1 and start <= address < start + size:
             return offset + address - start
     return 1 << 62  # nowhere: further than any limit
-
-
-def _name(table: bytes, at: int) -> str:
-    return table[at : table.index(b"\0", at)].decode("ascii", "replace")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuready.apply import uv, uv_output
-from gpuready.apply.index_files import index_authorization, parse_file_entry
+from gpuready.apply.index_release import index_authorization, parse_file_entry
 from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
-from gpuready.apply.source_archive import read_build_requirements
+from gpuready.apply.source_checkout import read_build_requirements
 from gpuready.apply.uv_config import parse_toml, split_index_login
 from gpuready.apply.wheel_search import find_folder_wheels
 from gpuready.catalog import indexes

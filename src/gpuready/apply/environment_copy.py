@@ -18,8 +18,7 @@ from gpuready.apply import uv
 from gpuready.apply.fix_record import FixRecord, FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.lease import Lease, LeaseBusyError
-from gpuready.apply.uv import UvSettings
-from gpuready.apply.uv_failure import explain_uv_failure
+from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents

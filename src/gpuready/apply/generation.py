@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gpuready.apply import audit, wheel_contents
+from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.model import Record
-from gpuready.system import durable_files, file_contents, file_locks, private_files
+from gpuready.model.plan import InstallResult, LockedPackage
+from gpuready.model.validation import parse_record
+from gpuready.system import HostAccess, durable_files, file_contents, private_files, redact_text
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
@@ -210,10 +214,116 @@ class EnvironmentHome:
             return {}
         users = inspection.find_folder_users([g.path for g in generations], self.path)
         for generation in generations:
-            if generation.path not in users and file_locks.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False:
+            if (
+                generation.path not in users
+                and durable_files.is_locked(f"{generation.path}/{IN_USE_LOCK}") is not False
+            ):
                 users[generation.path] = 0
         return users
 
 
 def _list_drafts(folder: str) -> list[str]:
     return [name for name in file_contents.list_names_or_empty(folder) if name.endswith(".draft")]
+
+
+JOURNAL_FILE = "journal.jsonl"
+
+
+class InstallJournal:
+    """Append-only log of what was done to an environment."""
+
+    def __init__(self, folder: str, clock: Callable[[], float]):
+        self.path, self.clock, self.pid = f"{folder}/{JOURNAL_FILE}", clock, os.getpid()
+
+    def record_step(self, step: str, **more: Any) -> None:
+        """Write one step. OSError if it cannot be written: then the step must not be taken."""
+        line = {"at": round(self.clock(), 3), "pid": self.pid, "step": step} | more
+        durable_files.append_line(self.path, redact_text(json.dumps(line, default=str)))
+
+    def try_record_step(self, step: str, **more: Any) -> None:
+        """Write one step after a failure, where a full disk must not hide the cause."""
+        try:
+            self.record_step(step, **more)
+        except OSError:
+            return
+
+
+def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResult:
+    """Publish the previous generation: one rename, no network. ValueError if there is none."""
+    _require_managed(home)
+    lease = Lease(home.join_path(".gpuready"), host.get_hostname())
+    try:
+        lease.acquire_lease(wait=False)
+    except LeaseBusyError as error:
+        raise ValueError(f"{home.path} cannot be rolled back now: {error}") from None
+    try:
+        published, before = home.current_generation(), home.previous_generation()
+        if before is None:
+            raise ValueError(f"{home.path} has no generation before {published.name if published else 'this one'}")
+        if file_contents.file_size(f"{before.path}/bin/python") is None:
+            raise ValueError(
+                f"{before.name} has lost its Python ({file_contents.resolve_real_path(before.path + '/bin/python')})"
+            )
+        journal = InstallJournal(home.path, host.get_wall_time)
+        journal.record_step("rollback", generation=before.name, before=published.name if published else "")
+        home.publish_generation(before)
+        return InstallResult("rolled-back", home.path, before.name, published.name if published else "")
+    finally:
+        lease.release_lease()
+
+
+def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> InstallResult:
+    """Check that every file of the published generation is unchanged. ValueError if none is published.
+
+    ``folders`` of wheels: packages whose wheel of the lock is there are compared with it, the others with their RECORD.
+    """
+    _require_managed(home)
+    published = home.current_generation()
+    if published is None:
+        raise ValueError(f"{home.path} has no complete environment: install one")
+    manifest = published.read_manifest()
+    rows = _locked_rows(manifest)
+    of_wheels, compared = wheel_contents.compare_with_wheels(published.path, rows, folders)
+    all_faults = [*audit.audit_environment(published.path, manifest), *of_wheels]
+    all_faults += wheel_contents.find_overreach(published.path)
+    found = {(fault.kind, fault.path): fault for fault in all_faults}
+    faults = tuple(fault for fault in found.values() if fault.kind not in audit.HARMLESS_FAULTS)
+    harmless = [f"{fault.path}: {fault.says}" for fault in found.values() if fault not in faults]
+    before = home.previous_generation()
+    verdict = "damaged" if faults else "intact"
+    known = manifest.get("packages") or {}
+    need = {"packages": len(known), "compared": compared}
+    return InstallResult(
+        verdict,
+        home.path,
+        published.name,
+        before.name if before else "",
+        faults=faults,
+        notes=(*_describe_comparison(compared, len(rows)), *harmless[:5]),
+        need=need,
+        exit=1 if faults else 0,
+    )
+
+
+def _locked_rows(manifest: Mapping[str, Any]) -> list[LockedPackage]:
+    """Return the lock of a published generation; rows that cannot be read are left out."""
+    plan = manifest.get("plan")
+    rows = plan.get("lock") if isinstance(plan, dict) else ()
+    try:
+        return [parse_record(LockedPackage, row) for row in rows or ()]
+    except (ValueError, TypeError):
+        return []
+
+
+def _describe_comparison(compared: int, packages: int) -> tuple[str, ...]:
+    if compared >= packages:
+        return ()
+    return (
+        f"{compared} of {packages} packages were compared with the wheels of the lock, the others with their RECORD: "
+        "--find-links DIR names a folder of wheels (gpuready plan FRAMEWORK --bundle DIR makes one)",
+    )
+
+
+def _require_managed(home: EnvironmentHome) -> None:
+    if not home.is_managed():
+        raise ValueError(f"{home.path} is not an environment made by gpuready: name one with -e DIR")

@@ -12,21 +12,19 @@ from typing import Any
 
 from gpuready import __version__
 from gpuready.apply import audit, install_steps, uv, wheel_contents
-from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome
+from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome, InstallJournal
 from gpuready.apply.install_errors import InstallFailed, format_os_error, suggest_missing_package
 from gpuready.apply.install_steps import InstallInputs
-from gpuready.apply.journal import InstallJournal
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.source_checkout import add_left_out
-from gpuready.apply.uv import UvSettings
-from gpuready.apply.uv_failure import explain_uv_failure
+from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.contracts import distribution_name
 from gpuready.model import FixStep, Report
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import InstallFault, InstallResult, Plan
-from gpuready.model.verdict_words import verdict_words
 from gpuready.system import HostAccess, durable_files
 from gpuready.system.imports.real_import import ImportTask, import_roots
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system.process.termination import note_interrupt
 
 CLEANUP_SECONDS = 3.0
 """How long cleanup may take after a stop, in seconds; the next install removes the rest."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from gpuready.model import validation
-from gpuready.system import durable_files, file_contents, file_locks
+from gpuready.system import durable_files, file_contents
 from gpuready.system.process import inspection
 from gpuready.system.process.inspection import ProcessIdentity
 
@@ -68,9 +68,9 @@ class Lease:
     def _try_acquire(self, last_text: str, since: float) -> bool:
         if self.fd is None:
             try:
-                self.fd = file_locks.take_lock(self.lock)
+                self.fd = durable_files.take_lock(self.lock)
                 self.locked = self.fd is not None
-            except file_locks.LocksUnsupported:
+            except durable_files.LocksUnsupported:
                 self.fd, self.locked = -1, False
         if self.fd is None:
             return False
@@ -84,7 +84,7 @@ class Lease:
         holder = _parse_holder(text)
         if holder is None or holder == self.own_process:
             return True
-        if self.locked and inspection.is_same_kernel(holder) and _was_locked(text):
+        if self.locked and inspection.is_same_kernel(holder) and ('"locked": true' in text):
             return True  # the kernel released its lock: it has ended
         if inspection.process_state(holder) == "dead":
             return True
@@ -145,7 +145,7 @@ class Lease:
         except OSError:
             pass  # the next process sees that we have ended
         if self.fd is not None and self.fd >= 0:
-            file_locks.release_lock(self.fd)
+            durable_files.release_lock(self.fd)
         self.fd = None
 
     def _format_lease(self) -> str:
@@ -168,10 +168,6 @@ def _parse_holder(text: str) -> ProcessIdentity | None:
         return validation.parse_record(ProcessIdentity, json.loads(text))
     except (ValueError, RecursionError):
         return None
-
-
-def _was_locked(text: str) -> bool:
-    return '"locked": true' in text
 
 
 def _describe_holder(holder: ProcessIdentity) -> str:

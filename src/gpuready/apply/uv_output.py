@@ -10,8 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from gpuready.apply.build_errors import explain_build_failure
-from gpuready.apply.network_errors import LOGIN_WAY, find_host, find_network_cause, find_refusing_index
+from gpuready.apply.build_errors import (
+    LOGIN_WAY,
+    explain_build_failure,
+    find_host,
+    find_network_cause,
+    find_refusing_index,
+)
 from gpuready.apply.resolution_request import FOLDER_INDEX, PROJECT_NAME
 from gpuready.apply.uv_config import strip_login
 from gpuready.catalog import packages

@@ -35,7 +35,7 @@ def find_platform_image(framework: str, platform: str, gpus: Sequence[str], vers
     rows = [r for r in load_catalog("images")["platform"] if (r["framework"], r["platform"]) == (framework, platform)]
     for row in rows:
         tag = _platform_tag(row, version)
-        if tag and gpus and all(_is_named(gpu, row["gpus"]) for gpu in gpus):
+        if tag and gpus and all(any(name in str(gpu).upper() for name in row["gpus"]) for gpu in gpus):
             release = next((one for one, its_tag in row.get("tags", {}).items() if its_tag == tag), version)
             return {**row, "image": f"{row['image']}:{tag}", "release": release}
     return None
@@ -54,10 +54,6 @@ def _platform_tag(row: dict[str, Any], version: str) -> str:
     if "tags" in row:
         return str(row["tags"].get(version, ""))
     return row["tag"].format(version=version) if versions.satisfies_specifier(version, row["versions"]) else ""
-
-
-def _is_named(gpu: str, names: Sequence[str]) -> bool:
-    return any(name in str(gpu).upper() for name in names)
 
 
 def find_base_image(name: str, version: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from gpuready.catalog import gpus, load_catalog
-from gpuready.catalog.accelerators import find_accelerator_vendor
+from gpuready.catalog.gpus import find_accelerator_vendor
 from gpuready.model import Record
 
 MAX_DEVICES = 1024

@@ -17,11 +17,10 @@ from gpuready.cli.parser import ParsedCommand
 from gpuready.cli.session import TerminalSession
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request, UsageError, convert_words, reject_together
-from gpuready.commands.knowledge import apply_knowledge
-from gpuready.commands.settings import apply_settings
+from gpuready.commands.settings import apply_knowledge, apply_settings
 from gpuready.render.layout import Screen
-from gpuready.system import AccessError, named_paths
-from gpuready.system.interrupts import note_interrupt
+from gpuready.system import AccessError, command_line
+from gpuready.system.process.termination import note_interrupt
 from gpuready.system.redaction.text import redact_text
 
 REFUSED, OUT_OF_TIME, INTERRUPTED = 2, 124, 130
@@ -131,7 +130,7 @@ def _require_answering_disks(argv: Sequence[str]) -> None:
     """UsageError where a named file lies on a disk that does not answer: to wait for it could not be interrupted."""
     if any("/" in word for word in argv):
         try:
-            named_paths.require_answering_disks(argv)
+            command_line.require_answering_disks(argv)
         except AccessError as error:
             raise UsageError(str(error)) from None
 

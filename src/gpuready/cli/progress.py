@@ -12,7 +12,6 @@ from typing import Any
 from gpuready.cli import terminal
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen
-from gpuready.render.progress import format_progress
 from gpuready.system.redaction.text import redact_text
 
 PLAIN_PATIENCE, PLAIN_INTERVAL, REDRAW_INTERVAL, TICK = 3.0, 10.0, 0.1, 1.0
@@ -79,3 +78,27 @@ def _write_to_terminal(text: str) -> None:
         os.write(sys.stderr.fileno(), text.encode(sys.stderr.encoding or "utf-8", "replace"))
     except (OSError, ValueError):
         return
+
+
+def format_progress(what: str, done: int, total: int, elapsed: float) -> str:
+    """Format ``installing torch: 3 of 12 (25 %), 1:04, about 3:10 left``; without a total, how many so far."""
+    text = what
+    if total:
+        text += f": {done:,} of {total:,} ({100 * done // total} %)"
+    elif done:
+        text += f": {done:,} so far"
+    return f"{text}, {format_duration(elapsed)}{_format_time_left(done, total, elapsed)}" if elapsed >= 1 else text
+
+
+def _format_time_left(done: int, total: int, elapsed: float) -> str:
+    """An estimate by the pace so far, once there is one."""
+    if not 0 < done < total or elapsed < 2:
+        return ""
+    return f", about {format_duration(elapsed / done * (total - done))} left"
+
+
+def format_duration(seconds: float) -> str:
+    """Format ``0:07``, ``12:30`` or ``1:02:03``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from gpuready.render.escape import encodable_text, escape_unprintable
 from gpuready.render.layout import Screen
-from gpuready.system.program_name import find_new_environment, find_start_words
+from gpuready.system.command_line import find_new_environment, find_start_words
 from gpuready.system.redaction.text import redact_text
 
 _MAX_WIDTH, _MIN_WIDTH, _DEFAULT_WIDTH = 100, 40, 80

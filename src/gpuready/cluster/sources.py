@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuready.cluster.address import parse_whole_number
-from gpuready.cluster.pod_nodes import is_pod, read_pod_nodes
+from gpuready.cluster.address import is_pod, parse_whole_number, read_pod_nodes
 from gpuready.model import node_names
 from gpuready.model.record import Record
 

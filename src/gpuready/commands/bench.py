@@ -14,8 +14,13 @@ from gpuready.commands.declaration import (
 from gpuready.commands.parameters import COMMON, PathArgument, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
 from gpuready.render import json_results
-from gpuready.render.bench import format_bench_line, render_bench_screen, render_measure_list
-from gpuready.render.bench_job import format_job_bench_line, render_job_bench
+from gpuready.render.bench import (
+    format_bench_line,
+    format_job_bench_line,
+    render_bench_screen,
+    render_job_bench,
+    render_measure_list,
+)
 from gpuready.workflow import require_writable, save_text_file
 from gpuready.workflow.bench import list_measures, measure_machine
 from gpuready.workflow.bench_job import bench_job

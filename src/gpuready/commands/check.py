@@ -156,9 +156,9 @@ def _format_lines(reports: "list[Report]") -> str:
 
 
 def _render_html(reports: "list[Report]") -> str:
-    from gpuready.render import notebook
+    from gpuready.render import html
 
-    return notebook.render_report_fragments(reports)
+    return html.render_report_fragments(reports)
 
 
 def _choose_check_format(request: Request) -> str:
@@ -198,31 +198,17 @@ def _render_pages(
 def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Screen") -> str:
     if path is None:
         return ""
-    from gpuready.render import changes
+    from gpuready.render import facts
 
     changed = workflow.changes_since_recording(path, reports[0])
-    return f"\nsince {path}:\n\n" + changes.render_fact_changes(changed, screen)
+    return f"\nsince {path}:\n\n" + facts.render_fact_changes(changed, screen)
 
 
 CHECK = Command(
     "check",
     "is this machine ready for a framework?",
     run,
-    collect_parameters(
-        shared.Machine,
-        shared.Environment,
-        shared.RunPython,
-        _Looked,
-        shared.Wants,
-        shared.Job,
-        _Judged,
-        shared.Strict,
-        _Ignored,
-        _SHOWN,
-        shared.WHAT_IF,
-        shared.KNOWLEDGE,
-        shared.COMMON,
-    ),
+    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.KNOWLEDGE, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(),

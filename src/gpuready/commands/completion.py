@@ -7,7 +7,7 @@ from gpuready.commands.declaration import Command, Parameter, Request, UsageErro
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
 from gpuready.render import completion, json_results
-from gpuready.workflow.completion_names import list_completion_names
+from gpuready.workflow.catalog_lists import list_completion_names
 
 SHELLS = ("bash", "zsh", "fish")
 _LIST = Parameter(

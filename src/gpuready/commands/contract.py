@@ -6,9 +6,8 @@ from gpuready.commands.parameters import COMMON, PathArgument, framework_argumen
 from gpuready.commands.result import Result
 from gpuready.render import contract as render
 from gpuready.render import json_results
-from gpuready.render.contract_toml import render_contract_toml
-from gpuready.workflow.contract_check import check_contract_file
-from gpuready.workflow.contract_draft import draft_contract
+from gpuready.render.contract import render_contract_toml
+from gpuready.workflow.contract_draft import check_contract_file, draft_contract
 
 
 def _list_contracts(request: Request) -> Result:

@@ -6,7 +6,7 @@ from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
-from gpuready.render import changes, json_results
+from gpuready.render import facts, json_results
 
 
 def run(request: Request) -> Result:
@@ -15,7 +15,7 @@ def run(request: Request) -> Result:
     return Result(
         found,
         lambda found: json_results.render_diff_json(a, b, found),
-        changes.render_fact_changes,
+        facts.render_fact_changes,
         exit=1 if any(change.is_worse for change in found) else 0,
     )
 

@@ -15,7 +15,7 @@ from gpuready.commands.declaration import (
     reject_unread,
 )
 from gpuready.commands.result import Result
-from gpuready.model.fix import FixOutcome
+from gpuready.model.plan import FixOutcome
 from gpuready.render import json_results
 from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
 from gpuready.workflow.fix import FixRequest
@@ -105,14 +105,7 @@ FIX = Command(
     "fix what check found, after asking once; can be undone",
     run,
     collect_parameters(
-        shared.Environment,
-        shared.Wants,
-        shared.Job,
-        _Source,
-        _FixActions,
-        shared.quiet_and_verbose("also every command and every reason"),
-        shared.KNOWLEDGE,
-        shared.COMMON,
+        FixOptions, shared.quiet_and_verbose("also every command and every reason"), shared.KNOWLEDGE, shared.COMMON
     ),
     "[FRAMEWORK]",
     0,

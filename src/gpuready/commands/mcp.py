@@ -9,7 +9,6 @@ import secrets
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
-from gpuready.mcp.http_transport import serve_over_http
 from gpuready.workflow import Refused
 from gpuready.workflow.allowed_paths import AllowedPaths
 
@@ -64,6 +63,8 @@ def _read_mcp_token(request: Request) -> str:
 
 
 def _serve_http(request: Request, allowed_paths: AllowedPaths, token: str) -> None:
+    from gpuready.mcp.http_transport import serve_over_http
+
     session = request.session
     if not token:
         token = secrets.token_urlsafe(32)

@@ -8,7 +8,7 @@ from gpuready.commands.declaration import Command, Parameter, Request, UsageErro
 from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, RunPython, WhatIf
 from gpuready.commands.result import Result
 from gpuready.render import facts, json_results
-from gpuready.render.recording import render_recording_summary
+from gpuready.render.facts import render_recording_summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

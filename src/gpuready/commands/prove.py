@@ -9,7 +9,7 @@ from gpuready.commands.result import Result
 from gpuready.commands.suggestions import suggest_details
 from gpuready.model import EXIT_CODES, worst_verdict
 from gpuready.model.proof import ProofResult
-from gpuready.render import check_report, json_results, notebook
+from gpuready.render import check_report, html, json_results
 from gpuready.render import prove as render
 from gpuready.workflow import require_writable
 from gpuready.workflow.prove import list_proofs, run_proofs
@@ -98,7 +98,7 @@ def run(request: Request) -> Result:
         verdict=verdict,
         exit=EXIT_CODES[verdict],
         line=lambda proved: "".join(check_report.format_check_line(report) for report in proved.reports),
-        html=lambda proved: notebook.render_report_fragments(proved.reports),
+        html=lambda proved: html.render_report_fragments(proved.reports),
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
-from gpuready.render import html, json_results, notebook
+from gpuready.render import html, json_results
 from gpuready.render import report as render
 from gpuready.workflow import report_data, save_text_file
 
@@ -67,7 +67,7 @@ def run(request: Request) -> Result:
         gathered,
         json_results.render_report_json,
         lambda gathered, screen: render.format_report_lines(gathered),
-        html=lambda gathered: notebook.embed_page_in_iframe(html.render_report_page(document)),
+        html=lambda gathered: html.embed_page_in_iframe(html.render_report_page(document)),
         text=page if path == "-" else None,
     )
 
@@ -83,16 +83,7 @@ REPORT = Command(
     "report",
     "an HTML page: verdict, machine, findings, proofs, memory, plan",
     run,
-    collect_parameters(
-        _Output,
-        shared.Machine,
-        shared.Environment,
-        shared.RunPython,
-        _Parts,
-        shared.WHAT_IF,
-        shared.KNOWLEDGE,
-        shared.COMMON,
-    ),
+    collect_parameters(ReportOptions, shared.WHAT_IF, shared.KNOWLEDGE, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan", "axolotl --json"),

@@ -56,10 +56,10 @@ class Result:
 
     def html(self) -> str:
         """Return HTML for a notebook: no script, and all machine data as escaped text."""
-        from gpuready.render import notebook
+        from gpuready.render.html import render_notebook_html
 
         make = self._html
-        return notebook.render_notebook_html(None if make is None else lambda: make(self.found), str(self))
+        return render_notebook_html(None if make is None else lambda: make(self.found), str(self))
 
     def format_text(self, screen: Screen, *, json: bool = False, quiet: bool = False, verbose: bool = False) -> str:
         """Return what the command line prints."""

@@ -9,7 +9,6 @@ import secrets
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COLOR
 from gpuready.commands.result import Result
-from gpuready.web.server import serve_web_app
 from gpuready.workflow import Refused
 
 DEFAULT_PORT = 8642
@@ -36,8 +35,7 @@ def run(request: Request) -> Result:
     token = _read_serve_token(request.get_option("token"), os.environ.get(TOKEN_VARIABLE))
     _check_exposure(host, request.has_switch("open_to_others"))
     try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
+        from gpuready.web.server import serve_web_app
     except ImportError as missing:
         raise Refused(
             f"gpuready serve needs {missing.name}, which is not here (the extra gpuready[web]): pip install starlette uvicorn"

@@ -12,7 +12,7 @@ from typing import Any
 from gpuready.containers import base_image, dockerfile, dockerfile_facts
 from gpuready.containers.dockerfile import UNKNOWN
 from gpuready.containers.stages import ReadFile
-from gpuready.jobs import yaml_loader
+from gpuready.jobs import config_reader
 from gpuready.model import Fact, Record
 from gpuready.model.sizes import parse_size
 
@@ -63,9 +63,9 @@ def _compose_yaml(text: str) -> Any:
     import yaml
 
     try:
-        return yaml.compose(text, Loader=yaml_loader.make_bounded_loader())
+        return yaml.compose(text, Loader=config_reader.make_bounded_loader())
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ValueError(yaml_loader.describe_yaml_error(error)) from None
+        raise ValueError(config_reader.describe_yaml_error(error)) from None
 
 
 def _convert_node(node: Any, counts: dict[str, int], depth: int) -> LocatedValue:

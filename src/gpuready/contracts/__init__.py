@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from gpuready.catalog import load_table
-from gpuready.contracts.errors import BadContract, UnknownContract
+from gpuready.contracts.toml import BadContract, UnknownContract
 from gpuready.model import Contract, versions
 
 __all__ = [

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuready.contracts.errors import BadContract
-from gpuready.contracts.toml import TABLES, read_toml
+from gpuready.contracts.toml import TABLES, BadContract, read_toml
 from gpuready.contracts.validate import find_problems
 
 _HERE = os.path.dirname(os.path.abspath(__file__))

@@ -13,7 +13,7 @@ from gpuready.contracts import list_line_contracts
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Contract, Facts, Record, Requirement
 from gpuready.model.contract import BORROWED_NEED
-from gpuready.model.markers import Marker
+from gpuready.model.metadata import Marker
 from gpuready.model.versions import parse_plain_release, parse_version_key, satisfies_specifier, split_clause
 
 MARKER_SYSTEMS = {

@@ -1,4 +1,4 @@
-"""Read TOML files as plain data. Files are untrusted: their size and nesting are checked before parsing."""
+"""Read TOML files as plain data, with the errors of contracts. Files are untrusted: their size and nesting are checked before parsing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from gpuready.contracts.errors import BadContract
+
+class UnknownContract(ValueError):
+    """No contract has that name; the message is one sentence with the nearest names."""
+
+
+class BadContract(ValueError):
+    """A contract file that cannot be used; the message has one sentence per problem, on one line."""
+
 
 MAX_TOML_BYTES = 1 << 20
 MAX_DEPTH = 8

@@ -9,7 +9,7 @@ from typing import Any
 
 import gpuready.contracts.want as wants
 import gpuready.contracts.when as conditions
-from gpuready.catalog import facts, features
+from gpuready.catalog import facts, gpus
 from gpuready.contracts.toml import TABLES
 from gpuready.model import Contract, Record
 from gpuready.model.versions import is_version
@@ -144,7 +144,7 @@ def _check_capability(row: dict[str, Any]) -> Iterator[str]:
     name = row.get("name")
     if isinstance(name, str) and name and not re.fullmatch(r"[a-z0-9]+(?:[_-][a-z0-9]+)*", name):
         yield f"name {_quote_text(name)} is not a plain name: use lower-case letters, digits and hyphens"
-    gate, known = row.get("gate"), features.list_features()
+    gate, known = row.get("gate"), gpus.list_features()
     if isinstance(gate, str) and gate and gate not in known:
         yield f"gate {_quote_text(gate)} is not a feature of the catalogue: {_suggest_keys(gate, known)}"
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gpuready.catalog import roles as processes
 from gpuready.catalog import torch as catalogue
+from gpuready.catalog import variables as processes
 from gpuready.contracts import is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, ContractVariable, Fact, Facts, Record, UnknownFactError, versions
+from gpuready.model.facts import describe_gap
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
-from gpuready.model.verdict_words import describe_gap
 
 OLD_ALLOC_CONF, NEW_ALLOC_CONF = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 RENDEZVOUS_VARIABLES = (
@@ -132,7 +132,7 @@ def _wanted_variable(
 ) -> list[WantedVariable]:
     made = WantedVariable(
         variable.name,
-        _variable_value(variable, role),
+        ("" if _is_emptied(variable, role) else variable.value),
         contract.name,
         _variable_reason(contract, variable, role),
         variable.cite,
@@ -149,10 +149,6 @@ def _wanted_variable(
     if not is_ours:
         return [made.replace(left=passing or variable.note or "it differs from process to process")]
     return _apply_hardware_gate(facts, _use_torch_name(made, torches))
-
-
-def _variable_value(variable: ContractVariable, role: str) -> str:
-    return "" if _is_emptied(variable, role) else variable.value
 
 
 def _is_emptied(variable: ContractVariable, role: str) -> bool:

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuready.model import sizes
+from gpuready.model.contract import describe_want as describe_want
 from gpuready.model.versions import is_version, satisfies_specifier, split_clause
-from gpuready.model.want_text import describe_want as describe_want
 
 ANY = "*"
 BYTE_UNITS = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")

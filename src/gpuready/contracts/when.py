@@ -125,7 +125,7 @@ def _atom_holds(atom: tuple[str, str, str], facts: Facts) -> bool:
     if name == "platform":
         value = _platform_value(facts)
     else:
-        value = _job_value(key, facts) if key.startswith("job.") else facts.value(key)
+        value = (facts.value(key) if key in facts else None) if key.startswith("job.") else facts.value(key)
     if name == "gpus" and value is None:
         value = facts.value("gpu.count")
     if value is None:
@@ -149,10 +149,6 @@ def _platform_value(facts: Facts) -> Any:
     if facts.value_if_known("platform.name") or "gpu.vendor" not in facts:
         return facts.value("platform.name")
     return [PLATFORMS.get(vendor, vendor) for vendor in facts.value("gpu.vendor") or ()]
-
-
-def _job_value(key: str, facts: Facts) -> Any:
-    return facts.value(key) if key in facts else None
 
 
 def _any_word_matches(words: list[str], value: Any) -> bool:

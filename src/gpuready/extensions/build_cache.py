@@ -18,7 +18,6 @@ from gpuready.system import (
     durable_files,
     fatbin,
     file_contents,
-    file_locks,
     native_library,
     own_folders,
     private_files,
@@ -72,7 +71,7 @@ def get_or_build(
         return (entry, "cached") if entry is not None else (_build_entry(home, entry_path, inputs, build), "built")
     finally:
         if lock is not None:
-            file_locks.release_lock(lock)
+            durable_files.release_lock(lock)
 
 
 def _wait_for_lock(entry_path: str, inputs: Mapping[str, Any]) -> int | None:
@@ -80,8 +79,8 @@ def _wait_for_lock(entry_path: str, inputs: Mapping[str, Any]) -> int | None:
     until, pause = time.monotonic() + LOCK_TIMEOUT, 0.01
     while time.monotonic() < until:
         try:
-            lock = file_locks.take_lock(f"{entry_path}.lock")
-        except (file_locks.LocksUnsupported, OSError):
+            lock = durable_files.take_lock(f"{entry_path}.lock")
+        except (durable_files.LocksUnsupported, OSError):
             return None
         if lock is not None or (
             file_contents.file_size(f"{entry_path}/{MANIFEST_NAME}") and read_manifest(entry_path, inputs)

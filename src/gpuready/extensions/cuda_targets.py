@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuready.catalog import architectures, torch
 from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import torch
 from gpuready.model import Record, versions
 
 PTX_SUFFIX = "+PTX"
@@ -44,7 +44,7 @@ def choose_targets(
         raise ValueError(f"it is not known what nvcc {cuda} can compile for: name it in TORCH_CUDA_ARCH_LIST")
     text = written.strip()
     if text and text != "native":
-        parts = [part for listed in architectures.parse_arch_list(text).values() for part in listed]
+        parts = [part for listed in torch.parse_arch_list(text).values() for part in listed]
         return _buildable_targets(parts, cuda, supported, torch_arch, source, ptx=False)
     if capabilities:
         parts, lost = _targets_for_gpus(capabilities, cuda, supported)

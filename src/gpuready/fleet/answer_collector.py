@@ -44,7 +44,6 @@ class AnswerCollector:
         self.claims: dict[str, set[str]] = {}  # name in a report -> nodes that were asked
         self.conflicts: dict[str, set[str]] = {}  # node -> other nodes whose name it reported
         self.several_verdicts: dict[str, set[tuple[str, tuple[str, ...]]]] = {}  # node -> several verdicts with codes
-        self.pairs: list[tuple[str, dict[str, object]]] = []
         self.newer_nodes: set[str] = set()
         self._lock = threading.Lock()
         if journal is not None:
@@ -116,8 +115,8 @@ class AnswerCollector:
 
     def _store_report(self, answer: NodeAnswer, report: NodeReport, now: float) -> bool:
         name = answer.node
-        if report.details is not None or report.pair is not None:
-            return self._store_details(name, report)
+        if report.details is not None:
+            return self._store_details(name, report.details)
         if report.at:  # a late copy looks older than it is: keep the smallest skew
             skews = (_clock_skew(report.at, now, answer.seconds), self.skews.get(name, 1e18))
             self.skews[name] = min(skews, key=lambda skew: (abs(skew), skew))
@@ -136,17 +135,11 @@ class AnswerCollector:
             self.records[name] = report
         return True
 
-    def _store_details(self, name: str, report: NodeReport) -> bool:
-        if report.pair is not None:
-            if (name, report.pair) in self.pairs:
-                return False
-            self.pairs.append((name, report.pair))
-        if report.details is not None:
-            mine = self.details.setdefault(name, {})
-            new = {facet: row for facet, row in report.details.items() if facet not in mine}
-            mine.update(new)
-            return bool(new)
-        return True
+    def _store_details(self, name: str, details: dict[str, dict[str, object]]) -> bool:
+        mine = self.details.setdefault(name, {})
+        new = {facet: row for facet, row in details.items() if facet not in mine}
+        mine.update(new)
+        return bool(new)
 
     def _store_figures(self, name: str, report: NodeReport) -> None:
         for figure, row in (report.figures or {}).items():

@@ -1,13 +1,14 @@
-"""The journal of a run: one answer a line, so that a restarted controller asks no node twice."""
+"""The journal of a run: one answer or pair a line, so that a restarted controller asks no node twice."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from gpuready.model import validation
-from gpuready.model.fleet import NodeAnswer
+from gpuready.model.fleet import NodeAnswer, NodePair
 from gpuready.system import durable_files, redact_text
 from gpuready.system.file_contents import read_text_file
 
@@ -27,9 +28,15 @@ class AnswerJournal:
         self._written = self.clock()
 
     def add_answer(self, answer: NodeAnswer, at: float) -> None:
-        self._unwritten.append(redact_text(json.dumps({"at": round(at, 2)} | answer.to_json(), separators=(",", ":"))))
+        self._append_entry({"at": round(at, 2)} | answer.to_json())
         if len(self._unwritten) >= MAX_UNWRITTEN or self.clock() - self._written > 1.0:
             self.flush_to_disk()
+
+    def add_pair(self, pair: NodePair) -> None:
+        self._append_entry({"pair": pair.to_json()})
+
+    def _append_entry(self, entry: dict[str, Any]) -> None:
+        self._unwritten.append(redact_text(json.dumps(entry, separators=(",", ":"))))
 
     def flush_to_disk(self) -> None:
         if self._unwritten:
@@ -37,10 +44,25 @@ class AnswerJournal:
         self._unwritten, self._written = [], self.clock()
 
     def read_entries(self) -> Iterator[tuple[NodeAnswer, float]]:
-        """Yield every complete line in order. An unreadable line was cut off by a crash; that node is asked again."""
-        for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
+        """Yield every answer in order; a node whose line was cut off by a crash is asked again."""
+        for entry in self._read_lines():
             try:
-                entry = json.loads(line)
                 yield validation.parse_record(NodeAnswer, entry), float(entry["at"])
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                continue
+
+    def read_pairs(self) -> Iterator[NodePair]:
+        """Yield the pairs of all complete rounds."""
+        for entry in self._read_lines():
+            try:
+                yield validation.parse_record(NodePair, entry["pair"])
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                continue
+
+    def _read_lines(self) -> Iterator[Any]:
+        """Yield every complete line; an unreadable one was cut off by a crash."""
+        for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
                 continue

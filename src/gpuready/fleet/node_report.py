@@ -28,7 +28,7 @@ class NodeReport:
     """One report of one node. Kept small: a fleet has up to a hundred thousand of them."""
 
     __slots__ = (
-        "at", "attempt", "codes", "details", "figures", "gpus", "ids", "kind", "mem", "node", "pair", "prints", "run",
+        "at", "attempt", "codes", "details", "figures", "gpus", "ids", "kind", "mem", "node", "prints", "run",
         "schema", "shm", "verdict",
     )  # fmt: skip
 
@@ -48,7 +48,6 @@ class NodeReport:
         self.codes: tuple[str, ...] = _codes_field(fields)
         self.figures: Figures | None = _figures_field(fields)
         self.details: dict[str, dict[str, Any]] | None = _details_field(fields)
-        self.pair: dict[str, Any] | None = _table_field(fields, "pair")
 
     def fingerprint_of(self, facet: str) -> str:
         """Return the fingerprint of one facet; empty if an older node does not report it."""

@@ -24,7 +24,10 @@ MAX_GPUS = 64
 MAX_TRIES = 3
 """How often a pair is tried if its port is taken, or if its Pythons start so slowly that they could not meet."""
 MEETING_SECONDS = 10.0
-"""How long both Pythons of a pair must have been there before their failure to meet says anything of nodes and links."""
+"""How long both Pythons of a pair must have been there, and at least as long as the slower one took to start, before
+their failure to meet says anything of nodes and links."""
+
+NEVER_MET = "the port was taken, or the Pythons started too slowly to meet"
 
 
 class PairRounds:
@@ -57,14 +60,12 @@ class PairRounds:
             answers = self._ask_pairs(number, left, attempt, limit)
             self.unreachable |= {n: f"{a.kind}: {a.why}" for n, a in answers.items() if a.kind in OUT_OF_REACH}
             left = [names for names in left if not set(names) & set(self.unreachable)]
-            last = attempt == MAX_TRIES - 1
-            results = [self._pair_outcome(names, number, answers, 0.0 if last else limit) for names in left]
+            results = [self._pair_outcome(names, number, answers, limit) for names in left]
             pairs_done += [one for one in results if one is not None]
             left = [names for names, one in zip(left, results, strict=True) if one is None]
             if not left:
                 break
-        pairs_done += [NodePair(*names, number, FAILED, why="no free port was found") for names in left]
-        return pairs_done
+        return pairs_done + [NodePair(*names, number, SLOW, why=f"{MAX_TRIES} tries: {NEVER_MET}") for names in left]
 
     def _ask_pairs(self, number: int, pairs: Sequence[NodeNames], attempt: int, limit: float) -> dict[str, NodeAnswer]:
         """Ask all pairs. Both nodes of a pair stand next to each other, so that they start together."""
@@ -145,10 +146,11 @@ def _lacked_time(results: Sequence[Mapping[str, Any]], arrived: Sequence[float],
 
     Each answer says how long its Python ran and when it was ready; it came here when that Python had ended.
     """
-    if not limit or not any(one.get("ended", 0.0) > limit - LIMIT_RESERVE for one in results):
+    if not any(one.get("ended", 0.0) > limit - LIMIT_RESERVE for one in results):
         return False
     ready = [came - one.get("ended", 0.0) + one.get("ready", 0.0) for one, came in zip(results, arrived, strict=True)]
-    return bool(min(arrived) - max(ready) < min(MEETING_SECONDS, limit / 2))
+    needed = max(MEETING_SECONDS, *(one.get("ready", 0.0) for one in results))
+    return bool(min(arrived) - max(ready) < min(needed, limit / 2))
 
 
 def _failed_gpus(results: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:

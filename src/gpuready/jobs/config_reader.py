@@ -1,4 +1,4 @@
-"""Turn the values of one file into job fields, each with the key that set it."""
+"""Load YAML and turn the values of one file into job fields, each with the key that set it."""
 
 from __future__ import annotations
 
@@ -233,3 +233,133 @@ def parse_mapping(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError("a mapping of names to values")
     return value
+
+
+MAX_FLOW_DEPTH = 100
+"""Nested brackets; no real file has a tenth of this."""
+
+
+def make_bounded_loader() -> Any:
+    """Return the loader class for plain values."""
+    import yaml
+
+    class BoundedLoader(yaml.SafeLoader):
+        def fetch_flow_collection_start(self, token: Any) -> None:
+            if self.flow_level >= MAX_FLOW_DEPTH:
+                raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=self.get_mark())
+            super().fetch_flow_collection_start(token)
+
+    return BoundedLoader
+
+
+def describe_yaml_error(error: Exception) -> str:
+    """Describe why PyYAML cannot parse a text, with the line if known."""
+    if not hasattr(error, "problem"):
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+        return f"cannot be read as YAML: {why}"
+    mark = getattr(error, "problem_mark", None)
+    where = f"line {mark.line + 1}: " if mark is not None else ""
+    return f"{where}{error.problem or str(error).partition(chr(10))[0]}; it must be YAML"
+
+
+SERVING_KEYS = {
+    "tensor_parallel": ("tensor_parallel_size", "tensor_model_parallel_size", "tp_size", "tp"),
+    "pipeline_parallel": ("pipeline_parallel_size", "pipeline_model_parallel_size", "pp_size"),
+    "context": ("max_model_len", "context_length", "max_model_length"),
+    "batch_tokens": ("max_num_batched_tokens", "chunked_prefill_size"),
+    "max_sequences": ("max_num_seqs", "max_running_requests"),
+}
+FRACTION_KEYS = ("gpu_memory_utilization", "mem_fraction_static")
+
+
+def parse_fraction(value: object) -> float:
+    try:
+        share = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        share = 0.0
+    if isinstance(value, bool) or not 0 < share <= 1:
+        raise ValueError("a number above 0 and up to 1")
+    return share
+
+
+def read_serving_keys(reader: ConfigReader, inside: str, engine: str) -> dict[str, Any]:
+    """Return the fields of a ServingJob that a mapping of engine settings states."""
+    served: dict[str, Any] = {"engine": engine}
+    for name, keys in SERVING_KEYS.items():
+        count = next((one for key in keys if (one := reader.read_count(inside + key)) is not None), None)
+        if count is not None:
+            served[name] = count
+    for key in FRACTION_KEYS:
+        share = reader.parse_value(inside + key, parse_fraction)
+        if share is not None:
+            served["fraction"] = share
+    if reader.is_enabled(f"{inside}enforce_eager") or reader.is_enabled(f"{inside}disable_cuda_graph"):
+        served["eager"] = True
+    if "fp8" in str(reader.get_dotted(f"{inside}quantization") or ""):
+        served["quant"] = "fp8"
+    if str(reader.get_dotted(f"{inside}kv_cache_dtype") or "auto").startswith("fp8"):
+        served["cache"] = "fp8"
+    return served
+
+
+MAX_DEPTH = 8
+"""How many references a value may lead through."""
+
+
+def resolve_references(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config with every value that is one reference replaced; what cannot be resolved stays."""
+    resolved: dict[str, Any] = _resolve_value(dict(config), config, 0)
+    return resolved
+
+
+def _resolve_value(value: Any, root: Mapping[str, Any], depth: int) -> Any:
+    if depth > 40:
+        return value
+    if isinstance(value, dict):
+        return {key: _resolve_value(one, root, depth + 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_resolve_value(one, root, depth + 1) for one in value]
+    return _follow_reference(value, root)
+
+
+def _follow_reference(value: Any, root: Mapping[str, Any]) -> Any:
+    for _ in range(MAX_DEPTH):
+        if not is_reference(value):
+            return value
+        name = value[2:-1].strip()
+        if name.startswith("oc.select:"):
+            name, _, default = name.removeprefix("oc.select:").partition(",")
+            found = _find_dotted(root, name.strip())
+            value = _parse_word(default) if found is None else found
+        elif name.startswith("oc.env:"):
+            value = _parse_word(name.partition(",")[2])
+        else:
+            found = _find_dotted(root, name)
+            if found is None:
+                return value
+            value = found
+    return value
+
+
+def is_reference(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("${") and value.endswith("}") and "${" not in value[2:]
+
+
+def _find_dotted(root: Mapping[str, Any], name: str) -> Any:
+    here: Any = root
+    for part in name.split("."):
+        here = here.get(part) if isinstance(here, dict) else None
+    return here
+
+
+def _parse_word(text: str) -> Any:
+    """Parse a default: a number, a switch, nothing, or text."""
+    word = text.strip().strip("'\"")
+    if word.lower() in ("", "null", "none"):
+        return None
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    try:
+        return int(word)
+    except ValueError:
+        return word

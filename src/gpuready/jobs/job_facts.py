@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuready.jobs import model_size
+from gpuready.jobs import model_config
 from gpuready.jobs.config_reader import is_off
 from gpuready.jobs.job_files import JobFile
 from gpuready.jobs.known_keys import find_key_problems
@@ -54,7 +54,7 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
     config, path = file.config, file.path
     stated: dict[str, Any] = {"job.config": path}
     if file.kind == "model" and _describes_whole_model(config):
-        stated["job.parameters"] = model_size.count_config_parameters(config, path, "--config")
+        stated["job.parameters"] = model_config.count_config_parameters(config, path, "--config")
     wants = tuple(dict.fromkeys(_find_wants(config)))
     stated |= {"job.wants": wants} if wants else {}
     stated |= _find_gpu_count(file) | _find_model_facts(host, config) | _find_key_facts(file)
@@ -140,7 +140,7 @@ def _find_model_facts(host: HostAccess, config: Mapping[str, Any]) -> dict[str, 
     name = stated.get("job.model")
     if name:
         is_path = name.startswith(("/", "./", "../"))
-        local = model_size.count_parameters_at_path(host, name, "--config") if is_path else None
-        count = local or model_size.find_size_in_name(name)
+        local = model_config.count_parameters_at_path(host, name, "--config") if is_path else None
+        count = local or model_config.find_size_in_name(name)
         stated |= {"job.parameters": count} if count else {}
     return stated

@@ -7,11 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gpuready.fit.roles.records import RoleSettings
-from gpuready.jobs import axolotl, deepspeed_accelerate, huggingface, llama_factory, roll_colossalai, verl, yaml_loader
+from gpuready.jobs import (
+    axolotl,
+    config_reader,
+    deepspeed_accelerate,
+    huggingface,
+    llama_factory,
+    roll_colossalai,
+    verl,
+)
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.known_keys import find_key_problems
 from gpuready.jobs.roll_colossalai import find_plugin_in_script, read_zero_from_name
-from gpuready.jobs.shell_overrides import read_shell_overrides
+from gpuready.jobs.verl import read_shell_overrides
 from gpuready.model.record import Record
 from gpuready.system import AccessError
 
@@ -136,9 +144,9 @@ def _decode_yaml_mapping(text: str, name: str) -> dict[str, Any]:
     import yaml
 
     try:
-        config = yaml.load(text, yaml_loader.make_bounded_loader())
+        config = yaml.load(text, config_reader.make_bounded_loader())
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise ValueError(f"{name} {yaml_loader.describe_yaml_error(error)}") from None
+        raise ValueError(f"{name} {config_reader.describe_yaml_error(error)}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{name} line 1: it must be a mapping of names to values")
     return config

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
-from gpuready.catalog.job_keys import list_job_keys
+from gpuready.catalog import load_catalog
 from gpuready.jobs.config_reader import FALSE_WORDS, TRUE_WORDS, short_repr
 from gpuready.model.record import Record
 
@@ -80,3 +81,10 @@ def _is_number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@cache
+def list_job_keys(framework: str) -> dict[str, tuple[str, ...]]:
+    """Return the keys of a framework's file with the kinds of their values, empty where any will do; none if unknown."""
+    rows = [row for row in load_catalog("job_keys")["keys"] if row["framework"] == framework]
+    return {name: tuple(row["takes"]) for row in reversed(rows) for name in row["names"]}

@@ -6,12 +6,17 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from gpuready.jobs.config_reader import ConfigReader, JobSettings, parse_positive_int, parse_zero_stage, short_repr
+from gpuready.jobs.config_reader import (
+    ConfigReader,
+    JobSettings,
+    parse_positive_int,
+    parse_zero_stage,
+    resolve_references,
+    short_repr,
+)
 from gpuready.jobs.deepspeed_accelerate import read_deepspeed
-from gpuready.jobs.device_mapping import parse_device_mapping
 from gpuready.jobs.huggingface import DTYPE_NAMES, read_attention, read_lora_adapter, read_lora_targets, read_optimizer
-from gpuready.jobs.interpolation import resolve_references
-from gpuready.jobs.roll_roles import read_roll_roles
+from gpuready.jobs.roll_roles import parse_device_mapping, read_roll_roles
 
 ROLL_TRAINING_ROLES = ("actor_train", "sft_train", "student_train", "student", "critic", "reward_train")
 """ROLL's training roles, the most demanding first."""

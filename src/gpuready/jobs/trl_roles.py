@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, UPDATE, RoleSettings
-from gpuready.jobs.config_reader import ConfigReader
-from gpuready.jobs.serving_keys import parse_fraction
+from gpuready.jobs.config_reader import ConfigReader, parse_fraction
 
 GRPO_KEYS = ("num_generations", "max_completion_length", "vllm_mode", "steps_per_generation")
 DEFAULT_PROMPT, DEFAULT_COMPLETION, DEFAULT_FRACTION, DEFAULT_BATCH = 512, 256, 0.3, 8  # trl/trainer/grpo_config.py

@@ -1,10 +1,14 @@
-"""Where agents report: one socket, JSON lines, and only connections with this run's token."""
+"""Where agents report: one socket, JSON lines, and only connections with this run's token; the session of the engine."""
 
 from __future__ import annotations
 
 import hmac
 import json
+import os
+import signal
 import socket
+import subprocess
+import time
 from typing import Any
 
 from gpuready.rollcall.line_server import LineConnection, LineServer
@@ -75,3 +79,21 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) and isinstance(message.get("t"), str) else None
+
+
+def signal_session(process: subprocess.Popen[bytes], number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except OSError:
+        return
+
+
+def end_session(process: subprocess.Popen[bytes], patience: float) -> None:
+    """Kill the engine and its session. srun and mpirun need time to end what runs on other nodes."""
+    if process.poll() is None:
+        signal_session(process, signal.SIGTERM)
+        deadline = time.monotonic() + patience
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+    signal_session(process, signal.SIGKILL)
+    process.wait()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuready.launcher import liveness, standstill
+from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.peer_nodes import PeerNodes
-from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.launcher.rank_ledger import RankLedger, RankState
+from gpuready.launcher.stack_places import describe_place, list_ranks, locate_stack
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
 
 
@@ -40,7 +41,7 @@ class HangWatch:
         supervisor = self.supervisor
         job, ledger = supervisor.job, supervisor.ledger
         least = min(job.hang or standstill.STILL_SECONDS, standstill.STILL_SECONDS)
-        notes = liveness.find_liveness_notes(ledger, now, least)
+        notes = find_liveness_notes(ledger, now, least)
         if job.on_hang == "off":
             notes = [note for note in notes if note.kind not in ("still", "slow")]
         if supervisor.peers is not None and any(note.kind == "still" for note in notes):
@@ -89,3 +90,138 @@ class HangWatch:
         )
         rank = found.rank if found is not None else None
         supervisor.stop_with_reason("hung", message, code=EXIT_HUNG, rank=rank)
+
+
+STOPPED_SECONDS, GIL_SECONDS, KERNEL_SECONDS, SLOW_SECONDS = 3.0, 10.0, 20.0, 20.0
+"""Seconds after which each is reported."""
+SILENT_SECONDS, FRESH_SECONDS = 12.0, 4.0
+"""A host is silent after the first, if another was heard of within the second."""
+IDLE_SHARE = 0.05
+"""Share of one processor below which a process is idle."""
+RARE_SHARE, OFTEN_SHARE = 0.34, 0.66
+"""A rank that is found in a collective so rarely, while all others are there so often, is slower than they are."""
+
+CODES = {
+    "silent": "NET014",
+    "stopped": "RUN024",
+    "frozen": "RUN024",
+    "gil": "RUN024",
+    "kernel": "RUN024",
+    "still": "RUN016",
+    "slow": "RUN026",
+}
+
+
+def find_liveness_notes(ledger: RankLedger, now: float, least: float = standstill.STILL_SECONDS) -> list[RunNote]:
+    """Return the current notes on each rank and on all together."""
+    alive = ledger.living_ranks()
+    notes = _silent_host_notes(alive, now)
+    notes = notes or [note for rank_state in alive for note in [_note_for_rank(rank_state, now)] if note]
+    if not notes:
+        still = standstill.find_standstill(ledger, least)
+        notes = [still] if still is not None else _slow_rank_notes(alive, ledger)
+    return [note.replace(seconds=round(now - ledger.started, 1), code=CODES[note.kind]) for note in notes]
+
+
+def _silent_host_notes(alive: list[RankState], now: float) -> list[RunNote]:
+    """Note hosts whose agents say nothing while others do: a pulled cable, a host that hangs."""
+    ages: dict[str, float] = {}
+    for state in alive:
+        if state.beats:
+            ages[state.host] = min(ages.get(state.host, now), now - state.beats[-1].at)
+    if not ages or min(ages.values()) > FRESH_SECONDS:
+        return []
+    silent = {host: age for host, age in ages.items() if age >= SILENT_SECONDS}
+    notes = []
+    for host, age in silent.items():
+        ranks = [state.rank for state in alive if state.host == host]
+        message = (
+            f"nothing has been heard from {host} ({list_ranks(ranks)}) for {age:.0f} s: its network or the host itself"
+        )
+        fix = f"look at {host}: ping, its cable and its interface; the other ranks wait for it"
+        notes.append(RunNote("silent", message, fix, ranks[0], host))
+    return notes
+
+
+def _note_for_rank(rank_state: RankState, now: float) -> RunNote | None:
+    who, pid = f"rank {rank_state.rank} on {rank_state.host}", rank_state.pid
+    if _seconds_in_state(rank_state, "Tt") >= STOPPED_SECONDS - 0.5:
+        message = f"{who} is stopped (state T, pid {pid}){_place_suffix(rank_state)}: a signal or a debugger holds it"
+        return RunNote("stopped", message, f"kill -CONT {pid}", rank_state.rank, rank_state.host)
+    if _seconds_in_state(rank_state, "F") >= 1:
+        message = f"{who} is frozen by its control group (pid {pid}){_place_suffix(rank_state)}"
+        return RunNote(
+            "frozen", message, "thaw the group: a suspended job or container", rank_state.rank, rank_state.host
+        )
+    if _seconds_in_state(rank_state, "D") >= KERNEL_SECONDS - 0.5:
+        return _kernel_note(rank_state)
+    late = rank_state.beats[-1].late if rank_state.beats and rank_state.script_ended is None else None
+    if late is not None and late >= GIL_SECONDS and now - rank_state.beats[-1].at < 3:
+        return _gil_note(rank_state, late)
+    return None
+
+
+def _place_suffix(rank_state: RankState) -> str:
+    place = describe_place(rank_state).text
+    return f" in {place}" if place else ""
+
+
+def _kernel_note(rank_state: RankState) -> RunNote:
+    waits = next((name for name in rank_state.kernel_waits if name), "")
+    seconds = _seconds_in_state(rank_state, "D")
+    message = (
+        f"rank {rank_state.rank} on {rank_state.host} has been in uninterruptible sleep for {seconds:.0f} s "
+        f"(state D, pid {rank_state.pid}{', in ' + waits if waits else ''}){_place_suffix(rank_state)}"
+    )
+    fix = f"look at its disk or device: dmesg, cat /proc/{rank_state.pid}/stack"
+    return RunNote("kernel", message, fix, rank_state.rank, rank_state.host, sure=False)
+
+
+def _gil_note(rank_state: RankState, late: float) -> RunNote | None:
+    share, beat = _processor_share(rank_state), rank_state.beats[-1]
+    if share is None or (share < IDLE_SHARE and beat.state == "R"):
+        return None  # it is ready to run and gets no processor: the machine is overloaded
+    how = "spins" if share > 0.5 or beat.state == "R" else "waits"
+    message = f"rank {rank_state.rank} on {rank_state.host} holds the GIL and {how} (pid {rank_state.pid}){_place_suffix(rank_state)}: no Python has run in it for {late:.0f} s"
+    fix = "its stack names the call that does not release the GIL"
+    return RunNote("gil", message, fix, rank_state.rank, rank_state.host)
+
+
+def _seconds_in_state(rank_state: RankState, states: str) -> float:
+    """Return for how many seconds the last beats have all shown one of these states."""
+    duration = 0.0
+    newest = rank_state.beats[-1].at if rank_state.beats else 0.0
+    for beat in reversed(rank_state.beats):
+        if beat.state not in states or not beat.state:
+            break
+        duration = newest - beat.at + 1.0
+    return duration
+
+
+def _processor_share(rank_state: RankState, least: float = GIL_SECONDS - 1) -> float | None:
+    """Return the share of one processor used in the last ten beats; None if not known yet."""
+    beats = list(rank_state.beats)[-11:]
+    if len(beats) < 2 or beats[-1].at - beats[0].at < least:
+        return None
+    return float((beats[-1].seconds - beats[0].seconds) / (beats[-1].at - beats[0].at))
+
+
+def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote]:
+    """Note a rank for which the others mostly wait, step after step: all of them move."""
+    if len(alive) < 2 or len(alive) < len(ledger.ranks) or any(len(state.beats) < SLOW_SECONDS for state in alive):
+        return []
+    recent = {state.rank: list(state.beats)[-int(SLOW_SECONDS) :] for state in alive}
+    still = [beat for beats in recent.values() for beat in beats if beat.stuck >= standstill.STILL_SECONDS / 4]
+    if any(beat.state != "R" for beat in still):  # who is ready to run and gets no processor does not stand still
+        return []
+    waiting = {rank: sum(beat.in_collective for beat in beats) / len(beats) for rank, beats in recent.items()}
+    rank = min(waiting, key=lambda r: waiting[r])
+    others = [share for r, share in waiting.items() if r != rank]
+    if waiting[rank] > RARE_SHARE or min(others) < OFTEN_SHARE:
+        return []
+    host = next(state.host for state in alive if state.rank == rank)
+    running = sum(beat.state == "R" for beat in recent[rank]) / len(recent[rank])  # on a processor, or ready for one
+    does = "computes" if max(_processor_share(ledger.ranks[rank]) or 0.0, running) > 0.5 else "reads, writes or sleeps"
+    message = f"rank {rank} on {host} {does} while the others mostly wait for it ({1 - waiting[rank]:.0%} of its time outside of collectives, the others {1 - min(others):.0%})"
+    fix = f"it is the slowest rank, in {locate_stack(ledger.ranks[rank].stack) or 'an unknown place'}: compare its node and its data with the others'"
+    return [RunNote("slow", message, fix, rank, host, sure=False)]

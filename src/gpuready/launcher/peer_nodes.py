@@ -6,12 +6,64 @@ What each node saw is a key of torchrun's store, and the order in which the keys
 from __future__ import annotations
 
 import json
+import socket
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.standstill import STILL_SECONDS
-from gpuready.launcher.store_client import StoreClient
 from gpuready.model.run import LaunchJob, RankEnd
+from gpuready.rollcall import endpoint
+
+_VALIDATE, _SET, _GET, _ADD, _CHECK = 0, 1, 3, 4, 5
+_MAGIC = 0x3C85F7CE
+_READY = 0
+MAX_VALUE = 1 << 20
+
+
+class StoreClient:
+    """One connection to torch's TCPStore (TCPStoreBackend.hpp of torch 2.13); OSError if it does not answer in time."""
+
+    def __init__(self, host: str, port: int, seconds: float):
+        self.socket = socket.create_connection((host, port), seconds)
+        self.socket.sendall(struct.pack("=BI", _VALIDATE, _MAGIC))
+
+    def set_value(self, key: str, value: bytes) -> None:
+        self.socket.sendall(struct.pack("=B", _SET) + _pack(key.encode()) + _pack(value))
+
+    def add_one(self, key: str) -> int:
+        """Count up and return the new count: the store decides who came first."""
+        self.socket.sendall(struct.pack("=B", _ADD) + _pack(key.encode()) + struct.pack("=q", 1))
+        return int(struct.unpack("=q", self._receive(8))[0])
+
+    def get_value(self, key: str) -> bytes | None:
+        """Return a value; None if there is none yet."""
+        self.socket.sendall(struct.pack("=BQ", _CHECK, 1) + _pack(key.encode()))
+        if self._receive(1)[0] != _READY:
+            return None
+        self.socket.sendall(struct.pack("=B", _GET) + _pack(key.encode()))
+        length = struct.unpack("=Q", self._receive(8))[0]
+        if length > MAX_VALUE:
+            raise OSError("the store's value is too long")
+        return self._receive(length)
+
+    def _receive(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            piece = self.socket.recv(count - len(data))
+            if not piece:
+                raise OSError("the store has closed the connection")
+            data += piece
+        return data
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def _pack(data: bytes) -> bytes:
+    return struct.pack("=Q", len(data)) + data
+
 
 ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 7.0, 1.0
 """Seconds: for the store to answer; for the other nodes to report, or to hear of it by their next beat; for them to read, before the
@@ -146,3 +198,39 @@ class PeerNodes:
         if self.client is not None:
             self.client.close()
             self.client = None
+
+
+_ESTABLISHED = "01"
+
+
+def connected_hosts(port: int, tables: Sequence[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
+    """Return the addresses of other hosts that are connected to a local port."""
+    rows = [row for row in endpoint.read_socket_table(port, tables) if row[3] == _ESTABLISHED]
+    addresses = {_decode_kernel_address(row[2].rpartition(":")[0]) for row in rows}
+    return sorted(a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a))
+
+
+def _decode_kernel_address(digits: str) -> str:
+    """Decode an address of /proc/net/tcp: 32-bit words in the machine's byte order."""
+    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
+    raw = b"".join(words)
+    if len(raw) == 16 and raw[:12] == bytes(10) + b"\xff\xff":
+        raw = raw[12:]
+    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
+
+
+def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
+    """Explain what torchrun waits for when no rank of this node has started, and the fix."""
+    endpoint_text = f"{job.master}:{job.port}"
+    if job.node_rank:
+        reached = endpoint.test_reachability(job.master, job.port, 1.5)
+        if reached.ok:
+            says = f"node 0 answers on {endpoint_text}, and waits for other nodes with this one (node {job.node_rank})"
+            return says, "look at node 0: it names who came"
+        says = f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.detail}".rstrip()
+        return says, "start node 0, or open the port between the nodes"
+    connected, others = connected_hosts(job.port), job.nnodes - 1
+    who_came = f"; {', '.join(connected)} came" if connected else "; none of the others came"
+    who = "node 1 is" if others == 1 else f"{others - len(connected)} of the nodes 1 to {others} are"
+    fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {endpoint_text} there, and open port {job.port} between the nodes"
+    return f"{who} missing at {endpoint_text}{who_came}", fix

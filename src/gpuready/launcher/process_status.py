@@ -1,8 +1,9 @@
-"""The state of a process, from /proc: state letter, processor time, handled signals."""
+"""The state of a process, from /proc: state letter, processor time, handled signals, memory."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -191,3 +192,35 @@ def _group_room(mounted: str, path: str) -> list[tuple[int, int]]:
 def _kibibytes(text: str) -> int:
     words = text.split()
     return int(words[0]) << 10 if words and words[0].isdigit() else 0
+
+
+LEAST_SHARE, LEAST_GROWTH = 0.1, 64 << 20
+"""With less of the memory left, and a rank that has grown by at least so much, it is reported."""
+
+
+class MemoryWatch:
+    """The ranks of one agent: what each had at first, and who has grown most since."""
+
+    def __init__(self) -> None:
+        self.first: dict[int, tuple[float, int]] = {}
+        self.reported = False
+
+    def look(self, pids: Mapping[int, int], now: float) -> tuple[int, str] | None:
+        """Return the rank that has grown most, and a sentence, when memory runs out; only once."""
+        sizes = {rank: read_resident_bytes(pid) for rank, pid in pids.items()}
+        for rank, size in sizes.items():
+            self.first.setdefault(rank, (now, size))
+        left, total = read_memory_room()
+        if self.reported or not sizes or not total or left > LEAST_SHARE * total:
+            return None
+        rank = max(sizes, key=lambda one: sizes[one] - self.first[one][1])
+        since, size = self.first[rank]
+        if sizes[rank] - size < LEAST_GROWTH:
+            return None
+        self.reported = True
+        grown = f"rank {rank} has grown from {_gib(size)} to {_gib(sizes[rank])} GiB in {now - since:.0f} s"
+        return rank, f"memory runs out: {_gib(left)} of {_gib(total)} GiB are left, and {grown}"
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f}"

@@ -22,18 +22,9 @@ from typing import Any
 if __name__ == "__main__":  # started by path: import only our own package
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from gpuready.launcher import (
-    flight_dumps,
-    fork_safety,
-    node_preflight,
-    process_status,
-    rank_main,
-    rank_process,
-    rank_variables,
-    shared_memory,
-)
+from gpuready.launcher import flight_dumps, process_status, rank_main, rank_process, shared_memory
 from gpuready.launcher.memory_stacks import StackReader
-from gpuready.launcher.memory_watch import MemoryWatch
+from gpuready.launcher.process_status import MemoryWatch
 from gpuready.launcher.rank_watch import RankWatch
 
 TICK_SECONDS, AGREE_SECONDS, MAX_BUFFER = 1.0, 30.0, 64 << 20
@@ -171,14 +162,14 @@ class RankAgent:
     def rank_variables(self) -> list[dict[str, str]]:
         if self.settings["seats"] is not None:
             return list(self.settings["seats"])
-        return [rank_variables.read_own_rank(self.settings["engine"], os.environ)]
+        return [rank_process.read_own_rank(self.settings["engine"], os.environ)]
 
     def send_hello(self) -> None:
         rank_rows = [
-            {**{n: os.environ[n] for n in rank_variables.TORCHRUN_NAMES if n in os.environ}, **s}
+            {**{n: os.environ[n] for n in rank_process.TORCHRUN_NAMES if n in os.environ}, **s}
             for s in self.rank_variables()
         ]
-        preflight = node_preflight.preflight_node(self.settings["looks"], os.environ, rank_rows)
+        preflight = rank_process.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
                  port=rank_process.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
                  node=os.environ.get("SLURMD_NODENAME") or rank_process.own_hostname(), seen=preflight)  # fmt: skip
@@ -187,12 +178,12 @@ class RankAgent:
         """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""
         kind, me = self.settings["kind"], os.getpid()
         if self.settings["preload"] and len(self.rank_variables()) > 1:
-            why = fork_safety.why_fork_is_unsafe()
+            why = rank_process.why_fork_is_unsafe()
             if why:
                 self.send_message(t="note", d=f"torch is imported in each rank: {why}")
                 self.command = ["-m", *self.command] if kind == "module" else self.command
                 kind = "program" if kind == "program" else "fresh"
-        self.interface, note = rank_variables.choose_interface(
+        self.interface, note = rank_process.choose_interface(
             self.settings["nnodes"], {**os.environ, **(self.env or {})}
         )
         if note:
@@ -374,7 +365,7 @@ def main() -> tuple[str, list[str], int, int, int] | None:
     agent = RankAgent(settings, command)
     agent.send_hello()
     if settings["preload"]:
-        fork_safety.preload_torch()
+        rank_process.preload_torch()
     if not agent.wait_for_go():
         os._exit(0)
     rank_start = agent.fork_ranks()

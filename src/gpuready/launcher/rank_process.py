@@ -1,16 +1,22 @@
-"""A rank as its agent sees it: pipes, last state, and signals that may arrive too late."""
+"""A rank as its agent sees it: who it is, pipes, last state, signals, and the preflight of its node."""
 
 from __future__ import annotations
 
+import faulthandler
+import json
 import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready.launcher import rank_main
 from gpuready.launcher.rank_watch import RankWatch
+from gpuready.rollcall.interface_check import choose_gloo_interface
 
 READ_SIZE = 1 << 18
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
@@ -97,3 +103,103 @@ def drain_pipe(fd: int) -> None:
             pass
     except OSError:
         return
+
+
+def preload_torch() -> None:
+    """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
+    faulthandler.enable()
+    try:
+        __import__("torch")
+    except Exception:
+        return
+
+
+def why_fork_is_unsafe() -> str:
+    """Return why this process must not be forked into ranks; empty if it may."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        return "importing it starts threads here"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return "importing it touches the GPU here"
+    open_files = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.islink(f"/proc/self/fd/{fd}")
+    ]
+    devices = [path for path in open_files if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/davinci"))]
+    return f"importing it opens {devices[0]}" if devices else ""
+
+
+_OMPI, _PMI = "OMPI_COMM_WORLD_", "PMI_"
+_RANK_VARIABLES = {
+    "slurm": ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "", "SLURM_NODEID", "SLURM_NNODES"),
+    "mpi": (f"{_OMPI}RANK", f"{_OMPI}LOCAL_RANK", f"{_OMPI}SIZE", f"{_OMPI}LOCAL_SIZE", "", ""),
+    "pmi": ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", "MPI_LOCALNRANKS", "", ""),
+}
+TORCHRUN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
+
+
+def read_own_rank(engine: str, environ: Any) -> dict[str, str]:
+    """Read from the launcher's variables which rank this process is, under torchrun's names."""
+    names = _RANK_VARIABLES.get("pmi" if engine == "mpi" and f"{_OMPI}RANK" not in environ else engine)
+    if names is None:
+        return {}
+    variables = {ours: environ[theirs] for ours, theirs in zip(TORCHRUN_NAMES, names) if theirs in environ}  # noqa: B905
+    if engine == "slurm" and "LOCAL_WORLD_SIZE" not in variables:
+        variables["LOCAL_WORLD_SIZE"] = environ.get("SLURM_STEP_TASKS_PER_NODE", "1").split("(")[0].split(",")[0]
+    return variables
+
+
+def choose_interface(nnodes: int, environ: dict[str, str]) -> tuple[dict[str, str], str]:
+    """Between hosts gloo needs an interface where the host's name leads to a loopback: its variable, and a note."""
+    if nnodes < 2 or "MASTER_ADDR" not in environ:
+        return {}, ""
+    try:
+        note = choose_gloo_interface(environ, environ["MASTER_ADDR"])
+    except Exception:  # an older Python: the rank goes as it is
+        return {}, ""
+    return ({"GLOO_SOCKET_IFNAME": environ["GLOO_SOCKET_IFNAME"]} if note else {}), note
+
+
+PREFLIGHT_SECONDS = 30.0
+_GPU_VARIABLES = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+
+
+def preflight_node(
+    command: Sequence[str], environ: Mapping[str, str], rank_variables: Sequence[Mapping[str, str]]
+) -> dict[str, Any] | None:
+    """Return this node's problems, or why they are unknown; None if another agent or none runs the preflight."""
+    if not command or not _is_first_on_node(environ, rank_variables):
+        return None
+    try:
+        items = _run_preflight_command(command, environ)
+    except (OSError, ValueError) as error:
+        return {"gap": str(error)[:300]}
+    # A rank that sees only its own GPU cannot tell how many the node has.
+    gpus_restricted = any(name in environ for name in _GPU_VARIABLES)
+    return {"sights": [s for s in items if s["severity"] != "ok" and not (s["what"] == "ranks" and gpus_restricted)]}
+
+
+def _is_first_on_node(environ: Mapping[str, str], rank_variables: Sequence[Mapping[str, str]]) -> bool:
+    """Whether this agent is the first of its node. Ray's ranks with one GPU each are all local rank 0."""
+    return environ.get("GPUREADY_FIRST", str(int(rank_variables[0].get("LOCAL_RANK", "0") == "0"))) == "1"
+
+
+def _run_preflight_command(command: Sequence[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:
+    env = {k: v for k, v in environ.items() if k != "GPUREADY_ATTEND"}
+    try:
+        completed = subprocess.run(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=env,
+            timeout=PREFLIGHT_SECONDS,
+            check=False,
+        )
+        items: list[dict[str, Any]] = json.loads(completed.stdout)["sights"]
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"the look at it took longer than {PREFLIGHT_SECONDS:.0f} s") from None
+    except (ValueError, KeyError):
+        last = completed.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit {completed.returncode}"]
+        raise ValueError(last[-1]) from None
+    return items

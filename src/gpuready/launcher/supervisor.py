@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from gpuready.launcher import (
+    agent_hub,
     engines,
     flight_dumps,
-    peers,
-    preflight_summary,
-    process_session,
+    peer_nodes,
+    preflight,
     process_status,
     rank_process,
     stack_places,
@@ -126,7 +126,7 @@ class Supervisor:
                 self.hub.close()
             time.sleep(0.005)
         if process is not None:
-            process_session.end_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
+            agent_hub.end_session(process, 2.0 if self.job.engine in ("local", "torchrun") else 10.0)
             self._read_engine_output()
             process.stdout.close()
         self.hub.close()
@@ -202,9 +202,9 @@ class Supervisor:
     def _nodes_are_fit(self) -> bool:
         """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
         node_results = {str(hello["node"]): hello["seen"] for hello in self.hello_of_rank.values() if hello.get("seen")}
-        for message_text in preflight_summary.summarize_warnings(node_results):
+        for message_text in preflight.summarize_warnings(node_results):
             self.add_note(RunNote("node", message_text))
-        message_text, fix, code = preflight_summary.summarize_errors(node_results)
+        message_text, fix, code = preflight.summarize_errors(node_results)
         if message_text:
             self.stop_with_reason("unfit", message_text, fix, rule=code)
         return not message_text
@@ -326,7 +326,7 @@ class Supervisor:
         self.kill_at = time.monotonic() + grace
         self.hub.broadcast_order(t="stop", signal=int(number), grace=grace)
         if not self.hub.links or self.started_ranks_at is None:
-            process_session.signal_session(self.process, number)
+            agent_hub.signal_session(self.process, number)
 
     def stop_with_reason(
         self, why: str, message_text: str, fix: str = "", code: int = FAILURE, rule: str = "", rank: int | None = None
@@ -349,7 +349,7 @@ class Supervisor:
 
     def _stop_for_missing(self) -> None:
         if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
-            message_text, fix = peers.explain_missing_nodes(self.job)
+            message_text, fix = peer_nodes.explain_missing_nodes(self.job)
             self.stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]

@@ -1,14 +1,16 @@
-"""Records of ``gpuready bench``: one measurement with its verdict, possible reasons, and the whole.
+"""Records of ``gpuready bench``: one measurement with its verdict, possible reasons, the whole, and the steps of a job.
 
 Rates are in FLOP/s, OP/s and bytes per second, times in seconds; only the screen uses tera and micro.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gpuready.model import Fact, FixStep, Record, Report
-from gpuready.model.record import field
+from gpuready.model import Fact, FixStep, Report
+from gpuready.model.fit import TimePrediction
+from gpuready.model.record import Record, field
 
 NOISE_LIMIT = 0.02
 """Relative difference between two passes of one measure above which it is noisy."""
@@ -108,3 +110,31 @@ def range_by_core(passes: tuple[float, ...]) -> tuple[float, float] | None:
         return None
     ordered, cut = sorted(passes), len(passes) // 20
     return ordered[cut], ordered[-1 - cut]
+
+
+SLOW = 1.25
+"""A step that takes this many times its prediction is slower than it should be."""
+
+
+class JobBench(Record):
+    """Measured steps of a job on one GPU, and what fit predicts for them."""
+
+    job_name: str
+    gpu: str
+    job: Mapping[str, Any]
+    predicted: TimePrediction | None
+    measured: Mapping[str, float]  # seconds: step, and its parts
+    predicted_memory: int
+    measured_memory: int
+    torch: str
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times its prediction the step takes."""
+        if self.predicted is None or not self.predicted.step_seconds:
+            return None
+        return self.measured["step"] / self.predicted.step_seconds
+
+    @property
+    def exit(self) -> int:
+        return 1 if self.ratio is not None and self.ratio >= SLOW else 0

@@ -1,4 +1,4 @@
-"""Facts: what was seen of a host, with its source. Field names are the JSON keys."""
+"""Facts: what was seen of a host, with its source, and the words for them. Field names are the JSON keys."""
 
 from __future__ import annotations
 
@@ -110,3 +110,50 @@ class Facts:
 
 _LISTING_FACTS = {"package": "python.packages", "env": "env.names"}
 """Families that are listed completely: a missing key is absent, or as unknown as the listing."""
+
+
+VERDICT_WORDS = {"ready": "ready", "clear": "no problems found", "not-ready": "not ready", "undecided": "can't tell"}
+
+UNSTATED_TEXT = "not given"
+"""A value that a what-if machine was not given."""
+
+
+def describe_gap(gap: str) -> str:
+    """Why a fact is unknown, in words: a what-if machine was not given it, or what the probe says."""
+    return UNSTATED_TEXT if gap == NOT_STATED else gap
+
+
+def verdict_words(verdict: str) -> str:
+    """``clear`` -> ``no problems found``; a verdict of another kind of result without its hyphens."""
+    return VERDICT_WORDS.get(verdict) or verdict.replace("-", " ")
+
+
+FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "damaged", "machine", "source")
+"""Files that are not as they were installed: PKG043."""
+LIBRARY_KINDS = ("library", "old-library", "other-torch", "python")
+"""Whole extension modules that want what is not here: PKG047."""
+NO_METADATA = "no-metadata"
+NEED_KINDS = ("absent", "version", NO_METADATA)
+"""What is required and is not there, or of another version: PKG044."""
+NUMPY_KINDS = ("numpy",)
+"""Extension modules that were compiled for another numpy: PKG046."""
+
+
+def is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
+    """Whether the failure of an import is about a row."""
+    error, name, file = (str(failed.get(key) or "") for key in ("error", "name", "file"))
+    if row["kind"] in NEED_KINDS:
+        module = str(row["distribution"]).replace("-", "_")
+        is_raised_there = row["kind"] == "version" and _package_of(file) == str(row["by"]).replace("-", "_")
+        return name.partition(".")[0].lower() == module or f"'{module}" in error or is_raised_there
+    path, parts = str(row["path"]), name.replace(".", "/")
+    if row["kind"] in NUMPY_KINDS and _package_of(path) in map(_package_of, failed.get("chain") or ()):
+        return True
+    is_named = bool(parts) and path.endswith((f"/{parts}.py", f"/{parts}/__init__.py"))
+    is_extension = bool(parts) and f"/{parts}." in path and path.endswith(".so")
+    return bool(path) and (is_named or is_extension or path == file or path in error)
+
+
+def _package_of(path: str) -> str:
+    """``numpy`` of /venv/lib/python3.12/site-packages/numpy/dtypes.py."""
+    return path.partition("-packages/")[2].partition("/")[0]

@@ -1,9 +1,11 @@
-"""What a release requires, from its core metadata: METADATA of an installed distribution or a wheel, PKG-INFO of an sdist."""
+"""What a release requires, from its core metadata: METADATA, PKG-INFO or requires.txt; requirements and their markers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from gpuready.model.versions import is_satisfied
 
 
 def parse_metadata(text: str) -> dict[str, Any]:
@@ -38,3 +40,178 @@ def parse_requires_file(text: str) -> list[str]:
         elif line and not line.startswith("#"):
             found.append(f"{line}; {marker}" if marker else line)
     return found
+
+
+_OPERATORS = ("===", "==", "!=", "<=", ">=", "~=", "<", ">")
+_WORDS = ("and", "or", "not", "in", "(", ")", *_OPERATORS)
+_VERSION_NAMES = ("python_version", "python_full_version", "implementation_version", "platform_release")
+
+
+def canonical_name(name: str) -> str:
+    """``Flash_Attn`` -> ``flash-attn`` (PEP 503)."""
+    plain = name.strip().lower().replace("_", "-").replace(".", "-")
+    while "--" in plain:
+        plain = plain.replace("--", "-")
+    return plain
+
+
+class Marker:
+    """A recursive descent over the words of one marker; ValueError or IndexError where it cannot be read."""
+
+    def __init__(self, text: str):
+        self.words, self.at = _split_marker(text), 0
+        self.environment: Mapping[str, str] = {}
+        self.extras: frozenset[str] = frozenset()
+
+    def list_variables(self) -> set[str]:
+        """What it asks for: python_version, extra."""
+        return {word for word in self.words if word not in _WORDS and word[0] != "'"}
+
+    def evaluate(self, environment: Mapping[str, str], extras: frozenset[str]) -> bool:
+        """Whether it holds; a variable that the environment does not have is empty."""
+        self.environment, self.extras, self.at = environment, extras, 0
+        value = self._any_of()
+        if self.at != len(self.words):
+            raise ValueError("words after the marker")
+        return value
+
+    def _any_of(self) -> bool:
+        value = self._all_of()
+        while self._takes("or"):
+            value = self._all_of() or value
+        return value
+
+    def _all_of(self) -> bool:
+        value = self._one()
+        while self._takes("and"):
+            value = self._one() and value
+        return value
+
+    def _one(self) -> bool:
+        if self._takes("("):
+            value = self._any_of()
+            if not self._takes(")"):
+                raise ValueError("an open bracket")
+            return value
+        left, operator = self._next(), self._next()
+        if operator == "not":
+            operator = f"not {self._next()}"
+        return self._compare(left, operator, self._next())
+
+    def _takes(self, word: str) -> bool:
+        found = self.at < len(self.words) and self.words[self.at] == word
+        self.at += found
+        return found
+
+    def _next(self) -> str:
+        self.at += 1
+        return self.words[self.at - 1]
+
+    def _compare(self, left: str, operator: str, right: str) -> bool:
+        names = (left, right)
+        if "extra" in names:
+            wanted = canonical_name((right if left == "extra" else left)[1:])
+            return (wanted in self.extras) == (operator != "!=")
+        return _compare_values(
+            self._value(left), operator, self._value(right), any(name in _VERSION_NAMES for name in names)
+        )
+
+    def _value(self, word: str) -> str:
+        return word[1:] if word[0] == "'" else self.environment.get(word.replace(".", "_"), "")
+
+
+def _compare_values(left: str, operator: str, right: str, are_versions: bool) -> bool:
+    if operator in ("in", "not in"):
+        return (left in right) == (operator == "in")
+    if are_versions and operator in _OPERATORS:
+        fits = is_satisfied(left, f"{operator}{right}")
+        if fits is not None:
+            return fits
+    comparisons = {"==": left == right, "===": left == right, "!=": left != right, "<": left < right, ">": left > right}
+    return comparisons.get(operator, left <= right if operator == "<=" else left >= right)
+
+
+def _split_marker(text: str) -> list[str]:
+    """Split a marker into words; a quoted text begins with one quote: ``os_name == "nt"`` -> os_name, ==, 'nt."""
+    words, at = [], 0
+    while at < len(text):
+        sign = text[at]
+        if sign in "'\"":
+            end = text.index(sign, at + 1)
+            words.append("'" + text[at + 1 : end])
+            at = end + 1
+        elif sign in "()":
+            words.append(sign)
+            at += 1
+        elif operator := next((one for one in _OPERATORS if text.startswith(one, at)), ""):
+            words.append(operator)
+            at += len(operator)
+        elif sign.isspace():
+            at += 1
+        else:
+            end = at
+            while end < len(text) and (text[end].isalnum() or text[end] in "_."):
+                end += 1
+            if end == at:
+                raise ValueError(f"the sign {sign!r}")
+            words.append(text[at:end])
+            at = end
+    return words
+
+
+Parsed = tuple[str, tuple[str, ...], str, str]
+
+
+def parse_requirement(text: str) -> Parsed:
+    """``Torch[opt] (>=2.0,<3); extra == "x"`` -> ``("torch", ("opt",), ">=2.0,<3", 'extra == "x"')``."""
+    words, _, marker = text.partition(" ;" if " @ " in text else ";")
+    words = words.partition(" @ ")[0].strip()
+    end = next((at for at, sign in enumerate(words) if not (sign.isalnum() or sign in "-_.")), len(words))
+    name, rest = words[:end], words[end:].strip()
+    extras = ""
+    if rest.startswith("["):
+        extras, _, rest = rest[1:].partition("]")
+    specifier = rest.strip().removeprefix("(").removesuffix(")").replace(" ", "")
+    names = tuple(canonical_name(extra) for extra in extras.split(",") if extra.strip())
+    return canonical_name(name), names, specifier, marker.strip()
+
+
+def is_for_other_extra(text: str, extras: frozenset[str]) -> bool:
+    """Whether a requirement is one of an extra that nobody asked for, as most are: seen without parsing all of it."""
+    return "extra" in text and _is_for_other_extra(text.partition(";")[2].strip(), extras)
+
+
+def marker_applies(marker: str, environment: Mapping[str, str], extras: frozenset[str]) -> bool:
+    """Whether a requirement with this marker applies; one that cannot be parsed applies to nobody."""
+    if _is_for_other_extra(marker, extras):
+        return False
+    try:
+        return not marker or Marker(marker).evaluate(environment, extras)
+    except (ValueError, IndexError):
+        return False
+
+
+def _is_for_other_extra(marker: str, extras: frozenset[str]) -> bool:
+    """Whether a marker ends in ``and extra == "x"``, as most do, with an extra that nobody asked for."""
+    rest, _, last = marker.rpartition(" and ")
+    if not last.startswith("extra =="):
+        return False
+    is_whole = " or " not in rest or (rest[0] == "(" and rest[-1] == ")" and rest.count("(") == 1)
+    return is_whole and canonical_name(last[8:].strip("'\" ")) not in extras
+
+
+def marker_environment(version: str, machine: str, release: str) -> dict[str, str]:
+    """The values of markers on Linux; CPython is assumed."""
+    return {
+        "python_version": ".".join(version.split(".")[:2]),
+        "python_full_version": version,
+        "implementation_version": version,
+        "os_name": "posix",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": machine,
+        "platform_release": release,
+        "platform_version": "",
+        "platform_python_implementation": "CPython",
+        "implementation_name": "cpython",
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
@@ -107,3 +108,23 @@ class Rule(Protocol):
     __doc__: str | None
 
     def judge(self, facts: Facts, contract: Contract) -> Finding | None: ...
+
+
+TRUSTED_DAYS = 180
+"""Age in days from which an answer mentions it."""
+
+
+def days_since(day: str, now: float) -> int:
+    """Return how many days ago a day (``2026-11-15``) was; 0 where the clock is wrong."""
+    year, month, number = map(int, day.split("-"))
+    return max(0, int((now - time.mktime((year, month, number, 0, 0, 0, 0, 0, -1))) // 86400))
+
+
+def old_knowledge_note(days: int) -> str:
+    """Return what to do about old knowledge; empty where it is not old."""
+    if days <= TRUSTED_DAYS:
+        return ""
+    return (
+        f"gpuready's knowledge is {days} days old: newer releases are not in it; upgrade gpuready, or give a newer "
+        "file with --knowledge"
+    )

@@ -9,7 +9,7 @@ from gpuready.catalog import cuda, gpus, load_catalog, systems
 from gpuready.contracts import is_borrowed
 from gpuready.model import Contract, Fact, Facts, versions
 from gpuready.model.plan import Plan, PlanAlternative
-from gpuready.plan.own_image import find_newest_image, find_own_image
+from gpuready.plan.deployment import find_newest_image, find_own_image
 from gpuready.plan.platform import PlanRequest
 
 ChooseFunction = Callable[[Facts, Sequence[Contract], PlanRequest], Plan]

@@ -15,10 +15,10 @@ from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
-from gpuready.plan import conflict, reasons, steps, torch_packages
+from gpuready.plan import reasons, search_space, steps, torch_packages
+from gpuready.plan.deployment import PlanJudge, choose_own_image
 from gpuready.plan.kernels import plan_kernels
 from gpuready.plan.limits import WHEEL_GLIBC, find_macos_version
-from gpuready.plan.own_image import PlanJudge, choose_own_image
 from gpuready.plan.platform import Limit, PlanRequest, machine_facts_only, visible_gpu_values
 from gpuready.plan.search_space import Choice, SearchSpace
 
@@ -70,7 +70,7 @@ def _choose_from_space(
         objections = judge(_make_bare_plan(space, choice), space.contract) if judge else ()
         if not objections:
             return _make_plan(space, choice, rejected)
-        first = first or conflict.describe_objections(objections)
+        first = first or search_space.describe_objections(objections)
         choices = _without_objected(choices, choice, objections)
     return first or space.smallest_conflict()
 

@@ -49,11 +49,7 @@ def list_fix_changes(finding: Finding, facts: Facts, contract: Contract) -> list
     changes += _unset_changes(finding, facts)
     changes += _job_changes(finding, facts)
     changes += _manual_changes(finding, facts)
-    return list({_change_key(change): change for change in reversed(changes)}.values())[::-1]
-
-
-def _change_key(change: FixChange) -> tuple[Any, ...]:
-    return change.acts, change.trusts
+    return list({(change.acts, change.trusts): change for change in reversed(changes)}.values())[::-1]
 
 
 def is_for_other_machine(step: FixStep) -> bool:

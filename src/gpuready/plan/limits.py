@@ -12,11 +12,11 @@ from functools import cache
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images
 from gpuready.catalog import torch as torches
-from gpuready.catalog.accelerators import find_products
+from gpuready.catalog.gpus import find_products
 from gpuready.catalog.proofs import proofs_for_capability
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import want as wanting
-from gpuready.contracts.metadata_contract import METADATA_ONLY_NOTE
+from gpuready.contracts.catalogued_release import METADATA_ONLY_NOTE
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.plan import torch_packages
@@ -356,7 +356,7 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
         (
             f
             for f, _ in map(toolkits.minimum_driver, toolkits.list_cuda_releases())
-            if f and _is_newer_driver(f, str(driver))
+            if f and (versions.compare_versions(f, str(driver)) > 0)
         ),
         "",
     )
@@ -364,10 +364,6 @@ def _driver_limits(facts: Facts) -> Iterator[Limit]:
     says = f"driver {driver} starts programs of CUDA {cuda} and of other minors of its major, no newer ones"
     yield Limit("driver", says, fails, (fact,), (need,), need.cite)
     yield from _driver_branch_limits(facts, str(driver))
-
-
-def _is_newer_driver(floor: str, driver: str) -> bool:
-    return versions.compare_versions(floor, driver) > 0
 
 
 def _driver_branch_limits(facts: Facts, driver: str) -> Iterator[Limit]:

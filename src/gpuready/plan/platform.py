@@ -65,15 +65,10 @@ def visible_gpu_values(facts: Facts, key: str) -> tuple[Any, ...]:
     return tuple(value[i] for i in visible if isinstance(i, int) and 0 <= i < len(value))
 
 
-def wants_cpu_only(facts: Facts) -> bool:
-    """Whether the job asks to run on the CPU."""
-    return "cpu" in {str(word).casefold() for word in facts.value_if_known("job.wants") or ()}
-
-
 def plan_device(facts: Facts, contract: Contract) -> str:
     """Return what the environment is for: cuda, rocm, mps or cpu."""
     here = str(facts.value_if_known("platform.name") or "cuda")
-    if wants_cpu_only(facts):
+    if "cpu" in {str(word).casefold() for word in facts.value_if_known("job.wants") or ()}:
         return "cpu"
     return here if here in ("cpu", "rocm", "mps") and here in (contract.platforms or (here,)) else "cuda"
 

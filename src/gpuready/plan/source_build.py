@@ -10,7 +10,7 @@ from gpuready.catalog import kernels as catalogue
 from gpuready.catalog import torch
 from gpuready.catalog.torch import TorchBuild
 from gpuready.model import Facts, FixStep, Record, versions
-from gpuready.model.verdict_words import describe_gap
+from gpuready.model.facts import describe_gap
 
 SAFE_JOBS = 4
 """flash-attn's README advises this below 96 GB of memory; used if the memory is unknown."""
@@ -102,7 +102,7 @@ def _choose_architectures(
         return text, (), "it sets the architectures itself, from what torch has up to the GPU", ""
     if not variable:
         return (";".join(offered), (), "its setup.py compiles for all of them, and no variable narrows that", "")
-    text = ";".join(_format_capability(one, style) for one in (wanted or offered))
+    text = ";".join((one.replace(".", "") if style == "sm" else one) for one in (wanted or offered))
     says = "" if here else "no GPU is known here, so the list has all that it can be compiled for"
     return text, (f"{variable}={text}",), says, ""
 
@@ -146,10 +146,6 @@ def _capabilities_up_to_gpu(offered: Sequence[str], here: Sequence[str]) -> list
     """ColossalAI's choice: everything that torch has, up to the visible GPU."""
     top = max((versions.major_minor(one) for one in here), default=(99, 0))
     return [one for one in offered if versions.major_minor(one) <= top]
-
-
-def _format_capability(capability: str, style: str) -> str:
-    return capability.replace(".", "") if style == "sm" else capability
 
 
 # -- jobs and time --------------------------------------------------------------------------------------

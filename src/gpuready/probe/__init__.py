@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuready import system
 from gpuready.model import Fact, Facts
-from gpuready.probe import fact_keys
+from gpuready.probe import fact_helpers
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -34,17 +34,17 @@ def list_probes(
     the rest hangs. The modules of a probe are imported inside it, and no file of the target environment is
     touched before: its disk may be dead.
     """
-    machine_keys = ProbeKeys(MACHINE_MODULES, (*fact_keys.WORKSPACE_AND_LOGS, *fact_keys.NETWORK))
+    machine_keys = ProbeKeys(MACHINE_MODULES, (*fact_helpers.WORKSPACE_AND_LOGS, *fact_helpers.NETWORK))
     if not is_driver_loaded(host):  # without a driver the GPU probe cannot hang, so it needs no own process
         machine_keys = ProbeKeys(
-            ("gpu", *MACHINE_MODULES), (*fact_keys.GPUS, *fact_keys.WORKSPACE_AND_LOGS, *fact_keys.NETWORK)
+            ("gpu", *MACHINE_MODULES), (*fact_helpers.GPUS, *fact_helpers.WORKSPACE_AND_LOGS, *fact_helpers.NETWORK)
         )
         specs: list[ProbeSpec] = [
             ("host", lambda d: _run_gpu_and_machine_probes(d, python, variables), machine_keys, 9.0)
         ]
     else:
         specs = [
-            ("gpu", _run_gpu_probes, ProbeKeys(("gpu",), fact_keys.GPUS), 26.0),
+            ("gpu", _run_gpu_probes, ProbeKeys(("gpu",), fact_helpers.GPUS), 26.0),
             ("host", lambda d: _run_machine_probes(d, python, variables), machine_keys, 9.0),
         ]
     return [
@@ -52,7 +52,7 @@ def list_probes(
         (
             "python",
             lambda d: _run_target_probes(d, python, frameworks),
-            ProbeKeys(("packages", "torch", "hub"), (*fact_keys.TARGET, *fact_keys.IMPORTS)),
+            ProbeKeys(("packages", "torch", "hub"), (*fact_helpers.TARGET, *fact_helpers.IMPORTS)),
             8.0,
         ),
     ]
@@ -144,7 +144,7 @@ def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[
     def run(probed: HostAccess) -> list[Fact]:
         return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep=True)
 
-    facts = system.run_probes(host, [("imports", run, fact_keys.IMPORTS, DEEP_SECONDS)])
+    facts = system.run_probes(host, [("imports", run, fact_helpers.IMPORTS, DEEP_SECONDS)])
     return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]
 
 

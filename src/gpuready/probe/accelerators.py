@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpuready.catalog.accelerators import find_accelerator_vendor as row
+from gpuready.catalog.gpus import find_accelerator_vendor as row
 from gpuready.model import Fact, Record
 from gpuready.probe.device_detection import INTEGRATED_GRAPHICS, PCI_DEVICES, DetectedDevices
+from gpuready.probe.fact_helpers import ACCELERATORS as KEYS
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_fact, read_if_present
-from gpuready.probe.fact_keys import ACCELERATORS as KEYS
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "format_gfx_name", "probe_accelerators"]

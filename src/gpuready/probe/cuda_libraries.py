@@ -11,8 +11,8 @@ import posixpath
 from typing import Any
 
 from gpuready.model import Fact, Record
+from gpuready.probe.fact_helpers import LIBRARIES as KEYS
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
-from gpuready.probe.fact_keys import LIBRARIES as KEYS
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "LibrarySearch", "probe_cuda_libraries"]

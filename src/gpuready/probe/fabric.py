@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gpuready.model import Fact
 from gpuready.probe.device_detection import PCI_DEVICES, DetectedDevices
+from gpuready.probe.fact_helpers import FABRIC as KEYS
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
-from gpuready.probe.fact_keys import FABRIC as KEYS
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_fabric", "probe_gpu_numa"]

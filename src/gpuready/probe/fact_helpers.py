@@ -1,4 +1,4 @@
-"""Make facts: a value with its source, or a gap with its reason."""
+"""Make facts: a value with its source, or a gap with its reason. The keys of the optional probes."""
 
 from __future__ import annotations
 
@@ -47,3 +47,35 @@ DRIVER_PATHS = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/nvidiactl", "
 def is_driver_loaded(host: HostAccess) -> bool:
     """Whether an NVIDIA driver seems to be loaded: only then can NVML calls hang."""
     return any(read_if_present(host.stat_path, path, default=True) for path in DRIVER_PATHS)
+
+
+NETWORK = ("net.interfaces", "net.interface", "net.ib", "net.peermem", "net.hostname_address")
+FABRIC = ("fabric.switches", "fabric.manager")
+NUMA = ("gpu.numa",)
+ACCELERATORS = (
+    "accelerator.vendor",
+    "accelerator.count",
+    "accelerator.name",
+    "accelerator.driver",
+    "accelerator.runtime",
+)
+LIBRARIES = ("libcudnn.path", "libnccl.path", "library.shadowed")
+LINKAGE = ("extension.linked",)
+IMPORTS = ("import.damage", "import.hidden", "import.looked")
+EXTENSIONS = (
+    "apex", "auto-gptq", "bitsandbytes", "causal-conv1d", "colossalai", "deepspeed", "fbgemm-gpu",
+    "fbgemm-gpu-genai", "flash-attn", "flash-attn-3", "mamba-ssm", "sgl-kernel", "torchao", "torchaudio",
+    "torchvision", "transformer-engine", "vllm", "xformers",
+)  # fmt: skip
+"""The distributions covered by extension.linked."""
+
+WORKSPACE = (
+    "python.headers", "tmp.path", "tmp.exists", "tmp.noexec", "tmp.free", "disk.kind", "hub.writable",
+    "path.unsafe", "clock.year", "user.root",
+)  # fmt: skip
+CACHES = ("cache.extensions", "cache.locks", "cache.inductor")
+KERNEL = ("kernel.xids",)
+
+GPUS = (*NUMA, *FABRIC, *ACCELERATORS)
+TARGET = (*LIBRARIES, *LINKAGE)
+WORKSPACE_AND_LOGS = (*WORKSPACE, *CACHES, *KERNEL)

@@ -7,9 +7,8 @@ from typing import Any
 
 from gpuready.catalog.proofs import list_start_modules
 from gpuready.model import Fact
-from gpuready.probe.fact_helpers import absent_facts, gap_facts, read_if_present
-from gpuready.probe.fact_keys import EXTENSIONS
-from gpuready.probe.fact_keys import IMPORTS as KEYS
+from gpuready.probe.fact_helpers import EXTENSIONS, absent_facts, gap_facts, read_if_present
+from gpuready.probe.fact_helpers import IMPORTS as KEYS
 from gpuready.probe.packages import FRAMEWORKS
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError, HostAccess

@@ -95,7 +95,7 @@ def _suggest_wants(word: str, known: Iterable[str]) -> str:
 
 def _model_facts(host: HostAccess, model: str) -> list[Fact]:
     """Accept ``7b``, a name that contains a size, a config.json, or a folder with one."""
-    from gpuready.jobs import model_size
+    from gpuready.jobs import model_config
 
     count = parse_count(model) or None
     if count is not None and count < 100_000:
@@ -103,7 +103,7 @@ def _model_facts(host: HostAccess, model: str) -> list[Fact]:
             f"--model {model} would be a model of {count} parameters: write {model.strip()}b or {model.strip()}m"
         )
     if count is None:
-        count = model_size.count_parameters_at_path(host, model, "--model") or model_size.find_size_in_name(model)
+        count = model_config.count_parameters_at_path(host, model, "--model") or model_config.find_size_in_name(model)
     if count is None:
         raise ValueError(f"--model {model} names no size: write 7b, a name such as Llama-3-8B, or a config.json")
     facts = [Fact("job.parameters", count, "--model", "stated")]

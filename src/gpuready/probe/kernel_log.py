@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuready.model import Fact
-from gpuready.probe.fact_keys import KERNEL as KEYS
+from gpuready.probe.fact_helpers import KERNEL as KEYS
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "probe_kernel_log"]

@@ -1,15 +1,16 @@
 """nvidia-smi as a fallback for NVML: its XML parsed into the same records.
 
-The parser keeps what came before a cut: the output may be truncated, hostile, or of a driver that renames
+The reader keeps what came before a cut: the output may be truncated, hostile, or of a driver that renames
 fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from gpuready.model.sizes import parse_size
-from gpuready.probe.xml_reader import find_element, find_text, parse_xml
 from gpuready.system import HostAccess, RunResult
 
 NO_VALUE_WORDS = (
@@ -38,12 +39,6 @@ ERROR_CODES = (
 )
 """nvidia-smi's messages and the matching NVML error codes."""
 
-BANNER_LABELS = (
-    ("KMD Version", "driver"),
-    ("Driver Version", "driver"),
-    ("CUDA UMD Version", "cuda"),
-    ("CUDA Version", "cuda"),
-)
 LOST_GPU_MESSAGE = "unable to determine the device handle for gpu"
 
 
@@ -78,38 +73,41 @@ def _find_wsl_smi(host: HostAccess) -> str | None:
 
 def parse_smi_run(ran: RunResult) -> dict[str, Any]:
     """Parse one run of ``nvidia-smi -q -x``."""
-    root = parse_xml(ran.out)
-    log = find_element(root, "nvidia_smi_log")
+    log = _parse_log(ran.out)
     lost = _find_lost_gpus(ran.out + "\n" + ran.err)
-    if not log and not lost:
-        return {**parse_smi_banner(ran.out), **_parse_smi_error(ran)}
-    gpus = [_parse_gpu_node(node, ran) for node in log.get("gpu", ()) if isinstance(node, dict)]
+    if not len(log) and not lost:
+        return _parse_smi_error(ran)
+    gpus = [_parse_gpu_node(node) for node in log.findall("gpu")]
     cut_reason = ran.end or ("its output was cut" if ran.cut else "")
     if gpus and cut_reason:
         gpus[-1] = _mark_interrupted(gpus[-1], cut_reason)
     gpus = _number_gpus(gpus, lost)
-    attached = _parse_smi_int(find_text(log, "attached_gpus"))
+    attached = _parse_smi_int(_find_text(log, "attached_gpus"))
     for index in range(len(gpus), min(attached, 1024) if isinstance(attached, int) else 0):
         gpus.append({"index": index, "gap": f"nvidia-smi stopped before it ({cut_reason or 'no more output'})"})
     if not gpus and ran.rc != 0:
         return _parse_smi_error(ran)
     if not gpus and attached != 0:
         return {"error": None, "says": "nvidia-smi listed no GPU and did not say that there is none"}
-    driver = _parse_smi_text(find_text(log, "kmd_version", "driver_version"))
-    cuda = _parse_smi_text(find_text(log, "cuda_umd_version", "cuda_version"))
+    driver = _parse_smi_text(_find_text(log, "kmd_version", "driver_version"))
+    cuda = _parse_smi_text(_find_text(log, "cuda_umd_version", "cuda_version"))
     return {"driver": driver, "cuda": cuda, "gpus": gpus}
 
 
-def parse_smi_banner(text: str) -> dict[str, str]:
-    """Parse driver and CUDA from nvidia-smi's table; driver 610 renamed both labels."""
-    versions: dict[str, str] = {}
-    for label, name in BANNER_LABELS:
-        for rest in text.split(label)[1:]:
-            words = rest.lstrip(" ").removeprefix(":").split(maxsplit=1)
-            # Driver 610 also writes the labels in sentences; only a number after a colon counts.
-            if rest.lstrip(" ").startswith(":") and words and words[0][:1].isdigit():
-                versions.setdefault(name, words[0])
-    return versions
+def _parse_log(text: str) -> Element:
+    """The elements of nvidia-smi's document, up to where it was cut; an empty one if it wrote none."""
+    parser: Any = XMLPullParser(("start",))
+    parser.feed(text.encode("utf-8", "replace"))
+    root = Element("nothing")
+    with suppress(ParseError):
+        root = next((element for _, element in parser.read_events()), root)
+    return root if root.tag == "nvidia_smi_log" else Element("nothing")
+
+
+def _find_text(node: Element, *paths: str) -> str | None:
+    """The text at the first path that exists; None for an element that has others inside."""
+    found = (node.find(path) for path in paths)
+    return next(((one.text or "").strip() for one in found if one is not None and not len(one)), None)
 
 
 def _parse_smi_error(ran: RunResult) -> dict[str, Any]:
@@ -154,23 +152,22 @@ def normalize_pci_address(text: str) -> str:
     return f"{domain.lstrip('0').rjust(4, '0')}:{rest}" if rest.count(":") == 1 else text.strip().lower()
 
 
-def _parse_gpu_node(node: dict[str, Any], ran: RunResult) -> dict[str, Any]:
-    fields = {name: reader(find_text(node, *paths)) for name, (reader, *paths) in GPU_FIELDS.items()}
-    address = find_text(node, "pci/pci_bus_id") or find_text(node, "@id") or ""
-    reasons = find_element(node, "clocks_event_reasons", "clocks_throttle_reasons")
-    active = [k.partition("_reason_")[2] for k, v in reasons.items() if v[:1] == ["Active"]]
-    fields |= {
-        "pci": normalize_pci_address(address),
+def _parse_gpu_node(node: Element) -> dict[str, Any]:
+    fields = {name: reader(_find_text(node, *paths)) for name, (reader, *paths) in GPU_FIELDS.items()}
+    address = normalize_pci_address(_find_text(node, "pci/pci_bus_id") or node.get("id") or "")
+    if "lost" in f"{fields['name']} {fields['uuid']}".lower():
+        return {"pci": address, "gap": "GPU is lost"}
+    reasons = [*node.iterfind("clocks_event_reasons/*"), *node.iterfind("clocks_throttle_reasons/*")]
+    active = [one.tag.partition("_reason_")[2] for one in reasons if one.text == "Active"]
+    return fields | {
+        "pci": address,
         "throttle": tuple(a for a in active if a != "gpu_idle") if reasons else {"gap": "not listed"},
         "capability": {"gap": "nvidia-smi -q -x does not list it"},
         "nvlink": {"gap": "nvidia-smi -q -x does not list it"},
-        "ecc_errors": _count_uncorrected_errors(find_element(node, "ecc_errors/volatile")),
+        "ecc_errors": _count_uncorrected_errors(node),
         "mig_devices": _parse_mig_devices(node),
         "processes": _parse_gpu_processes(node),
     }
-    if "lost" in (find_text(node, "product_name") or "").lower() + (find_text(node, "uuid") or "").lower():
-        return {"pci": normalize_pci_address(address), "gap": "GPU is lost"}
-    return fields
 
 
 def _mark_interrupted(gpu: dict[str, Any], cut_reason: str) -> dict[str, Any]:
@@ -180,37 +177,37 @@ def _mark_interrupted(gpu: dict[str, Any], cut_reason: str) -> dict[str, Any]:
     return {name: stopped if value in missing else value for name, value in gpu.items()}
 
 
-def _count_uncorrected_errors(counts: dict[str, Any]) -> Any:
+def _count_uncorrected_errors(node: Element) -> Any:
     """Sum the uncorrected errors of every kind; driver generations count different kinds."""
-    names = [n for n in counts if "uncorrectable" in n and "threshold" not in n]
-    if not names and isinstance(find_element(counts, "double_bit").get("total"), list):
-        return _parse_smi_int(find_text(counts, "double_bit/total"))
-    values = [_parse_smi_int(find_text(counts, name)) for name in names]
+    counts = [
+        one
+        for one in node.iterfind("ecc_errors/volatile/*")
+        if "uncorrectable" in one.tag and "threshold" not in one.tag
+    ]
+    counts = counts or node.findall("ecc_errors/volatile/double_bit/total")
+    values = [_parse_smi_int(one.text) for one in counts]
     known = [v for v in values if isinstance(v, int)]
     return sum(known) if known else (values[0] if values else {"gap": "not listed"})
 
 
-def _parse_mig_devices(node: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    devices = find_element(node, "mig_devices").get("mig_device", ())
+def _parse_mig_devices(node: Element) -> tuple[dict[str, Any], ...]:
     return tuple(
         {
-            "uuid": _parse_smi_text(find_text(d, "uuid")) if find_text(d, "uuid") else None,
-            "instance": _parse_smi_int(find_text(d, "gpu_instance_id")),
-            "compute": _parse_smi_int(find_text(d, "compute_instance_id")),
-            "memory_total": _parse_smi_bytes(find_text(d, "fb_memory_usage/total")),
+            "uuid": _parse_smi_text(device.findtext("uuid")) if device.findtext("uuid") else None,
+            "instance": _parse_smi_int(_find_text(device, "gpu_instance_id")),
+            "compute": _parse_smi_int(_find_text(device, "compute_instance_id")),
+            "memory_total": _parse_smi_bytes(_find_text(device, "fb_memory_usage/total")),
         }
-        for d in devices
-        if isinstance(d, dict)
+        for device in node.iterfind("mig_devices/mig_device")
     )
 
 
-def _parse_gpu_processes(node: dict[str, Any]) -> Any:
-    if "processes" not in node:
+def _parse_gpu_processes(node: Element) -> Any:
+    if node.find("processes") is None:
         return {"gap": "not listed"}
     return tuple(
-        {"pid": _parse_smi_int(find_text(p, "pid")), "used": _parse_smi_bytes(find_text(p, "used_memory"))}
-        for p in find_element(node, "processes").get("process_info", ())
-        if isinstance(p, dict)
+        {"pid": _parse_smi_int(_find_text(one, "pid")), "used": _parse_smi_bytes(_find_text(one, "used_memory"))}
+        for one in node.iterfind("processes/process_info")
     )
 
 

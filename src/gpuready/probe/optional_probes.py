@@ -12,10 +12,9 @@ from typing import Any
 from gpuready.model import Fact
 from gpuready.probe import (
     accelerators,
-    caches,
     cuda_libraries,
     fabric,
-    fact_keys,
+    fact_helpers,
     kernel_log,
     network,
     torch_extensions,
@@ -40,24 +39,24 @@ def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
         listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
         gap = listed.gap if listed else "nobody has counted them"
         return [*facts, Fact("gpu.numa", None if gap else (), PCI_DEVICES, gap=gap)]
-    return [*facts, *_probe_or_gaps(fact_keys.NUMA, fabric.probe_gpu_numa, host, facts)]
+    return [*facts, *_probe_or_gaps(fact_helpers.NUMA, fabric.probe_gpu_numa, host, facts)]
 
 
 def machine_network_facts(host: HostAccess) -> list[Fact]:
-    return _probe_or_gaps(fact_keys.NETWORK, network.probe_network, host)
+    return _probe_or_gaps(fact_helpers.NETWORK, network.probe_network, host)
 
 
 def _fabric_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
     if not detected.signs:
-        return _absent_or_gap_facts(fact_keys.FABRIC, (0, "absent"), detected)
-    return _probe_or_gaps(fact_keys.FABRIC, fabric.probe_fabric, host, detected)
+        return _absent_or_gap_facts(fact_helpers.FABRIC, (0, "absent"), detected)
+    return _probe_or_gaps(fact_helpers.FABRIC, fabric.probe_fabric, host, detected)
 
 
 def _accelerator_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
     darwin = read_if_present(host.get_uname, default={}).get("system") == "Darwin"
     if not detected.others and not detected.foreign and not darwin:
-        return _absent_or_gap_facts(fact_keys.ACCELERATORS, (None, 0, None, None, None), detected)
-    return _probe_or_gaps(fact_keys.ACCELERATORS, accelerators.probe_accelerators, host, detected)
+        return _absent_or_gap_facts(fact_helpers.ACCELERATORS, (None, 0, None, None, None), detected)
+    return _probe_or_gaps(fact_helpers.ACCELERATORS, accelerators.probe_accelerators, host, detected)
 
 
 def extend_target_facts(host: HostAccess, target: TargetEnvironment, facts: list[Fact]) -> list[Fact]:
@@ -69,26 +68,26 @@ def _cuda_library_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
     torch_cuda = next((fact for fact in facts if fact.key == "torch.cuda"), None)
     if torch_cuda is not None and torch_cuda.value is None:  # no torch, or one that loads nothing of CUDA
         values: tuple[Any, ...] = (None, None, None if torch_cuda.gap else {})
-        pairs = zip(fact_keys.LIBRARIES, values, strict=True)
+        pairs = zip(fact_helpers.LIBRARIES, values, strict=True)
         return [Fact(key, value, torch_cuda.source, gap=torch_cuda.gap) for key, value in pairs]
-    return _probe_or_gaps(fact_keys.LIBRARIES, cuda_libraries.probe_cuda_libraries, host, facts)
+    return _probe_or_gaps(fact_helpers.LIBRARIES, cuda_libraries.probe_cuda_libraries, host, facts)
 
 
 def _extension_facts(host: HostAccess, target: TargetEnvironment, facts: list[Fact]) -> list[Fact]:
     listed = next((fact for fact in facts if fact.key == "python.packages"), None)
     source = ", ".join(target.site) or target.prefix
     if listed is None or listed.gap:
-        return gap_facts(fact_keys.LINKAGE, listed.gap if listed else "no list of packages", source)
-    if not {fact.key for fact in facts}.intersection(f"package.{name}" for name in fact_keys.EXTENSIONS):
+        return gap_facts(fact_helpers.LINKAGE, listed.gap if listed else "no list of packages", source)
+    if not {fact.key for fact in facts}.intersection(f"package.{name}" for name in fact_helpers.EXTENSIONS):
         return [Fact("extension.linked", {}, source)]
-    return _probe_or_gaps(fact_keys.LINKAGE, torch_extensions.probe_extensions, host, target, facts)
+    return _probe_or_gaps(fact_helpers.LINKAGE, torch_extensions.probe_extensions, host, target, facts)
 
 
 def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     """Folders on disks that may hang, the clock, and the kernel log."""
     return [
-        *_probe_or_gaps(fact_keys.WORKSPACE, workspace.probe_workspace, host, target),
-        *_probe_or_gaps(fact_keys.CACHES, caches.probe_caches, host),
+        *_probe_or_gaps(fact_helpers.WORKSPACE, workspace.probe_workspace, host, target),
+        *_probe_or_gaps(fact_helpers.CACHES, workspace.probe_caches, host),
         *_kernel_log_facts(host),
     ]
 
@@ -96,7 +95,7 @@ def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list
 def _kernel_log_facts(host: HostAccess) -> list[Fact]:
     if not is_driver_loaded(host):
         return [Fact("kernel.xids", (), f"no driver that could write one: {', '.join(DRIVER_PATHS)}")]
-    return _probe_or_gaps(fact_keys.KERNEL, kernel_log.probe_kernel_log, host)
+    return _probe_or_gaps(fact_helpers.KERNEL, kernel_log.probe_kernel_log, host)
 
 
 # -- helpers ------------------------------------------------------------------------------------------

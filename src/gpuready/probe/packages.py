@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuready.catalog.packages import canonical_package_name
@@ -11,7 +12,6 @@ from gpuready.model import Fact, Record
 from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.recorded_files import find_present_copy
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError, HostAccess
 
@@ -138,7 +138,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
         for name, copies in by_name.items():
             if name in installed.versions:
                 continue
-            present = _find_present_copy(host, copies) if len(copies) > 1 else ""
+            present = find_present_copy(host, [place for _, place in copies]) if len(copies) > 1 else ""
             version, place = next((copy for copy in copies if copy[1] == present), copies[-1])
             whole += [present] if present else []
             installed.versions[name], installed.places[name] = (version or _read_metadata_version(host, place), place)
@@ -146,10 +146,6 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
                 installed.twice[name] = tuple(v for v, _ in copies)
             half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
     return installed.replace(half=tuple(half), whole=tuple(whole))
-
-
-def _find_present_copy(host: HostAccess, copies: list[tuple[str, str]]) -> str:
-    return find_present_copy(host, [place for _, place in copies])
 
 
 def parse_metadata_folder(entry: str) -> tuple[str, str]:
@@ -229,3 +225,45 @@ def _shadowed_modules_fact(host: HostAccess, target: TargetEnvironment, installe
         if n in known and read_if_present(host.stat_path, f"{current_folder}/{n}/__init__.py")
     ]
     return Fact("python.shadowed", (*files, *folders), current_folder)
+
+
+MAX_RECORD_BYTES = 1 << 24
+MAX_SAMPLED = 40
+WHOLE, PARTLY = 0.95, 0.75
+"""The share of files as recorded in the copy that is there, and in one that was replaced."""
+
+
+def find_present_copy(host: HostAccess, places: Sequence[str]) -> str:
+    """Return the metadata folder whose recorded files are there, where it is the only one of several; else an empty text."""
+    shares = {place: _share_present(host, place) for place in places}
+    whole = [place for place, share in shares.items() if share >= WHOLE]
+    others = [share for place, share in shares.items() if place not in whole]
+    return whole[0] if len(whole) == 1 and all(share <= PARTLY for share in others) else ""
+
+
+def _share_present(host: HostAccess, place: str) -> float:
+    """The share of sources that have their recorded size; 0 where nothing is recorded, or the RECORD is of another folder."""
+    site, _, folder = place.rpartition("/")
+    every = _read_rows(host, place)
+    rows = [row for row in every if row[0].endswith(".py") and row[2].isdecimal()]
+    if not any(name.startswith(f"{folder}/") for name, _, _ in every):
+        return 0.0
+    sample = rows[:: max(len(rows) // MAX_SAMPLED, 1)]
+    sizes = [((read_if_present(host.stat_path, f"{site}/{name}") or {}).get("size"), size) for name, _, size in sample]
+    return sum(found == int(size) for found, size in sizes) / len(sizes) if sizes else 0.0
+
+
+def is_as_recorded(host: HostAccess, place: str, name: str, text: str) -> bool | None:
+    """Return whether a text file has the hash of its RECORD; None where that does not tell."""
+    from hashlib import sha256
+
+    digest = next((digest for one, digest, _ in _read_rows(host, place) if one == name), "")
+    if not digest.startswith("sha256="):
+        return None
+    return urlsafe_b64encode(sha256(text.encode()).digest()).decode().rstrip("=") == digest.removeprefix("sha256=")
+
+
+def _read_rows(host: HostAccess, place: str) -> list[tuple[str, str, str]]:
+    text = read_if_present(host.read_text, f"{place}/RECORD", MAX_RECORD_BYTES) or ""
+    parts = (line.rsplit(",", 2) for line in text.splitlines())
+    return [(row[0].strip('"'), row[1], row[2].strip()) for row in parts if len(row) == 3]

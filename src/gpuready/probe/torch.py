@@ -7,8 +7,7 @@ from typing import Any
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import absent_facts, gap_facts, leading_version, read_if_present
-from gpuready.probe.packages import parse_metadata_folder
-from gpuready.probe.recorded_files import is_as_recorded
+from gpuready.probe.packages import is_as_recorded, parse_metadata_folder
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, HostAccess
 

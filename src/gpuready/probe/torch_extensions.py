@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuready.model import Fact
 from gpuready.probe.cuda_libraries import parse_library_header
+from gpuready.probe.fact_helpers import LINKAGE as KEYS
 from gpuready.probe.fact_helpers import read_if_present
-from gpuready.probe.fact_keys import LINKAGE as KEYS
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, HostAccess
 

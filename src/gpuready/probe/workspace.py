@@ -1,18 +1,18 @@
-"""The folders that a job works in, and the clock: what builds, compilers and downloads need later."""
+"""The folders that a job works in, the clock, and torch's caches of compiled code: what builds, compilers and downloads need later."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from gpuready.model import Fact
 from gpuready.probe import hub
-from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
-from gpuready.probe.fact_keys import WORKSPACE as KEYS
+from gpuready.probe.fact_helpers import CACHES, WORKSPACE, gap_facts, read_fact, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment, parse_pyvenv_config
 from gpuready.system import AccessError, HostAccess
 
-__all__ = ["KEYS", "probe_workspace"]
+KEYS = (*WORKSPACE, *CACHES)
 
 ROOT_SQUASH_TYPES = ("nfs", "nfs4")
 """File systems that may map root to nobody."""
@@ -162,3 +162,76 @@ def _current_year(host: HostAccess) -> int:
         return time.gmtime(host.get_wall_time()).tm_year
     except (ValueError, OverflowError, OSError):
         raise AccessError("the clock shows no date") from None
+
+
+LOCK_FILE = "lock"
+"""torch creates this file while it builds an extension; other processes wait for it."""
+
+MAX_FOLDERS = 200
+"""How many folders are searched for locks."""
+
+USER_VARIABLES = ("LOGNAME", "USER", "LNAME", "USERNAME")
+"""Variables that getpass.getuser() tries before the password file."""
+
+
+def probe_caches(host: HostAccess) -> list[Fact]:
+    """Return the extension cache with its locks, and the cache of torch.compile."""
+    return [
+        read_fact("cache.extensions", "TORCH_EXTENSIONS_DIR, XDG_CACHE_HOME, HOME", _extensions_cache_folder, host),
+        read_fact(
+            "cache.locks", "the caches of torch and colossalai", lambda: tuple(_find_build_locks(host))[:MAX_FOLDERS]
+        ),
+        _inductor_cache_fact(host),
+    ]
+
+
+def _require_home(host: HostAccess) -> str:
+    user = host.get_env_var("HOME")
+    if not user:
+        raise AccessError("HOME is not set")
+    return user
+
+
+def _extensions_cache_folder(host: HostAccess) -> str:
+    configured = host.get_env_var("TORCH_EXTENSIONS_DIR")
+    return configured or f"{host.get_env_var('XDG_CACHE_HOME') or f'{_require_home(host)}/.cache'}/torch_extensions"
+
+
+def _find_build_locks(host: HostAccess) -> Iterator[str]:
+    """Yield lock files one or two folders down: the default cache has a folder per Python and CUDA."""
+    left = MAX_FOLDERS
+    for root in (_extensions_cache_folder(host), f"{_require_home(host)}/.cache/colossalai/torch_extensions"):
+        for name in host.list_directory(root) or ():
+            inside = [f"{root}/{name}", *(f"{root}/{name}/{n}" for n in host.list_directory(f"{root}/{name}") or ())]
+            for folder in inside[:left]:
+                if host.stat_path(f"{folder}/{LOCK_FILE}"):
+                    yield f"{folder}/{LOCK_FILE}"
+            left -= min(left, len(inside))
+
+
+def _inductor_cache_fact(host: HostAccess) -> Fact:
+    """The cache of torch.compile. Its name in /tmp is predictable, so another user may own it."""
+    try:
+        path = host.get_env_var("TORCHINDUCTOR_CACHE_DIR") or _default_inductor_folder(host)
+        status = host.stat_path(path)
+        if status is None:
+            return Fact("cache.inductor", None, path)
+        return Fact("cache.inductor", _describe_owner(path, status, host.get_user().get("uid")), path)
+    except AccessError as error:
+        return Fact("cache.inductor", None, "TORCHINDUCTOR_CACHE_DIR, TMPDIR", gap=str(error))
+
+
+def _default_inductor_folder(host: HostAccess) -> str:
+    user = next((name for key in USER_VARIABLES if (name := host.get_env_var(key))), None) or host.get_user().get(
+        "name"
+    )
+    if not user:
+        raise AccessError("the name of the user cannot be determined")
+    plain = "".join("_" if c in '\\/:*?"<>|' else c for c in user)
+    return f"{(host.get_env_var('TMPDIR') or '/tmp').rstrip('/')}/torchinductor_{plain}"
+
+
+def _describe_owner(path: str, status: dict[str, Any], uid: Any) -> dict[str, Any]:
+    if uid is None:
+        raise AccessError("the user cannot be determined")
+    return {"path": path, "uid": status["uid"], "mine": status["uid"] == uid}

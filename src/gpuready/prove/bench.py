@@ -81,7 +81,7 @@ def run_benchmarks(
     hardware: dict[str, Any] = {}
     left = list(tasks)
     while left:
-        left = [_with_measure_list(task) for task in left]
+        left = [task.replace(options=dict(task.options) | {"measures": list(task.words)}) for task in left]
         done = _run_side_by_side(left, python, variables, samples, host, say, patience)
         again = []
         for task, bench, proof in done:
@@ -93,10 +93,6 @@ def run_benchmarks(
             again += [task.replace(words=words)] if words and task.ranks == 1 else []
         left = again
     return BenchOutcome(tuple(rows), tuple(samples), versions, hardware)
-
-
-def _with_measure_list(task: BenchTask) -> BenchTask:
-    return task.replace(options=dict(task.options) | {"measures": list(task.words)})
 
 
 def _bench_proof_row(task: BenchTask) -> ProofSpec:

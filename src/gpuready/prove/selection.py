@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuready.catalog import features, proofs
+from gpuready.catalog import gpus, proofs
 from gpuready.catalog.proofs import ProofSpec
 from gpuready.contracts import when as conditions
 from gpuready.model import Capability, Contract, Facts, UnknownFactError
@@ -157,5 +157,5 @@ def why_feature_missing(row: ProofSpec, facts: Facts) -> str:
     if not row.gate or not visible or not capabilities or visible[0] >= len(capabilities):
         return ""
     here = str(capabilities[visible[0]])
-    holds, source = features.check_feature_support(row.gate, here)
+    holds, source = gpus.check_feature_support(row.gate, here)
     return "" if holds else f"compute capability {here} has no {row.gate} ({source})"

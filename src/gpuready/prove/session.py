@@ -12,8 +12,8 @@ from gpuready.prove import placement
 from gpuready.prove.placement import ProofTask
 from gpuready.prove.runner import RunningProof
 from gpuready.system import AccessError
-from gpuready.system.interrupts import note_interrupt
 from gpuready.system.process.runner import wait_for_any
+from gpuready.system.process.termination import note_interrupt
 
 ProofCallback = Callable[[ProofResult, int, int], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuready.model import NOT_STATED, Contract, PassedRule, Report
-from gpuready.model.knowledge_age import old_knowledge_note
-from gpuready.model.verdict_words import UNSTATED_TEXT, verdict_words
+from gpuready.model.facts import UNSTATED_TEXT, verdict_words
+from gpuready.model.report import old_knowledge_note
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuready.model import NOT_STATED, Contract, Fact, Facts
-from gpuready.model.verdict_words import UNSTATED_TEXT
+from gpuready.model.facts import UNSTATED_TEXT
 from gpuready.render import units
 
 ValueFormatter = Callable[[Any], str]

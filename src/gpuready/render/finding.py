@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule
-from gpuready.model.verdict_words import UNSTATED_TEXT
-from gpuready.model.want_text import describe_want
+from gpuready.model.contract import describe_want
+from gpuready.model.facts import UNSTATED_TEXT
 from gpuready.render import units
 from gpuready.render.layout import Screen
 

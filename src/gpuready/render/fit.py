@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
-from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
 from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen
 from gpuready.render.layout import Screen, join_sections, pad_text
+from gpuready.render.units import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
 
 MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""

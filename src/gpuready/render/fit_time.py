@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuready.model.fit import GpuCandidate, Proposal
-from gpuready.model.fit_time import TimePrediction, format_time_span
+from gpuready.model.fit import GpuCandidate, Proposal, TimePrediction, format_time_span
 from gpuready.render.layout import Screen, pad_text
 
 BOUND_WORDS = {

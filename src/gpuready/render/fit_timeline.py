@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuTimeline
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render.escape import escape_unprintable
-from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, format_gib, format_gib_range
 from gpuready.render.layout import Screen, join_sections
+from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
 
 def format_timeline_line(result: FitResult) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuready.model.fix import FixItem, FixOutcome
+from gpuready.model.plan import FixItem, FixOutcome
 from gpuready.render import json_document, units
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item

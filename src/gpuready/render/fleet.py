@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuready.model import Report
+from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
 from gpuready.model.node_names import expand_node_set, fold_node_names
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import json_document
 from gpuready.render.bench import format_amount
 from gpuready.render.check_report import VERDICT_ROLES

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import InstallResult, Plan
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import finding, json_document, units
 from gpuready.render.layout import Screen, join_sections
-from gpuready.render.next_command import list_next_commands
+from gpuready.render.plan import list_next_commands
 
 _MAX_FAULTS = 40
 """Further faults are only counted; the JSON has all."""

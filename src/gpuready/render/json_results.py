@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready.model import Contract, Facts, Report
-from gpuready.model.bench import BenchResult
-from gpuready.model.bench_job import JobBench
+from gpuready.model.bench import BenchResult, JobBench
 from gpuready.model.contract import ContractCheck
 from gpuready.model.diagnosis import Diagnosis
 from gpuready.model.fit import FitResult
-from gpuready.model.fix import FixOutcome
 from gpuready.model.fleet import FleetReport
-from gpuready.model.plan import EnvironmentSettings, InstallResult
+from gpuready.model.plan import EnvironmentSettings, FixOutcome, InstallResult
 from gpuready.model.report_document import ReportDocument
-from gpuready.render import bench, bench_job, diagnosis, fit, fix, install, plan, report
+from gpuready.render import bench, diagnosis, fit, fix, install, plan, report
 from gpuready.render.json_document import (
     facts_json_fields,
     format_json_document,
@@ -95,7 +93,7 @@ def render_bench_json(result: BenchResult) -> str:
 
 def render_job_bench_json(result: JobBench) -> str:
     """Real steps of a job beside their prediction."""
-    return format_json_document(bench_job.job_bench_fields(result))
+    return format_json_document(bench.job_bench_fields(result))
 
 
 def render_measures_json(rows: ResultRows) -> str:

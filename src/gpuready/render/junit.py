@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 
 from gpuready.model import Finding, Report
-from gpuready.model.verdict_words import UNSTATED_TEXT
+from gpuready.model.facts import UNSTATED_TEXT
 
 
 def render_junit_xml(reports: Sequence[Report]) -> str:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuready.model import FixStep
+from gpuready.model.contract import describe_want
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
-from gpuready.model.want_text import describe_want
-from gpuready.render import command_lines, units
+from gpuready.render import units
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
-from gpuready.render.next_command import list_next_commands
 
 
 class PlanSet(Protocol):
@@ -78,10 +77,10 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
     format_plan = _format_possible_plan if is_possible else _format_impossible_plan
     sections = format_plan(plan, display, verbose)
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
-    rows = [("install it", command_lines.build_install_command(plan))] if is_possible and plan.lock else []
+    rows = [("install it", build_install_command(plan))] if is_possible and plan.lock else []
     rows += list_next_commands(plan.start) if is_possible else []
     has_more = is_possible or len(plan.conflicts) > 1
-    rows += [("details", command_lines.build_plan_command(plan))] if has_more and not verbose else []
+    rows += [("details", build_plan_command(plan))] if has_more and not verbose else []
     catalog = [f"chosen by the catalogue of {plan.catalog}"] if verbose and plan.catalog else []
     return join_sections([*sections, display.format_labelled_commands(rows), display.format_paragraphs(catalog, 2)])
 
@@ -275,8 +274,8 @@ def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
 def _list_fix_commands(plan: Plan, verbose: bool) -> list[tuple[str, tuple[str, ...]]]:
     if not plan.steps:
         return []
-    rows = [("do it", command_lines.build_fix_command(plan)), ("check again", command_lines.build_check_command(plan))]
-    details = [] if verbose else [("details", command_lines.build_plan_command(plan))]
+    rows = [("do it", build_fix_command(plan)), ("check again", build_check_command(plan))]
+    details = [] if verbose else [("details", build_plan_command(plan))]
     # What a recorded machine needs cannot be applied from here.
     return details if plan.options.get("on") else [*rows, *details]
 
@@ -316,3 +315,58 @@ def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> 
     code = conflict.says.partition(" ")[0]
     ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(code)]
     return _format_plan_conflict(conflict, screen, "not possible:") + screen.format_paragraphs(ways, 2, 2)
+
+
+def list_next_commands(start: tuple[str, ...], environment: str = "") -> list[tuple[str, tuple[str, ...]]]:
+    """``start the job: axolotl train config.yml``, and what activates the environment before it, each with its label."""
+    activate = [("activate it", ("source", f"{environment}/bin/activate"))] if environment else []
+    job = [("start the job", start)] if start else []
+    return [*activate, *job]
+
+
+OPTIONS_WITHOUT_FLAG = ("version", "capability", "macos", "fix")
+"""Plan options that no command line takes as a flag."""
+
+
+def build_install_command(plan: Plan) -> tuple[str, ...]:
+    """The command that installs a plan: whole, with the consent that it needs where a note says what is built."""
+    names = [name for name in plan.options if name != "no-resolve"]
+    flags = [*_iter_plan_flags(plan, names)]
+    if any(row.built for row in plan.lock) and "--allow-build" not in flags:
+        flags.append("--allow-build")
+    return ("gpuready", "install", _plan_framework_spec(plan), *flags, "-e", ".venv")
+
+
+def build_plan_command(plan: Plan) -> tuple[str, ...]:
+    """The command that shows the same plan with every detail."""
+    fix = ("--fix",) if plan.options.get("fix") else ()
+    return ("gpuready", "plan", _plan_framework_spec(plan), *fix, *_iter_plan_flags(plan, plan.options), "-v")
+
+
+def build_fix_command(plan: Plan) -> tuple[str, ...]:
+    """The command that applies a fix plan."""
+    return ("gpuready", "fix", _plan_framework_spec(plan), *_iter_plan_flags(plan, ("python", "wants", "contract")))
+
+
+def build_check_command(plan: Plan) -> tuple[str, ...]:
+    """The command that checks the environment again after a fix."""
+    flag_names = ("python", "wants", "contract")
+    if plan.options.get("contract"):
+        return ("gpuready", "check", *_iter_plan_flags(plan, flag_names))
+    return ("gpuready", "check", _plan_framework_spec(plan), *_iter_plan_flags(plan, flag_names))
+
+
+def _plan_framework_spec(plan: Plan) -> str:
+    version = f"=={plan.version}" if plan.options.get("version") else ""
+    return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
+
+
+def _iter_plan_flags(plan: Plan, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        value = plan.options.get(name)
+        if not value or name in OPTIONS_WITHOUT_FLAG:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            yield f"--{name}"
+            if one is not True:
+                yield str(one)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuready.model import Report
+from gpuready.model.facts import verdict_words
 from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord, ProofResult
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render import check_report, facts_summary, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import escape_unprintable

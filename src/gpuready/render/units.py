@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import NOT_STATED, Fact
-from gpuready.model.verdict_words import UNSTATED_TEXT
+from gpuready.model.facts import UNSTATED_TEXT
 
 _BINARY_UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 _MAX_LIST_ITEMS = 8
@@ -151,3 +151,17 @@ def _join_limited(items: list[str], separator: str = ", ") -> str:
 
 def _format_three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:.0f}"
+
+
+GIB = 1 << 30
+FIT_VERDICT_MARKS = {"fits": "ok", "does not fit": "error", "undecided": "undecided"}
+
+
+def format_gib(count: int) -> str:
+    """Always GiB, so that sizes compare at a glance."""
+    return f"{count / GIB:.2f} GiB" if count < 10 * GIB else f"{count / GIB:.1f} GiB"
+
+
+def format_gib_range(low: int, high: int) -> str:
+    first, last = format_gib(low), format_gib(high)
+    return first if first == last else f"{first.removesuffix(' GiB')} to {last}"

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, munge, wire
+from gpuready.rollcall import beacon, endpoint, hello, job_secret, wire
 from gpuready.rollcall.endpoint import escape_text
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RollcallFault, replace_own_fault
-from gpuready.rollcall.server_message import ServerMessage, parse_server_message, quote_server_faults
+from gpuready.rollcall.wire import ServerMessage, parse_server_message, quote_server_faults
 
 CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
 InquireStore = Callable[[str, int], Mapping[str, object] | None]
@@ -121,7 +121,7 @@ class RollcallClient:
             return {key: value for key, value in card.items() if key not in ("salt", "name", "open")}
         if beacon.HAS_ABSTRACT_NAMES and endpoint.is_local_address(self.peer.removeprefix("::ffff:")):
             raise RankRejected(self._foreign_user_fault())
-        token = munge.decode_from_own_user(greeting.get("munge")) or job_secret.read_secret_file(str(name))
+        token = job_secret.decode_from_own_user(greeting.get("munge")) or job_secret.read_secret_file(str(name))
         if not token and greeting.get("open") is not True:
             raise RankRejected(self._no_secret_fault())
         return {"token": token}
@@ -245,7 +245,7 @@ class RollcallClient:
             message = f"{self.own_hello.rank_label} is too many: rank {self.own_hello.rank} of this job is pid {self.rank_holder} of this host, and has begun"
             return RollcallFault("NET006", message, "give each process its own RANK", ranks)
         if job:
-            name = job_identity.format_job_identity(job)
+            name = hello.format_job_identity(job)
             message = f"the store at {self.address_text} belongs to another start: {name}"
             fix = "choose another MASTER_PORT, or wait until that job has ended"
             return RollcallFault("NET018", message, fix, ranks)
@@ -261,7 +261,7 @@ class RollcallClient:
     def _other_job_fault(self, why: str, greeting: Mapping[str, object]) -> RollcallFault:
         run_name = escape_text(self.rendezvous.run_id) or "(without a name)"
         fix = "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID"
-        theirs = job_identity.format_job_identity(greeting) if "run" in greeting else "another run"
+        theirs = hello.format_job_identity(greeting) if "run" in greeting else "another run"
         message = f"the roll-call at {self.address_text} belongs to {theirs}; {self.own_hello.rank_label} is of run {run_name}"
         if why == "secret":
             return self._no_secret_fault()

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
-from gpuready.rollcall import beacon, endpoint, munge
+from gpuready.rollcall import beacon, endpoint
 
 Answer = TypeVar("Answer")
 
@@ -76,7 +77,7 @@ def hold_secret(rendezvous: Rendezvous, token: str) -> JobSecret:
     if is_single_host(rendezvous):
         return JobSecret(drawn, name, is_open=not beacon.HAS_ABSTRACT_NAMES)
     files = _call_in_time(lambda: tuple(_write_secret_files(name, drawn))) or ()
-    credential = munge.encode_for_own_user(drawn) if "SLURM_JOB_ID" in os.environ else ""
+    credential = encode_for_own_user(drawn) if "SLURM_JOB_ID" in os.environ else ""
     return JobSecret(drawn, name, files, credential, is_open=not files and not credential)
 
 
@@ -150,3 +151,33 @@ def _call_in_time(work: Callable[[], Answer]) -> Answer | None:
     thread.start()
     thread.join(DISK_SECONDS)
     return answers[0] if answers else None
+
+
+MUNGE_SECONDS = 3.0
+DECODED_STATUSES = (0, 17)
+"""Success, and a replay: another rank of this node has decoded the same credential before."""
+
+
+def encode_for_own_user(text: str) -> str:
+    """Return a credential that only this user can decode, on nodes with the same munge key; empty without munge."""
+    return _run_munge(("munge", "--ttl=-1", f"--restrict-uid={os.getuid()}"), text, (0,)).strip()
+
+
+def decode_from_own_user(credential: object) -> str:
+    """Return the text that this user has encoded; empty if it was another user, or there is no munge."""
+    if not isinstance(credential, str) or not credential.startswith("MUNGE:"):
+        return ""
+    # STATUS:          Success (0)
+    # UID:             root (0)
+    head, _, text = _run_munge(("unmunge",), credential, DECODED_STATUSES).partition("\n\n")
+    rows = dict(line.split(":", 1) for line in head.splitlines() if ":" in line)
+    return text if rows.get("UID", "").endswith(f"({os.getuid()})") else ""
+
+
+def _run_munge(command: tuple[str, ...], text: str, statuses: tuple[int, ...]) -> str:
+    """Return the output; the text goes through a pipe, as arguments are visible to everybody."""
+    try:
+        ran = subprocess.run(command, input=text.encode(), capture_output=True, timeout=MUNGE_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.decode("ascii", "replace") if ran.returncode in statuses else ""

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from gpuready.cluster import Rendezvous
-from gpuready.rollcall import beacon, endpoint, job_identity, job_secret, trial_connections, wire
-from gpuready.rollcall.hello import Hello, parse_hello
+from gpuready.rollcall import beacon, endpoint, job_secret, trial_connections, wire
+from gpuready.rollcall.hello import Hello, describe_this_job, parse_hello
 from gpuready.rollcall.job_secret import JobSecret
 from gpuready.rollcall.line_server import LOCAL_PEER, LineConnection, LineServer
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
@@ -35,7 +35,7 @@ class RollcallServer(LineServer):
         self.turned_away: dict[str, str] = {}
         self.answer: dict[str, object] | None = None
         self.answer_json = ""
-        self.job_card = job_identity.describe_this_job(rendezvous, own_hello.host) | {"family": own_hello.family}
+        self.job_card = describe_this_job(rendezvous, own_hello.host) | {"family": own_hello.family}
         self.call_outcomes: dict[int, list[object]] = {}
         self.beacon = beacon.open_beacon(secret.name or wire.make_nonce())
         self.max_strangers = MAX_STRANGERS + rendezvous.world_size

@@ -18,7 +18,7 @@ from gpuready.rollcall import job_secret, trial_connections, wire
 from gpuready.rollcall.client import RankRejected
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges, replace_own_fault
-from gpuready.rollcall.server_message import parse_server_message, quote_server_faults
+from gpuready.rollcall.wire import parse_server_message, quote_server_faults
 
 CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
 

@@ -15,24 +15,32 @@ from gpuready.model import Facts, Rule
 FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "RUN", "FLT")
 """In the order in which rules are listed."""
 
-_TABLE = load_table("rules", "codes")
-RULE_MODULES: dict[str, str] = _TABLE["modules"]
-"""The module of each code, ``gpu.gpu_lost``; compiled from the ``CODE`` of the modules."""
-REQUIRED_FACTS: dict[str, tuple[str, ...]] = _TABLE["required_facts"]
-"""The ``REQUIRED_FACTS`` of the modules that have them. If all of them are known to be absent, zero or empty,
-the rule is not even imported."""
-
 _SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import.")
 """Families of facts that are not probed, or only where there is an environment: if not supplied, they are absent."""
 
 
+def list_rule_modules() -> dict[str, str]:
+    """Return the module of each code, ``gpu.gpu_lost``; compiled from the ``CODE`` of the modules."""
+    modules: dict[str, str] = load_table("rules", "codes")["modules"]
+    return modules
+
+
+def list_required_facts() -> dict[str, tuple[str, ...]]:
+    """Return the ``REQUIRED_FACTS`` of the modules that have them.
+
+    If all of them are known to be absent, zero or empty, the rule is not even imported.
+    """
+    required: dict[str, tuple[str, ...]] = load_table("rules", "codes")["required_facts"]
+    return required
+
+
 def load_rule(code: str) -> Rule:
     """Load the rule of a code; KeyError for an unknown code."""
-    if code not in RULE_MODULES:
+    if code not in list_rule_modules():
         from gpuready.rules import log_rules
 
         return log_rules.LogRule(code)
-    module = f"gpuready.rules.{RULE_MODULES[code]}"
+    module = f"gpuready.rules.{list_rule_modules()[code]}"
     return import_module(module)
 
 
@@ -44,19 +52,19 @@ def list_codes() -> list[str]:
     """Return the codes of all rules, by family and number."""
     from gpuready.rules import log_rules
 
-    codes = [*RULE_MODULES, *log_rules.load_log_rules()]
+    codes = [*list_rule_modules(), *log_rules.load_log_rules()]
     return sorted(codes, key=lambda code: (FAMILIES.index(code[:3]), code))
 
 
 def required_facts(code: str) -> tuple[str, ...]:
-    if code not in RULE_MODULES:
+    if code not in list_rule_modules():
         return ("log.signs",)
-    return REQUIRED_FACTS.get(code, ())
+    return list_required_facts().get(code, ())
 
 
 def applicable_rules(facts: Facts) -> list[Rule]:
     """Return the rules that can have a finding for these facts."""
-    codes = list_codes() if "log.signs" in facts else RULE_MODULES
+    codes = list_codes() if "log.signs" in facts else list_rule_modules()
     return [load_rule(code) for code in codes if not _cannot_apply(code, facts)]
 
 
@@ -75,8 +83,8 @@ def _may_be_present(facts: Facts, key: str) -> bool:
 
 def preload_rules(should_stop: Callable[[], bool], gpu: bool = False) -> None:
     """Import the rules that every machine needs, and those that a GPU needs, until ``should_stop()``."""
-    likely = [code for code in RULE_MODULES if not required_facts(code)]
-    likely += [code for code in RULE_MODULES if gpu and "gpu.count" in required_facts(code)]
+    likely = [code for code in list_rule_modules() if not required_facts(code)]
+    likely += [code for code in list_rule_modules() if gpu and "gpu.count" in required_facts(code)]
     for code in likely:
         if should_stop():
             return
@@ -85,8 +93,8 @@ def preload_rules(should_stop: Callable[[], bool], gpu: bool = False) -> None:
 
 def rule_name(code: str) -> str:
     """Return ``driver-older-than-wheel`` for ``DRV001``."""
-    if code not in RULE_MODULES:
+    if code not in list_rule_modules():
         from gpuready.rules import log_rules
 
         return str(log_rules.load_log_rules()[code]["name"])
-    return RULE_MODULES[code].rpartition(".")[2].replace("_", "-")
+    return list_rule_modules()[code].rpartition(".")[2].replace("_", "-")

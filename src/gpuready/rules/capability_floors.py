@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.catalog import features
+from gpuready.catalog import gpus
 from gpuready.model import Contract, Facts, Requirement, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
@@ -17,7 +17,7 @@ READS = (*visible_gpus.READS, *contract_needs.READS)
 
 def feature_requested(facts: Facts, feature: str) -> bool:
     """Return whether the job asks for a feature by any of its names."""
-    row = features.find_feature(feature) or {}
+    row = gpus.find_feature(feature) or {}
     names = (feature, str(row.get("id", "")), *row.get("aliases", ()))
     return job_request.job_asks_for(facts, *(name.lower().replace("_", "-") for name in names))
 
@@ -29,7 +29,7 @@ def feature_offered(contract: Contract, feature: str) -> bool:
 
 def feature_floors(contract: Contract, feature: str) -> list[Requirement]:
     """Return the capability floors of a feature: from the catalog, and from the contract if it states one."""
-    row = features.find_feature(feature) or {}
+    row = gpus.find_feature(feature) or {}
     own = Requirement("gpu.capability", f">={row['min_cc']}", cite=str(row["source"]))
     stated = [
         need for need in contract.requirements_for("gpu.capability") if feature in contract_needs.wants_of_need(need)
@@ -74,3 +74,49 @@ def feature_shortfall(
     lowest = feature_floors(contract, feature)
     old = gpus_below_floor(facts, lowest)
     return (requested, lowest, old) if old else None
+
+
+def gpus_without_feature(facts: Facts, contract: Contract, feature: str) -> dict[int, Any]:
+    """Return the GPUs without a feature the job asks for, with their capability; empty if it does not ask."""
+    if "cuda" not in contract.platforms or not feature_requested(facts, feature):
+        return {}
+    row = gpus.find_feature(feature) or {}
+    capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
+    old = {index: c for index, c in capabilities.items() if not _capability_in_range(str(c), row)}
+    return {} if old and _contract_has_floor(facts, contract, feature) else old
+
+
+def _capability_in_range(capability: str, row: dict[str, Any]) -> bool:
+    low, high = row.get("min_cc"), row.get("max_cc")
+    if low is not None and versions.compare_versions(capability, low) < 0:
+        return False
+    return high is None or versions.compare_versions(capability, high) <= 0
+
+
+def _contract_has_floor(facts: Facts, contract: Contract, feature: str) -> bool:
+    """Return whether the contract requires its own floor for the feature, and these GPUs miss it."""
+    row = gpus.find_feature(feature) or {}
+    names = {n.replace("_", "-") for n in (feature, str(row.get("id", "")), *row.get("aliases", ()))}
+    stated = (
+        need for need in contract.requirements_for("gpu.capability") if contract_needs.wants_of_need(need) & names
+    )
+    own = [need for need in stated if need.level == "required"]
+    return bool(
+        contract_needs.unmet_needs(
+            facts, own, lambda facts, need: tuple(visible_gpus.fact_per_gpu(facts, need.key).values())
+        )
+    )
+
+
+def feature_need(feature: str) -> Requirement:
+    """Return the capability that the catalog requires for a feature, with its source."""
+    row = gpus.find_feature(feature) or {}
+    low, high = row["min_cc"], row.get("max_cc")
+    want = f"=={low}" if low == high else f">={low}" + (f",<={high}" if high else "")
+    source = row["source"]
+    return Requirement("gpu.capability", want, cite=str(source[0] if isinstance(source, (list, tuple)) else source))
+
+
+def falls_back_quietly(contract: Contract, feature: str) -> bool:
+    """Return whether, by its contract, the framework skips an unsupported feature instead of failing."""
+    return any(feature in (c.name, c.gate) and "falls-back" in c.traits for c in contract.capabilities)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.catalog import architectures
 from gpuready.catalog import cuda as toolkits
+from gpuready.catalog import torch
 from gpuready.model import NOT_STATED, Contract, ContractVariable, Facts, UnknownFactError, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
@@ -91,7 +91,7 @@ def effective_arch_list(facts: Facts) -> str | None:
 def parse_build_arch_list(text: str) -> dict[str, list[str]] | None:
     """Parse an architecture list; None if it contains an unknown word."""
     try:
-        return architectures.parse_arch_list(text)
+        return torch.parse_arch_list(text)
     except ValueError:
         return None
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpuready.model import Contract, Facts, FixStep, import_rows
+from gpuready.model import Contract, Facts, FixStep
+from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS, is_cause
 from gpuready.rules import fix_steps, visible_gpus
 
 READS = ("import.damage", "import.hidden", "import.result", *fix_steps.READS)
-REINSTALLED_KINDS = (*(kind for kind in import_rows.FILE_KINDS if kind != "source"), *import_rows.LIBRARY_KINDS)
+REINSTALLED_KINDS = (*(kind for kind in FILE_KINDS if kind != "source"), *LIBRARY_KINDS)
 NUMPY_ERRORS = (
     "numpy.core.multiarray failed to import",
     "numpy.dtype size changed",
@@ -42,7 +43,7 @@ def damage_rows(facts: Facts, contract: Contract, kinds: Iterable[str]) -> list[
 def list_cause_rows(facts: Facts, failed: dict[str, Any], kinds: Iterable[str]) -> list[dict[str, Any]]:
     """Return the rows of these kinds that a failure is about, whether a root requires the package or only imports it."""
     rows = (facts.value("import.damage") if "import.damage" in facts else ()) or ()
-    return [row for row in rows if row["kind"] in kinds and import_rows.is_cause(row, failed)]
+    return [row for row in rows if row["kind"] in kinds and is_cause(row, failed)]
 
 
 def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
@@ -63,14 +64,14 @@ def find_missing_library(failed: dict[str, Any]) -> str:
 
 def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | None) -> list[dict[str, Any]]:
     """Return the rows of modules for another numpy that a root requires, or whose import fails."""
-    rows = damage_rows(facts, contract, import_rows.NUMPY_KINDS)
-    more = list_cause_rows(facts, failed, import_rows.NUMPY_KINDS) if failed else []
+    rows = damage_rows(facts, contract, NUMPY_KINDS)
+    more = list_cause_rows(facts, failed, NUMPY_KINDS) if failed else []
     return [*rows, *(row for row in more if row not in rows)]
 
 
 def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> bool:
     """Return whether an import fails because of modules that were compiled for another numpy."""
-    paths = [str(row["path"]) for row in rows if row["kind"] in import_rows.NUMPY_KINDS]
+    paths = [str(row["path"]) for row in rows if row["kind"] in NUMPY_KINDS]
     output = f"{failed['error']}\n{failed.get('output') or ''}"
     return bool(paths) and any(text in output for text in (*paths, *NUMPY_ERRORS))
 
@@ -101,7 +102,7 @@ def install_needs_step(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[Fi
     """Return the steps that bring what is required and absent, or of another version."""
     wants: dict[str, list[str]] = {}
     for row in rows:
-        if row["kind"] in import_rows.NEED_KINDS:
+        if row["kind"] in NEED_KINDS:
             wants.setdefault(str(row["distribution"]), []).append(str(row.get("want") or ""))
     copies = fix_steps.find_path_copies(facts, wants)
     words = [

@@ -68,3 +68,15 @@ def estimate_weight_bytes(facts: Facts) -> tuple[int, str] | None:
 
 def _stated_value(facts: Facts, key: str) -> Any:
     return facts.value(key) if key in facts else None
+
+
+HUB_READS = ("hub.cache", "hub.offline", "job.model")
+LOCAL_PREFIXES = ("/", "./", "../", "~")
+
+
+def may_download_model(facts: Facts) -> bool:
+    """Return whether the hub may be used and the job does not name a local folder."""
+    if facts.value("hub.offline"):
+        return False
+    model = facts.value("job.model") if "job.model" in facts else None
+    return model is None or not str(model).startswith(LOCAL_PREFIXES)

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.versions import major_minor
-from gpuready.rollcall import Attendance, Hello, RollcallFault, RollcallRefused, endpoint, job_identity
+from gpuready.rollcall import Attendance, Hello, RollcallFault, RollcallRefused, endpoint, hello
 from gpuready.rollcall.hello import own_hostname
 from gpuready.rollcall.rank_register import format_rank_ranges
 from gpuready.rollcall.store_rollcall import has_store_keys
@@ -194,7 +194,7 @@ class JobGroup:
         here = here if endpoint.is_local_address(here) else self.rendezvous.address
         options = {"timeout": timedelta(seconds=self.window), "wait_for_workers": False}
         store = _open_store_on_socket(self.torch, here, self.rendezvous.port, listener, options)
-        store.set(JOB_KEY, json.dumps(job_identity.describe_this_job(self.rendezvous, attendance.host_names[0])))
+        store.set(JOB_KEY, json.dumps(hello.describe_this_job(self.rendezvous, attendance.host_names[0])))
         return store
 
     # -- the group ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 
-from gpuready.catalog import accelerators
+from gpuready.catalog import gpus
 from gpuready.contracts.when import certainly_applies
 from gpuready.model import Contract, ContractVariable, Fact, Facts, Record
 
@@ -39,7 +39,7 @@ def get_platform(name: str, contract: Contract | None = None) -> Platform:
     """Return the platform of this name, with the visibility variable that the contract uses."""
     if name == "cpu":
         return Platform("cpu", "cpu", source="torch.distributed, Backend.default_device_backend_map")
-    row = accelerators.find_vendor_by_backend("cuda" if name == UNKNOWN_PLATFORM else name)
+    row = gpus.find_vendor_by_backend("cuda" if name == UNKNOWN_PLATFORM else name)
     if row is None or name not in (*PLATFORM_NAMES, UNKNOWN_PLATFORM):
         raise ValueError(f"no platform is called {name!r}: it is one of {', '.join(PLATFORM_NAMES)}")
     variables = tuple(row.get("select_env", ()))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpuready.catalog import features
+from gpuready.catalog import gpus
 from gpuready.contracts import want as wanting
 from gpuready.model import Contract, Requirement
 
@@ -32,7 +32,7 @@ def supports_feature(feature: str, capability: ComputeCapability, contract: Cont
     text = _capability_text(capability)
     if text is None:
         return False
-    own, _ = features.check_feature_support(feature, text)
+    own, _ = gpus.check_feature_support(feature, text)
     return own and all(wanting.value_meets_want(need.want, text) for need in _capability_needs(feature, contract))
 
 
@@ -83,7 +83,7 @@ def _why_unusable(
 
 def _capability_needs(feature: str, contract: Contract | None) -> list[Requirement]:
     """Return the contract's own capability needs for a feature."""
-    row = features.find_feature(feature) or {}
+    row = gpus.find_feature(feature) or {}
     names = {_normalize_word(name) for name in (feature, row.get("id", ""), *row.get("aliases", ()))}
     rows = contract.requirements_for("gpu.capability") if contract else ()
     return [need for need in rows if names & _wanted_features(need)]

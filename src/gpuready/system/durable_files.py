@@ -1,10 +1,11 @@
-"""Changes to a folder that survive a crash: each complete or not at all, in the order made.
+"""Changes to a folder that survive a crash: each complete or not at all, in the order made. Kernel locks on files.
 
 Every call that changes an environment is in this file, so that a test can stop the machine at each.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from stat import S_ISDIR, S_ISLNK
@@ -249,3 +250,42 @@ def fingerprint_environment(path: str) -> str:
             target = os.readlink(file) if S_ISLNK(seen.st_mode) else seen.st_mtime_ns
             found.update(f"{file} {seen.st_mode} {seen.st_size} {target}\n".encode("utf-8", "surrogateescape"))
     return found.hexdigest()
+
+
+_UNSUPPORTED = (38, 95, 37, 22)
+"""ENOSYS, ENOTSUP, ENOLCK, EINVAL: a disk (Lustre without flock, some network disks) without locks."""
+
+
+class LocksUnsupported(Exception):
+    """The disk does not support locks."""
+
+
+def take_lock(path: str, shared: bool = False) -> int | None:
+    """Descriptor of the lock, or None where another process has it. LocksUnsupported where there are none."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in _UNSUPPORTED:
+            raise LocksUnsupported(os.strerror(error.errno)) from None
+        if error.errno in (11, 13):  # EAGAIN, EACCES: locked by another
+            return None
+        raise
+    return fd
+
+
+def release_lock(fd: int) -> None:
+    os.close(fd)
+
+
+def is_locked(path: str) -> bool | None:
+    """Whether a process has a lock on a file; None where that is unknown."""
+    try:
+        fd = take_lock(path)
+    except (LocksUnsupported, OSError):
+        return None
+    if fd is None:
+        return True
+    release_lock(fd)
+    return False

@@ -54,9 +54,7 @@ class LiveHost(HostAccess):
         return files.read_text(self._map_path(path), limit)
 
     def _answer_lines(self, path: str, pieces: list[str]) -> list[str] | None:
-        from gpuready.system import log_tail
-
-        return log_tail.find_matching_lines(self._map_path(path), pieces)
+        return files.find_matching_lines(self._map_path(path), pieces)
 
     def _answer_list(self, path: str) -> list[str] | None:
         return files.list_names(self._map_path(path))

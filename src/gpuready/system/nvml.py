@@ -13,8 +13,7 @@ from typing import Any
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-from gpuready.system.nvml_calls import NvmlError, NvmlLibrary
-from gpuready.system.nvml_gpu import read_field, read_gpu
+from gpuready.system.nvml_gpu import NvmlError, NvmlLibrary, read_field, read_gpu
 from gpuready.system.process import runner
 from gpuready.system.process.isolation import run_in_child
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
 from gpuready import system
 from gpuready.system.process.worker_pool import WorkerPool
-from gpuready.web import query_parser, uploads
+from gpuready.web import query_parser
 from gpuready.web.query_service import HttpReply, QueryService, error_reply
 from gpuready.web.request_guard import RequestGuard
 
@@ -24,6 +25,48 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     Handler = Callable[[Request], Awaitable[Response]]
+
+
+MAX_LOG_BYTES, MAX_RECORDING_BYTES = 32 << 20, 16 << 20
+BODY_TIMEOUT = 30.0
+"""The seconds a body may take to arrive."""
+
+
+class InvalidUpload(Exception):
+    """A body that is too large, too late or empty, with an HTTP status."""
+
+    def __init__(self, status: int, text: str):
+        super().__init__(text)
+        self.status = status
+
+
+async def read_request_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+    """Return the whole body. InvalidUpload where it is too large, late, broken off or empty."""
+    declared_length = request.headers.get("content-length", "")
+    if declared_length.isdecimal() and int(declared_length) > max_bytes:
+        raise _too_large_error(max_bytes)
+    try:
+        body = await asyncio.wait_for(_collect_body(request, max_bytes), seconds)
+    except (TimeoutError, asyncio.TimeoutError):  # two names before Python 3.11
+        raise InvalidUpload(408, f"it was not here within {seconds:.0f} s") from None
+    except ClientDisconnect:
+        raise InvalidUpload(400, "the connection ended before the whole was here") from None
+    if not body:
+        raise InvalidUpload(400, "there is nothing in it: send the file as the body")
+    return body
+
+
+async def _collect_body(request: Request, max_bytes: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > max_bytes:
+            raise _too_large_error(max_bytes)
+    return bytes(body)
+
+
+def _too_large_error(max_bytes: int) -> InvalidUpload:
+    return InvalidUpload(413, f"larger than {max_bytes >> 20} MiB: use the command line for it")
 
 
 MAX_CONCURRENT_UPLOADS = 2
@@ -47,7 +90,7 @@ def build_web_app(
     hosts: Sequence[str],
     port: int,
     folders: Sequence[str],
-    body_seconds: float = uploads.BODY_TIMEOUT,
+    body_seconds: float = BODY_TIMEOUT,
     cache_bytes: int | None = None,
 ) -> ASGIApp:
     """Build the app behind its guard. Each worker runs in one of ``folders``."""
@@ -134,12 +177,12 @@ class WebApp:
     async def diagnose_upload(self, request: Request) -> Response:
         frameworks = query_parser.parse_framework_query(request.query_params.multi_items())
         words = ["diagnose", "--json", *(f"--for={name}" for name in frameworks), "run.log"]
-        return _json_response(await self._run_on_upload(request, words, "run.log", uploads.MAX_LOG_BYTES))
+        return _json_response(await self._run_on_upload(request, words, "run.log", MAX_LOG_BYTES))
 
     async def report_upload(self, request: Request) -> Response:
         frameworks = query_parser.parse_framework_query(request.query_params.multi_items())
         words = ["report", "--on", "recording.json", "-o", "-", "--", *frameworks]
-        reply = await self._run_on_upload(request, words, "recording.json", uploads.MAX_RECORDING_BYTES)
+        reply = await self._run_on_upload(request, words, "recording.json", MAX_RECORDING_BYTES)
         if reply.status != 200:
             return _json_response(reply)
         name = secrets.token_urlsafe(16)
@@ -150,7 +193,7 @@ class WebApp:
 
     async def _run_on_upload(self, request: Request, words: Sequence[str], name: str, max_bytes: int) -> HttpReply:
         async with self.uploads:
-            body = await uploads.read_request_body(request, max_bytes, self.body_seconds)
+            body = await read_request_body(request, max_bytes, self.body_seconds)
             return await self.query_service.answer_upload(words, name, body)
 
     # -- pages ----------------------------------------------------------------------------------------------------
@@ -204,7 +247,7 @@ async def _handle_failure(request: Request, error: Exception) -> Response:
 
 _HANDLERS = {
     query_parser.InvalidQuery: _handle_invalid_query,
-    uploads.InvalidUpload: _handle_invalid_upload,
+    InvalidUpload: _handle_invalid_upload,
     404: _handle_http_error,
     405: _handle_http_error,
     Exception: _handle_failure,

@@ -110,10 +110,6 @@ def _format_flag(parameter: Parameter, value: str) -> list[str]:
 _MACHINE_FIELDS = ("framework", "gpu", "count", "wants", *(one.query for one in WHAT_IF.values()))
 
 
-def _job_fields() -> list[str]:
-    return ["model", *(name for name, one in query_parameters("fit").items() if one.group == "job")]
-
-
 def machine_flags(query: Mapping[str, str]) -> dict[str, str]:
     """Turn ``gpu`` and ``count`` into the flag ``--on``; without a GPU it is this machine."""
     gpu, count = query.get("gpu", "").strip(), query.get("count", "1").strip()
@@ -127,7 +123,7 @@ def machine_flags(query: Mapping[str, str]) -> dict[str, str]:
 def build_page_commands(pairs: QueryPairs) -> dict[str, list[str]]:
     """Return the command line of every page part that the query has enough fields for."""
     query: dict[str, str] = {}
-    job_fields = _job_fields()
+    job_fields = ["model", *(name for name, one in query_parameters("fit").items() if one.group == "job")]
     for key, value in pairs:
         _check_characters(key, value)
         if key not in _MACHINE_FIELDS and key not in job_fields:

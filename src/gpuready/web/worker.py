@@ -53,16 +53,12 @@ def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
             return OK, {}, _list_choices(words)
         if mode == "quick":
             return _quick_fit_answer(words)
-        text, code = _run_command_words(words)
+        text, code = cli.run_parsed_command(parse_command_line(words), Screen(), time.perf_counter())
         return OK, {"exit": code}, _select_brief_fields(words[0], text) if mode == "brief" else text
     except (Refused, UsageError, ValueError) as refusal:
-        return REFUSED, {}, _error_sentence(str(refusal))
+        return REFUSED, {}, escape_unprintable(str(refusal))[:1000]
     except (Exception, SystemExit) as error:  # the worker must survive for the next request
         return FAILED, {}, f"gpuready failed over this question: {type(error).__name__}"
-
-
-def _run_command_words(words: Sequence[str]) -> tuple[str, int]:
-    return cli.run_parsed_command(parse_command_line(words), Screen(), time.perf_counter())
 
 
 def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
@@ -82,10 +78,6 @@ def _list_choices(words: Sequence[str]) -> str:
 def _select_brief_fields(command: str, text: str) -> str:
     document = json.loads(text)
     return json.dumps({name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document})
-
-
-def _error_sentence(text: str) -> str:
-    return escape_unprintable(text)[:1000]
 
 
 # -- request loop -------------------------------------------------------------------------------------------------

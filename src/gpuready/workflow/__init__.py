@@ -10,7 +10,7 @@ from gpuready import __version__, contracts, rules, system
 from gpuready import probe as probes
 from gpuready.catalog import packages, variables
 from gpuready.model import SCHEMA, Contract, Fact, Facts, Report
-from gpuready.model.knowledge_age import days_since
+from gpuready.model.report import days_since
 from gpuready.system import file_contents, private_files
 from gpuready.workflow import contract_choice, fix_commands, machine_facts
 from gpuready.workflow.judge import judge_contract as judge_contract

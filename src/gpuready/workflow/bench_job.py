@@ -9,7 +9,7 @@ from typing import Any
 from gpuready import system
 from gpuready.fit import FitJob, predict_memory
 from gpuready.fit.job import gpu_candidates
-from gpuready.model.bench_job import JobBench
+from gpuready.model.bench import JobBench
 from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow import job_spec
 from gpuready.workflow.fit import find_gpus

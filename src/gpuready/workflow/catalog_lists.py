@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.catalog import cuda, gpus, load_catalog, systems, torch
+from gpuready import contracts, rules
+from gpuready.catalog import cuda, gpus, load_catalog, proofs, systems, torch
 from gpuready.fit.job import gpu_candidates
+from gpuready.workflow.refusal import Refused
 
 
 def gpu_list() -> list[dict[str, Any]]:
@@ -51,3 +53,28 @@ def driver_list() -> list[str]:
 def system_list() -> list[str]:
     """Return the systems that ``--os`` accepts."""
     return systems.list_systems()
+
+
+NAME_KINDS = ("frameworks", "gpus", "models", "codes", "torch", "proofs")
+
+
+def list_completion_names(kind: str) -> list[str]:
+    """Return every name of a kind."""
+    if kind == "frameworks":
+        return contracts.list_frameworks()
+    if kind == "codes":
+        return rules.list_codes()
+    if kind == "proofs":
+        every = (
+            *contracts.list_frameworks(),
+            *proofs.list_proof_capabilities(),
+            *(row.name for row in proofs.list_proofs()),
+        )
+        return list(dict.fromkeys(every))
+    if kind == "gpus":
+        return [row["on"] for row in gpu_list()]
+    if kind == "models":
+        return [row["name"] for row in model_list()]
+    if kind == "torch":
+        return torch_list()
+    raise Refused(f"there are the names of {', '.join(NAME_KINDS)}, not of {kind!r}")

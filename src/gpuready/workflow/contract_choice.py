@@ -91,7 +91,7 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
         )
     if requires is None:
         raise Refused(str(contracts.unknown_contract_error(framework)))
-    from gpuready.contracts.metadata_contract import contract_from_metadata
+    from gpuready.contracts.catalogued_release import contract_from_metadata
 
     version = installed or requires["version"] or "0"
     return contract_from_metadata(framework, version, *_pin_metadata(facts, requires))

@@ -6,20 +6,29 @@ their start, variables and version gates; people add gates on hardware and jobs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from tarfile import TarError
 from typing import Any
 from zipfile import BadZipFile
 
+from gpuready import rules
+from gpuready.contracts.contract_file import read_contract_data
+from gpuready.contracts.pin_conflicts import can_hold_together
 from gpuready.contracts.release_table import expand_release
-from gpuready.contracts.toml import decode_toml
+from gpuready.contracts.toml import TABLES, BadContract, decode_toml, read_toml
 from gpuready.contracts.validate import find_problems
 from gpuready.model import Contract, Facts
+from gpuready.model.contract import ContractCheck
 from gpuready.plan.platform import PlanRequest
 from gpuready.system import file_contents
-from gpuready.system.imports.package_source import PackageSource, read_package_source
+from gpuready.system.imports.package_source import (
+    SOURCES_WITH_GATES,
+    PackageSource,
+    find_version_gates,
+    read_package_source,
+)
 from gpuready.system.imports.start_imports import find_start_imports
 from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
-from gpuready.system.imports.version_gates import SOURCES_WITH_GATES, find_version_gates
 from gpuready.workflow.index_contract import make_release_finder
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -162,3 +171,69 @@ def _summarize_variable(name: str, uses: list[VariableUse]) -> str:
     return " ".join(
         part for part in (name, ",".join(words), f"{first.path}:{first.line}", value.replace("\n", " ")) if part
     )
+
+
+_CITED_BY = {"steps": "note"}
+_SUBJECTS = {"capabilities": ("name",), "variables": ("name", "when")}
+
+
+def check_contract_file(path: str) -> ContractCheck:
+    """Return the contract of a file, and every fault in one sentence."""
+    if file_contents.file_size(path) is None:
+        raise Refused(f"{path} is not a file: name a contract in TOML")
+    name = path.rpartition("/")[2]
+    try:
+        own = read_toml(path)
+        if problems := find_problems(own, name):
+            return ContractCheck(path, None, tuple(problems))
+        contract = Contract.from_json(read_contract_data(path))
+    except BadContract as error:
+        return ContractCheck(path, None, (str(error),))
+    faults = [*_missing_citations(own), *_repeated_subjects(own), *_contradictions(contract), *_unknown_codes(own)]
+    return ContractCheck(path, contract, tuple(f"{name}{fault}" for fault in faults))
+
+
+def _numbered_rows(data: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for table in TABLES:
+        for number, row in enumerate(data.get(table, []), 1):
+            yield table, f", [[{table}]] {number}", row
+
+
+def _missing_citations(data: dict[str, Any]) -> Iterator[str]:
+    if not data.get("origin") and not data.get("extends"):
+        yield ": origin is missing: name what was read, and when"
+    for table, where, row in _numbered_rows(data):
+        key = _CITED_BY.get(table, "cite")
+        if not row.get(key):
+            yield f'{where} has no source: add {key} = "FILE:LINE"'
+
+
+def _repeated_subjects(data: dict[str, Any]) -> Iterator[str]:
+    seen: set[tuple[str, ...]] = set()
+    for table, where, row in _numbered_rows(data):
+        if table in _SUBJECTS:
+            subject = (table, *(row.get(field, "") for field in _SUBJECTS[table]))
+            if subject in seen:
+                yield f"{where} names {row['name']} again: keep one row"
+            seen.add(subject)
+
+
+def _contradictions(contract: Contract) -> Iterator[str]:
+    """Required needs of one key and one condition that no version meets together."""
+    required = [need for need in contract.needs if need.level == "required"]
+    for at, a in enumerate(required):
+        for b in required[at + 1 :]:
+            if (a.key, a.when) == (b.key, b.when) and not _hold_together(a.key, a.want, b.want):
+                yield f": {a.key} is required as {a.want} ({a.cite}) and as {b.want} ({b.cite}), which no version meets"
+
+
+def _hold_together(key: str, a: str, b: str) -> bool:
+    is_version = key.startswith("package.") or key == "python.version"
+    return a == b or not is_version or can_hold_together(key.removeprefix("package."), a, b)
+
+
+def _unknown_codes(data: dict[str, Any]) -> Iterator[str]:
+    known = set(rules.list_codes())
+    for _, where, row in _numbered_rows(data):
+        if row.get("code") and row["code"] not in known:
+            yield f"{where} has the code {row['code']}, which no rule has"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from gpuready import contracts, rules, system
-from gpuready.catalog import causes
+from gpuready.catalog import causes, load_catalog
 from gpuready.check.evaluate import judge
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.logs.log_summary import LogSummary
@@ -15,7 +16,6 @@ from gpuready.rules import log_rules
 from gpuready.rules.log_rules import cause_fix_steps
 from gpuready.system.private_files import may_be_of_another_user
 from gpuready.workflow import contract_choice, machine_facts
-from gpuready.workflow.fitting_fixes import fit_steps, fits_system
 from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 
 
@@ -140,7 +140,7 @@ def _judge_on_machine(diagnosis: Diagnosis, facts: Facts, contract: Contract | N
 
 
 def _find_rule_finding(code: str, facts: Facts, contract: Contract) -> Finding | None:
-    if code not in rules.RULE_MODULES:  # only a log can trigger it
+    if code not in rules.list_rule_modules():  # only a log can trigger it
         return None
     report = judge([rules.load_rule(code)], facts, contract)
     return report.findings[0] if report.findings else None
@@ -214,3 +214,41 @@ def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequen
         FixStep(error.fix, note=f"{contract.name}, {error.cite}" if error.cite else contract.name)
         for error in known[:2]
     ]
+
+
+def fit_steps(steps: Iterable[FixStep], systems: frozenset[str]) -> tuple[FixStep, ...]:
+    """The steps that can be done there, with the programs that are there. A log that shows no system keeps them all."""
+    if not systems:
+        return tuple(steps)
+    kept = (_fit_step(step, systems) for step in steps)
+    return tuple(dict.fromkeys(step for step in kept if step is not None))
+
+
+def _fit_step(step: FixStep, systems: frozenset[str]) -> FixStep | None:
+    if not fits_system(step.does, systems):
+        return None
+    row = _program_row(step.run)
+    if row is None or systems & set(row["on"]):
+        return step
+    other = next((one for one in row.get("instead", ()) if one["on"] in systems), None)
+    if other is not None:
+        return step.replace(run=_replace_command(step.run, other))
+    return None if step.safety == "safe" else step.replace(run=(), safety="manual")
+
+
+def fits_system(text: str, systems: frozenset[str]) -> bool:
+    """Whether a sentence names nothing that only another system has."""
+    rows = load_catalog("programs")["words"]
+    return not systems or all(systems & set(row["on"]) or not any(word in text for word in row["any"]) for row in rows)
+
+
+def _program_row(run: Sequence[str]) -> Mapping[str, Any] | None:
+    rows: list[dict[str, Any]] = load_catalog("programs")["program"]
+    return next((row for row in rows if run and row["name"] == run[0]), None)
+
+
+def _replace_command(run: Sequence[str], other: Mapping[str, Any]) -> tuple[str, ...]:
+    if "run" in other:
+        return tuple(other["run"])
+    words = other.get("words", {})
+    return (str(other["program"]), *(str(words.get(word, word)) for word in run[1:]))

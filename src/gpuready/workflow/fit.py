@@ -63,7 +63,7 @@ def fit_job(
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
     folder = next((word for word in arguments if not job_spec.is_job_file(word)), "")
-    tracer = _make_tracer(python, folder) if trace else None
+    tracer = Tracer(python, folder) if trace else None
     predictor = _make_predictor(tracer)
     search = search and not trace
     try:
@@ -96,10 +96,6 @@ def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
 
 def _make_predictor(tracer: Tracer | None = None) -> CachedPredictor:
     return CachedPredictor(predict_memory if tracer is None else tracer)
-
-
-def _make_tracer(python: str | None, folder: str) -> Tracer:
-    return Tracer(python, folder)
 
 
 def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:

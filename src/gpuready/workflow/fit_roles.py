@@ -7,8 +7,7 @@ from typing import Any
 
 from gpuready.fit import FitJob, FitPrediction
 from gpuready.fit.roles.records import GENERATE, REFERENCE, SCORE, TRAIN, RoleSettings, RoleUse
-from gpuready.fit.roles.role_memory import measure_role
-from gpuready.fit.roles.timeline import build_timelines
+from gpuready.fit.roles.role_memory import build_timelines, measure_role
 from gpuready.fit.search.change_search import CachedPredictor
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.fit import FitResult, GpuCandidate, GpuTimeline, Proposal, ServingFit

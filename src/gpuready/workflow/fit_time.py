@@ -11,13 +11,11 @@ from gpuready.fit import FitJob
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.job.records import GpuCard
 from gpuready.fit.tape.autograd import Tape
-from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
-from gpuready.fit.time.host_pace import EAGER_HIGH, EAGER_LOW
+from gpuready.fit.time.device_speed import EAGER_HIGH, EAGER_LOW, DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.bench import mean_of_middle, range_by_core
-from gpuready.model.fit import FitResult, GpuCandidate, Proposal
-from gpuready.model.fit_time import TimePrediction
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal, TimePrediction
 from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from gpuready.apply.environment_copy import explain_refusal
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.model import Facts, FixStep, Record
-from gpuready.model.fix import FixItem
-from gpuready.model.plan import Plan
+from gpuready.model.plan import FixItem, Plan
 from gpuready.plan.change import FixChange
 from gpuready.plan.fix import FixResult, merge_fix_steps
 

@@ -9,11 +9,10 @@ from shlex import quote
 from gpuready import system, workflow
 from gpuready.apply import uv
 from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_uv_in
-from gpuready.apply.fix_record import FixState
+from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
-from gpuready.apply.settings_file import FILE_NAME, SettingsFile
 from gpuready.model import FixStep, Report
-from gpuready.model.fix import FixOutcome
+from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
 from gpuready.system import durable_files

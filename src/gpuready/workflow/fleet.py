@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from shlex import quote
 from typing import Any
 
-from gpuready import system
-from gpuready.fleet import outliers, strata
+from gpuready import __version__, catalog, rules, system
+from gpuready.catalog import bands, kernels
+from gpuready.check.evaluate import judge, rule_title
+from gpuready.fleet import drift, facets, outliers, strata, verdict
+from gpuready.fleet.drift import FacetDifference
 from gpuready.fleet.elastic import ElasticTransport
+from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
 from gpuready.fleet.pair_rounds import PairRounds
-from gpuready.fleet.pair_search import PairSearch, mark_slow_pairs
-from gpuready.model.fleet import FleetReport, NodePair
-from gpuready.system.interrupts import note_interrupt
-from gpuready.workflow import contract_choice, fleet_report, fleet_transport, machine_facts
+from gpuready.fleet.pair_search import PairSearch
+from gpuready.fleet.strata import assign_strata
+from gpuready.model import Contract, Facts, Report
+from gpuready.model.fleet import Drift, FleetReport
+from gpuready.system.process.termination import note_interrupt
+from gpuready.workflow import contract_choice, fleet_transport, machine_facts
 from gpuready.workflow.bench import choose_measures
 from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress
 from gpuready.workflow.fleet_transport import ReachOptions
 from gpuready.workflow.machine_facts import read_recording
 from gpuready.workflow.prove import classify_words
 from gpuready.workflow.refusal import Refused
-from gpuready.workflow.run_history import describe_earlier_runs
+from gpuready.workflow.run_record import describe_earlier_runs
 
 
 def run_fleet(
@@ -31,8 +38,8 @@ def run_fleet(
 ) -> FleetReport:
     """Run on every node, compare, and judge. ``tell`` gets the folder to resume from, before any node is asked."""
     _require_known_words(task)
-    reference = _load_reference(task.reference) if task.reference else None
-    earlier = _describe_earlier_runs(task.runs) if task.runs else []
+    reference = read_recording(task.reference) if task.reference else None
+    earlier = describe_earlier_runs(task.runs) if task.runs else []
     run = FleetRun(task, reach, show_progress)
     run.notes += earlier
     try:
@@ -43,7 +50,7 @@ def run_fleet(
         if task.do == "bench":
             _remeasure_outliers(run)
         search = _bisect_nodes(run) if task.do == "bisect" else None
-        report = fleet_report.build_fleet_report(run, reference, search)
+        report = build_fleet_report(run, reference, search)
     except BaseException as error:
         if run.folder:
             resume = f"--resume {quote(run.folder)}"
@@ -66,10 +73,6 @@ def _require_known_words(task: FleetTask) -> None:
         machine_facts.job_facts(task.options["wants"], None, None)
     if "only" in task.options:
         choose_measures(task.options["only"], quick=False)
-
-
-def _describe_earlier_runs(folder: str) -> list[str]:
-    return describe_earlier_runs(folder)
 
 
 def serve_torchrun_rank(reach: ReachOptions) -> int | None:
@@ -120,19 +123,26 @@ def _bisect_nodes(run: FleetRun) -> Any:
     answering = [n.replace(gpus=counts[n.name], address=places.get(n.name) or n.address) for n in answering]
     limit = run.task.timeout or 60.0
     rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
-    search = PairSearch(counts, {node.name: node.labels.get("switch", "") for node in answering})
     # gloo runs on the CPU, which has other work: only a large loss is one of the link.
-    share = 0.6 if backend == "nccl" else 0.35
-    measured: list[NodePair] = []
+    search = PairSearch(
+        counts,
+        {node.name: node.labels.get("switch", "") for node in answering},
+        slow_share=0.6 if backend == "nccl" else 0.35,
+    )
+    for pair in run.journal.read_pairs():
+        search.add_outcome(pair)
     while pairs := search.next_round():
         rounds.on_answer = _make_round_progress(run, search.round_number, 2 * len(pairs))
-        measured += rounds(search.round_number, pairs)
-        search.set_outcomes(mark_slow_pairs(measured, share))
-        for name in rounds.unreachable:
-            search.drop_node(name)
+        outcomes = rounds(search.round_number, pairs)
         if len(rounds.without_torch) == len(answering):
             why = next(iter(rounds.without_torch.values()))
             raise Refused(f"bisect needs torch on the nodes: {why}; name the Python that has it with --python")
+        for pair in outcomes:
+            search.add_outcome(pair)
+            run.journal.add_pair(pair)
+        run.journal.flush_to_disk()
+        for name in rounds.unreachable:
+            search.drop_node(name)
     run.notes.append(f"{search.round_number} rounds of pairs over {backend}")
     run.notes += [f"{name} was lost: {why}" for name, why in rounds.unreachable.items()]
     return search
@@ -154,6 +164,84 @@ def _make_round_progress(run: FleetRun, number: int, nodes: int) -> Callable[[],
 # -- the run folder -------------------------------------------------------------------------------------------
 
 
-def _load_reference(path: str) -> Any:
-    """Read the recording that every node is compared with."""
-    return read_recording(path)
+DETAIL_ROUNDS = 3
+"""How often details are requested: a node that does not answer is skipped, and another of its group asked."""
+
+
+def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: PairSearch | None = None) -> FleetReport:
+    gather = run.gather
+    stratum_of = assign_strata(gather.nodes, gather.records)
+    differ, drifts = find_drift(run, stratum_of, reference)
+    pieces = verdict.FleetEvidence(
+        gather,
+        stratum_of,
+        differ,
+        drifts,
+        outliers.find_outliers(gather.measured_tries, stratum_of),
+        search.list_suspects() if search else (),
+        search.mark_slow_pairs() if search else (),
+    )
+    report = verdict.build_fleet_report(
+        pieces,
+        lambda known: judge_fleet(known, run.task.strict),
+        did=run.task.do,
+        transport=run.transport.name,
+        seconds=time.monotonic() - run.started,
+        rounds=search.round_number if search else 0,
+        notes=(f"{run.transport.name}: {run.transport_reason}", *run.notes),
+    )
+    units = {figure: figure_unit(figure) for figure in report.figures}
+    return report.replace(meanings={code: rule_meaning(code) for code in report.codes}, units=units)
+
+
+def figure_unit(figure: str) -> str:
+    """The unit of a figure of bench; empty for one that this version does not know."""
+    name = figure.removeprefix(SHARED_PREFIX)
+    for suffix in LOWER_IS_BETTER:
+        name = name.removesuffix(suffix)
+    spec = bands.find_measure(name)
+    return spec.unit if spec is not None else ""
+
+
+def rule_meaning(code: str) -> str:
+    """The title of a rule; empty for a code that this version does not know."""
+    try:
+        return rule_title(rules.load_rule(code))
+    except KeyError:
+        return ""
+
+
+def judge_fleet(known: Facts, strict: bool) -> Report:
+    """Apply the FLT rules to the facts of a fleet."""
+    contract = Contract("fleet", __version__, title="every node like the others")
+    fleet_rules = [rules.load_rule(code) for code in rules.list_rule_modules() if code.startswith("FLT")]
+    return judge(fleet_rules, known, contract, strict=strict, catalog=catalog.catalog_date())
+
+
+def find_drift(
+    run: FleetRun, stratum_of: dict[str, str], reference: Facts | None
+) -> tuple[list[FacetDifference], list[Drift]]:
+    """Find in what the nodes differ: one node of each group is asked for the facts."""
+    rows: dict[str, dict[str, Any]] | None = None
+    if reference is not None:
+        rows = {facet: facets.reference_values(facet, reference, kernels.list_kernels()) for facet in facets.FACETS}
+    kind = facets.classify_node(reference) if reference is not None else None
+    differ = drift.find_facet_differences(run.gather.records, stratum_of, rows, kind)
+    avoid: set[str] = set()
+    for _ in range(DETAIL_ROUNDS):
+        questions = drift.plan_detail_requests(differ, run.gather.details, avoid)
+        if not questions:
+            break
+        avoid |= set(questions)
+        _request_details(run, questions)
+    return differ, drift.explain_differences(differ, run.gather.details)
+
+
+def _request_details(run: FleetRun, questions: dict[str, tuple[str, ...]]) -> None:
+    """Ask for details; nodes with the same facets are asked together."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, keys in questions.items():
+        groups.setdefault(tuple(sorted(keys)), []).append(name)
+    for keys, names in groups.items():
+        nodes = [run.gather.nodes[name] for name in names]
+        run.ask_nodes(nodes, run.make_request("details", keys=list(keys)))

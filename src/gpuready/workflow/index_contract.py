@@ -1,19 +1,28 @@
-"""The contract of a version that has none: from the metadata of its release on the user's index."""
+"""The contract of a version that has none: from the metadata of its release on the user's index; wheels there and in folders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuready import contracts, system
 from gpuready.apply import uv
 from gpuready.apply.index_release import IndexRelease, find_index_release
 from gpuready.apply.resolution_request import exact_specifier
-from gpuready.contracts.catalogued_release import judge_by_catalogue
-from gpuready.contracts.metadata_contract import contract_from_metadata, list_torch_extras, with_torch_extra
+from gpuready.apply.uv import UvSettings
+from gpuready.apply.wheel_search import find_wheels
+from gpuready.contracts.catalogued_release import (
+    contract_from_metadata,
+    judge_by_catalogue,
+    list_torch_extras,
+    with_torch_extra,
+)
 from gpuready.contracts.pins import add_metadata_pins, marker_environment, merge_metadata_pins, without_package_pins
 from gpuready.model import Contract, Fact, Facts
+from gpuready.model.plan import Plan
 from gpuready.plan.platform import PlanRequest
 from gpuready.workflow import contract_choice
+from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ReleaseFinder = Callable[[str, str | None], IndexRelease | None]  # distribution, version
@@ -89,3 +98,34 @@ def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, 
     usual = {"os.system": "linux", "os.arch": "x86_64", "python.version": f"{USUAL_PYTHON}.0"}
     taken = [Fact(key, value, "usual", "stated") for key, value in usual.items() if not facts.value_if_known(key)]
     return list(release.requires_dist), release.requires_python, marker_environment(facts.with_facts(*taken))
+
+
+def list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:
+    """Return the file names in every configured folder of wheels."""
+    folders = wheel_folders(host, resolve_options)
+    return [name for folder in folders for name in host.list_directory(folder) or () if name.endswith(".whl")]
+
+
+def wheel_folders(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> tuple[str, ...]:
+    return _make_uv_settings(host, resolve_options).folders
+
+
+def make_wheel_finder(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> FindWheels:
+    """Return a function that says which packages of a lock have a wheel for the Python of a plan."""
+    return lambda rows, plan: find_wheels(host, rows, plan, _make_uv_settings(host, resolve_options))
+
+
+def make_torch_finder(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> FindTorch:
+    """Return a function that names the newest torch below a version that the configured indexes and folders have."""
+
+    def find_torch(plan: Plan, below: str) -> str:
+        settings = _make_uv_settings(host, resolve_options)
+        release = find_index_release(host, "torch", f"<{below}", plan.python, settings, plan.platform)
+        return release.version if release is not None and release.has_wheel else ""
+
+    return find_torch
+
+
+def _make_uv_settings(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> UvSettings:
+    names = ("find_links", "offline", "use_project_config")
+    return call_or_refuse(uv.make_uv_settings, host, *(resolve_options[name] for name in names))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, system, workflow
-from gpuready.apply import disk_space, install_steps, maintenance, source_checkout, source_requirements, uv
+from gpuready.apply import disk_space, generation, install_steps, source_checkout, source_requirements, uv
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.install import DEADLINE, Installer
 from gpuready.apply.install_errors import InstallFailed
@@ -21,13 +21,13 @@ from gpuready.apply.install_steps import (
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.uv import UvSettings, find_python
 from gpuready.catalog.kernels import kernels_for_word
-from gpuready.catalog.launch import launch_command
 from gpuready.catalog.packages import find_lookalike
+from gpuready.catalog.releases import launch_command
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
-from gpuready.workflow import install_advice, plan
-from gpuready.workflow.foreign_files import explain_foreign_file
-from gpuready.workflow.lock_files import read_lock_file
+from gpuready.plan.limits import is_for_gpus_alone
+from gpuready.workflow import plan
+from gpuready.workflow.lock_files import explain_foreign_file, read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowStep = Callable[..., None]
@@ -42,14 +42,14 @@ IGNORED_ON_CPU = {"GPU001": "the plan is for the CPU", "PKG001": "the plan took 
 def rollback_environment(environment: str) -> InstallResult:
     """Go back to the environment before this one, at once and without network."""
     return _time_install(
-        lambda: call_or_refuse(maintenance.rollback_environment, system.LiveHost(), environment_home(environment))
+        lambda: call_or_refuse(generation.rollback_environment, system.LiveHost(), environment_home(environment))
     )
 
 
 def verify_environment(environment: str, find_links: Sequence[str] = ()) -> InstallResult:
     """Check that every file of an environment is present and unchanged, by the wheels of its lock where they are at hand."""
     folders = _read_uv_settings(system.LiveHost(), find_links, True).folders
-    return _time_install(lambda: call_or_refuse(maintenance.verify_environment, environment_home(environment), folders))
+    return _time_install(lambda: call_or_refuse(generation.verify_environment, environment_home(environment), folders))
 
 
 def environment_home(environment: str) -> EnvironmentHome:
@@ -152,7 +152,7 @@ class InstallOrder:
         chosen: Plan = planned.plans[0]
         if chosen.verdict != "plan":
             why = chosen.conflicts[0].says if chosen.conflicts else "no choice fits this machine"
-            advice = install_advice.suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
+            advice = suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
             raise Refused(f"there is no plan for {self.framework} here: {why}; {advice}")
         if not chosen.lock:
             why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
@@ -354,14 +354,28 @@ class InstallOrder:
             options |= {"python": generation, "run_python": True, "imports": "needed"}
             return workflow.check_machine(named, ignore=ignored, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
-        return _empty_report()
-
-
-def _empty_report() -> Report:
-    return Report(Contract("lock", ""), Facts(()))
+        return Report(Contract("lock", ""), Facts(()))
 
 
 def _read_uv_settings(
     host: system.HostAccess, find_links: Sequence[str], offline: bool, use_project_config: bool = False
 ) -> UvSettings:
     return call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)
+
+
+def suggest_elsewhere(framework: str, chosen: Plan, facts: Facts | None, on: str | None, wants: str | None) -> str:
+    """Return the command that goes on: without a GPU, for a machine that has one, or for the CPU where the framework takes one."""
+    command = f"gpuready install {framework}"
+    if on is not None or facts is None or facts.value_if_known("gpu.count"):
+        return f"gpuready plan {framework} tells more"
+    is_cpu_left = "cpu" not in (wants or "").split(",") and _runs_on_cpu(chosen)
+    on_cpu = f", for this CPU: {command} --wants {','.join(filter(None, (wants, 'cpu')))}" if is_cpu_left else ""
+    return f"for a machine with GPUs: {command} --on h100x8 (or another GPU){on_cpu}"
+
+
+def _runs_on_cpu(chosen: Plan) -> bool:
+    """Whether the framework of a plan may run on a CPU alone, by its contract; unknown is no."""
+    if not contracts.has_contract(chosen.framework):
+        return False
+    contract = contracts.load_contract(chosen.framework, chosen.version or None, chosen.variant or None)
+    return not is_for_gpus_alone(contract)

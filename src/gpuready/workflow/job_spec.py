@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from json import loads
 from typing import Any
 
+from gpuready import system
 from gpuready.fit import FitJob
 from gpuready.fit.job import known_models
-from gpuready.fit.job.learned_positions import count_positions
+from gpuready.fit.job.known_models import count_positions
 from gpuready.fit.search.tuning_steps import format_job_flags
 from gpuready.jobs import job_files, model_config
 from gpuready.jobs.config_reader import JobSettings, short_repr
 from gpuready.jobs.job_files import JobFile
 from gpuready.jobs.trainer_settings import apply_trainer
 from gpuready.model.fit import GpuCandidate
-from gpuready.workflow import hub_models, machine_facts
+from gpuready.probe.hub import find_hub_cache
+from gpuready.system.download import fetch_text
+from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
 JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py", ".sh")
@@ -87,12 +91,12 @@ def load_model_config(
         config = job_files.read_mapping(where, machine_facts.read_job_text)
         if config is not None:
             return model.rstrip("/").rpartition("/")[2], model_config.read_model_settings(config, where)
-    cached = hub_models.find_cached_config(model)
+    cached = find_cached_config(model)
     if cached is not None:
         return model, model_config.read_model_settings(cached[1], cached[0])
     config = known_models.find_model_config(model)
     if config is None and download:
-        url, config = hub_models.download_config(model)
+        url, config = download_config(model)
         return model, model_config.read_model_settings(config, url)
     if config is None:
         if model.startswith(("/", ".", "~")) or host_for_named_files().stat_path(model) is not None:
@@ -160,3 +164,58 @@ def unused_flag_notes(job: FitJob, job_flags: Mapping[str, Any]) -> list[str]:
 def job_without_model(job: FitJob) -> dict[str, Any]:
     """Return the job as shown in the result: without the model, which is named."""
     return {name: value for name, value in job.to_json().items() if name != "model"}
+
+
+MAX_CONFIG_BYTES = 1 << 20
+DEFAULT_ENDPOINT = "https://huggingface.co"
+OFFLINE_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+FETCH_SECONDS = 20.0
+
+
+def is_hub_id(name: str) -> bool:
+    """``org/name`` or ``name``, as the hub spells them."""
+    parts = name.split("/")
+    return len(parts) <= 2 and all(
+        part and part[0] not in ".-" and all(c.isalnum() or c in "._-" for c in part) for part in parts
+    )
+
+
+def find_cached_config(name: str) -> tuple[str, dict[str, Any]] | None:
+    """Return path and content of a model's config in the local hub cache; None if it is not there."""
+    host = host_for_named_files()
+    try:
+        folder = f"{find_hub_cache(host)}/models--{name.replace('/', '--')}" if is_hub_id(name) else ""
+        if not folder or host.stat_path(folder) is None:
+            return None
+        revision = (host.read_text(f"{folder}/refs/main", 200) or "").strip()
+        others = host.list_directory(f"{folder}/snapshots") or ()
+        for snapshot in dict.fromkeys((revision, *sorted(others))):
+            path = f"{folder}/snapshots/{snapshot}/config.json"
+            if snapshot in others:
+                config = job_files.read_mapping(path, lambda one: host.read_text(one, MAX_CONFIG_BYTES + 1))
+                if config is not None:
+                    return path, config
+    except system.AccessError:
+        return None
+    return None
+
+
+def download_config(name: str) -> tuple[str, dict[str, Any]]:
+    """Fetch a model's config.json from the hub, and nothing else; refused where that cannot be."""
+    host = system.LiveHost()
+    if not is_hub_id(name):
+        raise Refused(f"--download fetches a model by its hub id, such as openai/gpt-oss-20b, not {name!r}")
+    if any((host.get_env_var(one) or "").strip().lower() in ("1", "on", "yes", "true") for one in OFFLINE_VARIABLES):
+        raise Refused("--download asks the hub, and HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE forbids it")
+    endpoint = (host.get_env_var("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
+    url, token = f"{endpoint}/{name}/resolve/main/config.json", host.get_env_var("HF_TOKEN")
+    try:
+        text = fetch_text(url, MAX_CONFIG_BYTES, f"Bearer {token}" if token else "", FETCH_SECONDS)
+        config = loads(text)
+    except system.AccessError as error:
+        raise Refused(f"the config of {name} could not be fetched from {endpoint}: {error}") from None
+    except (ValueError, RecursionError):
+        raise Refused(f"what {endpoint} gave for the config of {name} is no JSON") from None
+    if not isinstance(config, dict):
+        raise Refused(f"the config of {name} must be an object with fields such as hidden_size")
+    return url, config

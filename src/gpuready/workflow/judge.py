@@ -11,7 +11,7 @@ from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding, Report, R
 
 if TYPE_CHECKING:
     from gpuready.model.plan import Plan, PlanConflict
-    from gpuready.plan.own_image import PlanJudge
+    from gpuready.plan.deployment import PlanJudge
 
 
 VERSION_FAMILIES = ("GPU", "DRV", "PKG", "SYS", "MEM", "CAP", "BLD018")
@@ -59,7 +59,7 @@ def find_plan_conflict(facts: Facts, contract: Contract) -> PlanConflict | None:
 
 def make_plan_judge(facts: Facts) -> PlanJudge:
     """Return a function that checks the environment of a plan on this machine, and returns what speaks against it."""
-    from gpuready.plan.end_state import end_state_facts
+    from gpuready.plan.change import end_state_facts
 
     def judge(plan: Plan, contract: Contract) -> list[Finding]:
         own = Requirement(f"package.{contract.distribution or contract.framework}", "*", cite=contract.origin)
@@ -100,7 +100,7 @@ def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
 
 def _has_fitting_image(facts: Facts, contract: Contract) -> bool:
     """Whether the framework's project has an image for this machine, which brings its own torch and Python."""
-    from gpuready.plan.own_image import find_own_image
+    from gpuready.plan.deployment import find_own_image
 
     is_open = all(facts.value_if_known(key) is None for key in ("package.torch", "python.version"))
     return is_open and find_own_image(facts, contract) is not None

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready import system
-from gpuready.catalog.launch import own_commands
-from gpuready.cluster import address, pod_nodes
+from gpuready.catalog.releases import own_commands
+from gpuready.cluster import address
 from gpuready.cluster.address import parse_whole_number
 from gpuready.launcher import preflight, script
 from gpuready.model import Facts
@@ -42,7 +42,7 @@ def make_launch_job(
     forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
     if flags.get("fork") and (not forks or engine != "local"):
         raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
-    run_id = _make_run_id(environ)
+    run_id = environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
     job = LaunchJob(
         engine=engine,
         python=machine_facts.require_interpreter(facts),
@@ -91,7 +91,7 @@ def _complete_from_pod(
     nnodes: int | None, node: int | None, environ: Mapping[str, str]
 ) -> tuple[int | None, int | None, str]:
     """Take what no flag says from the pod of a PyTorchJob, TrainJob or JobSet."""
-    pod = pod_nodes.read_pod_nodes(environ)
+    pod = address.read_pod_nodes(environ)
     if pod.problem and (nnodes is None or node is None):
         raise Refused(f"{pod.problem}; give --nnodes N and --node-rank R")
     nnodes = nnodes if nnodes is not None else pod.nodes
@@ -100,7 +100,7 @@ def _complete_from_pod(
 
 def _pod_nproc(engine: str, environ: Mapping[str, str]) -> str | None:
     """Return torchrun's PET_NPROC_PER_NODE, where this gpuready starts the ranks itself."""
-    return (pod_nodes.read_pod_nodes(environ).nproc or None) if engine in ("local", "torchrun") else None
+    return (address.read_pod_nodes(environ).nproc or None) if engine in ("local", "torchrun") else None
 
 
 def _nodes_in_slurm_step(environ: Mapping[str, str], nodes: int) -> tuple[str, int, int, str]:
@@ -188,10 +188,6 @@ def parse_master(text: str | None, nnodes: int, engine: str) -> tuple[str, int, 
 
 def _has_torch(facts: Facts) -> bool:
     return bool(facts.value_if_known("torch.version"))
-
-
-def _make_run_id(environ: Mapping[str, str]) -> str:
-    return environ.get("GPUREADY_RUN_ID") or time.strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()
 
 
 def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuready import contracts
+from gpuready import contracts, system
 from gpuready.apply.install_steps import FOREIGN_LOCK
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import versions
@@ -15,7 +15,7 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
     """Read the plan in a lock: a gpuready plan as JSON, or requirements that all have a hash."""
     text = read_named_file(path)
     if text.lstrip().startswith("{"):
-        return _read_json_lock(path, text)
+        return call_or_refuse(read_lock, text, path)
     rows = _parse_requirements_lock(path, text)
     by_name = {row.name: row.version for row in rows}
     spec = call_or_refuse(contracts.parse_contract_spec, framework)[0] if framework else ""
@@ -28,10 +28,6 @@ def read_lock_file(path: str, framework: str = "") -> Plan:
     return Plan(
         name, by_name.get(name, ""), "plan", torch=torch, cuda=cuda, packages=by_name, lock=rows, resolved=FOREIGN_LOCK
     )
-
-
-def _read_json_lock(path: str, text: str) -> Plan:
-    return call_or_refuse(read_lock, text, path)
 
 
 def _parse_requirements_lock(path: str, text: str) -> tuple[LockedPackage, ...]:
@@ -74,3 +70,22 @@ def _is_sha256_hash(text: str) -> bool:
 def _version_from_url(origin: str) -> str:
     parts = origin.rpartition("/")[2].split("-")
     return parts[1].replace("%2B", "+") if len(parts) > 1 else ""
+
+
+def explain_foreign_file(host: system.HostAccess, flag: str, path: str | None) -> str:
+    """Say why root refuses a file: another user may change it, and so what root installs. Empty where it is safe."""
+    if path is None or host.get_user().get("uid") != 0:
+        return ""
+    status = call_or_refuse(host.stat_path, path)
+    if status is None or status["kind"] != "file":
+        return ""  # reading it reports the error
+    if status["uid"]:
+        reason = f"belongs to uid {status['uid']}, who"
+    elif status["mode"] & 0o002:
+        reason = "may be written by everybody, and so anybody"
+    else:
+        return ""
+    return (
+        f"{flag} {path} {reason} could change what root installs: install as that file's owner, "
+        "or look at it and give a copy of your own (cp)"
+    )

@@ -11,14 +11,13 @@ from gpuready.apply.resolution_request import FOLDER_INDEX
 from gpuready.apply.resolve import resolve_plan as resolve
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.wheel_search import find_folder_wheels
-from gpuready.catalog.launch import launch_command
-from gpuready.catalog.releases import find_release, list_releases
+from gpuready.catalog.releases import find_release, launch_command, list_releases
 from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.pins import pin_exact_version
 from gpuready.model import Contract, Facts, Record
-from gpuready.model.knowledge_age import days_since, old_knowledge_note
 from gpuready.model.plan import Plan, PlanConflict
+from gpuready.model.report import days_since, old_knowledge_note
 from gpuready.model.versions import compare_versions, parse_release
 from gpuready.plan.alternatives import find_alternatives
 from gpuready.plan.choose import choose_plan
@@ -34,11 +33,14 @@ from gpuready.workflow.index_contract import (
     choose_package_contract,
     contracts_by_release,
     judge_by_index,
+    list_folder_wheels,
     make_release_finder,
+    make_torch_finder,
+    make_wheel_finder,
+    wheel_folders,
 )
 from gpuready.workflow.judge import make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
-from gpuready.workflow.wheel_folders import list_folder_wheels, make_torch_finder, make_wheel_finder, wheel_folders
 
 ShowNote = Callable[..., None]
 

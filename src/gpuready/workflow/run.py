@@ -13,6 +13,7 @@ from gpuready.launcher.rank_logs import EXITS, RankLogs
 from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
 from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.facts import verdict_words
 from gpuready.model.run import (
     EXIT_USELESS,
     REMOTE_ENGINES,
@@ -23,7 +24,6 @@ from gpuready.model.run import (
     RunNote,
     RunOutcome,
 )
-from gpuready.model.verdict_words import verdict_words
 from gpuready.rollcall import endpoint
 from gpuready.system import own_folders, private_files
 from gpuready.system.redaction.text import redact_json
@@ -66,7 +66,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         wants = flags.get("wants")
         report = workflow.check_machine([framework], python=python, wants=wants, run_python=True, imports="needed")[0]
-    facts = report.facts if report else _probe_python(python)
+    facts = report.facts if report else machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
     job, port_requested = launch_job.make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = launch_job.add_contract_variables(job, framework, python, environ, facts)
     if flags.get("check-collectives"):
@@ -87,10 +87,6 @@ def _starts_remote_ranks(flags: Mapping[str, Any], environ: Mapping[str, str]) -
         launch_job.parse_count_flag(flags, "node-rank", None, 0),
     )
     return launch_job.choose_run_engine(flags.get("engine"), *nodes, environ)[0] in REMOTE_ENGINES
-
-
-def _probe_python(python: str | None) -> Facts:
-    return machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
 
 
 def _run_preflight(

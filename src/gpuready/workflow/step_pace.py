@@ -10,8 +10,7 @@ from itertools import islice
 from gpuready import system
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.diagnosis import Diagnosis
-from gpuready.model.fit import GpuCandidate
-from gpuready.model.fit_time import format_time_span
+from gpuready.model.fit import GpuCandidate, format_time_span
 from gpuready.workflow import fit, job_spec
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files

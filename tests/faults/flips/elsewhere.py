@@ -30,6 +30,6 @@ ELSEWHERE = {
     "FLT013": f"{_JUDGED}g07_a_check_that_fails_on_a_third_of_the_nodes_is_itself_in_question",
     "FLT014": f"{_JUDGED}g16_a_node_that_changes_its_mind_is_listed_and_the_worse_counts",
     "FLT015": f"{_JUDGED}a_check_that_fails_where_the_driver_differs_is_believed",
-    "FLT016": f"{_PAIRS}two_rounds_are_exact_for_faults_that_always_show",
+    "FLT016": f"{_PAIRS}three_rounds_are_exact_for_faults_that_always_show",
     "FLT017": f"{_PAIRS}links_are_links",
 }

@@ -6,8 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
-from gpuready.fit.allocator.expandable_segments import ExpandableSegment
-from gpuready.fit.allocator.memory_blocks import FreePool, MemoryBlock, copy_blocks
+from gpuready.fit.allocator.expandable_segments import ExpandableSegment, FreePool, MemoryBlock, copy_blocks
 
 MIB = 1 << 20
 MIN_BLOCK_SIZE = 512  # block sizes are multiples of this

@@ -1,12 +1,14 @@
-"""Configs of well-known models by name, without a network."""
+"""Configs of well-known models by name, without a network; learned positions that limit a sequence."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
 from gpuready.catalog import load_catalog
+from gpuready.fit.job.model_shape import read_count
 
 _NAME_VARIANTS = (
     "instruct",
@@ -61,3 +63,20 @@ def _restore_null_window(row: dict[str, Any]) -> dict[str, Any]:
 def _model_key(name: str) -> str:
     words = name.rstrip("/").rpartition("/")[2].casefold().replace("_", "-").replace(":", "-").split("-")
     return "".join(c for word in words if word not in _NAME_VARIANTS for c in word if c.isalnum())
+
+
+ROBERTA_FAMILIES = ("roberta", "xlm-roberta", "camembert")  # their positions start behind the padding
+POSITION_DEFAULTS = {
+    "gpt2": 1024, "whisper": 448, "bart": 1024, "mbart": 1024, "pegasus": 1024, "marian": 1024, "opt": 2048, "gpt_neo": 2048,
+    "bert": 512, "distilbert": 512,
+} | dict.fromkeys(ROBERTA_FAMILIES, 512)  # fmt: skip
+
+
+def count_positions(config: Mapping[str, Any]) -> int:
+    """Return how many tokens a model with learned positions takes; 0 for one without, or an unknown one."""
+    family = str(config.get("model_type") or "")
+    if family not in POSITION_DEFAULTS:
+        return 0
+    key = {"gpt2": "n_positions", "whisper": "max_target_positions"}.get(family, "max_position_embeddings")
+    count = read_count(config, key, default=POSITION_DEFAULTS[family])
+    return count - 2 if family in ROBERTA_FAMILIES else count

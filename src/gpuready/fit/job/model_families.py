@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.hybrid_shapes import parse_qwen3_next
-from gpuready.fit.job.llama_variants import parse_arcee, parse_exaone4, parse_olmoe, parse_seed_oss, parse_stablelm
 from gpuready.fit.job.model_shape import (
     MODEL_FAMILIES,
     ModelShape,
@@ -15,6 +13,7 @@ from gpuready.fit.job.model_shape import (
     read_activation,
     read_count,
     read_fraction,
+    read_layer_numbers,
     read_layer_types,
 )
 from gpuready.fit.job.records import FitUndecided
@@ -237,6 +236,107 @@ def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
         experts=read_count(config, "num_local_experts"), expert_inner=shape.inner, shared_inner=shape.inner, shared_gate=False,
         experts_per_token=read_count(config, "num_experts_per_tok"),
         dense_layers=tuple(n for n in range(shape.layers) if n not in sparse),
+    )  # fmt: skip
+
+
+def parse_seed_oss(config: Mapping[str, Any], family: str) -> ModelShape:
+    return parse_common_shape(config, family).replace(
+        bias_qkv=bool(config["attention_bias"]), bias_out=bool(config["attention_out_bias"]),
+        dropout_hidden=read_fraction(config, "residual_dropout"),
+    )  # fmt: skip
+
+
+def parse_stablelm(config: Mapping[str, Any], family: str) -> ModelShape:
+    if config.get("qk_layernorm") or config.get("use_parallel_residual"):
+        raise FitUndecided("a StableLM with normed queries or parallel blocks is not known here; --trace plays it")
+    inner = config.get("rope_parameters")
+    stated = isinstance(inner, dict) and inner.get("partial_rotary_factor") is not None
+    shape = parse_common_shape({**config} if stated else {"partial_rotary_factor": 0.25, **config}, family)
+    return shape.replace(
+        norm="layer", bias_qkv=bool(config["use_qkv_bias"]), dropout_hidden=read_fraction(config, "hidden_dropout")
+    )
+
+
+def parse_arcee(config: Mapping[str, Any], family: str) -> ModelShape:
+    bias = bool(config["attention_bias"])
+    return parse_common_shape(config, family).replace(
+        gated=False, bias_qkv=bias, bias_out=bias, mlp_names=("up_proj", "down_proj")
+    )
+
+
+def parse_exaone4(config: Mapping[str, Any], family: str) -> ModelShape:
+    """EXAONE 4: norms behind each block; with windows, only the layers that have one rotate."""
+    layers = read_count(config, "num_hidden_layers")
+    shape = parse_common_shape({**config, "sliding_window": None}, family)
+    shape = shape.replace(input_norms=False, post_norms=True, qk_norm=True)
+    if not config.get("sliding_window"):
+        return shape
+    window, every = read_count(config, "sliding_window"), read_count(config, "sliding_window_pattern", default=4)
+    kinds = read_layer_types(config, layers) or [
+        "sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)
+    ]
+    sliding = tuple(kind == "sliding_attention" for kind in kinds)
+    return shape.replace(windows=tuple(window if one else 0 for one in sliding), rotary_layers=sliding)
+
+
+def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
+    if config.get("clip_qkv") is not None:
+        raise FitUndecided("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
+    bias = bool(config["attention_bias"])
+    shape = parse_common_shape(config, family)
+    return shape.replace(
+        bias_qkv=bias, bias_out=bias, qk_norm=True, qk_norm_span="all", experts=read_count(config, "num_experts"),
+        experts_per_token=read_count(config, "num_experts_per_tok"), expert_inner=shape.inner,
+        normed_router=bool(config["norm_topk_prob"]),
+    )  # fmt: skip
+
+
+QWEN_SPLIT = ("qwen3_5_text", "qwen3_5_moe_text")  # one projection each; Qwen3-Next packs them
+
+
+def parse_qwen3_next(config: Mapping[str, Any], family: str) -> ModelShape:
+    """Qwen3-Next and Qwen3.5: a gated delta net in most layers, gated attention in the others."""
+    layers = read_count(config, "num_hidden_layers")
+    plain = {key: value for key, value in config.items() if key != "layer_types"}
+    inner = config.get("intermediate_size") or config["moe_intermediate_size"]
+    shape = parse_common_shape({"partial_rotary_factor": 0.25, **plain, "intermediate_size": inner}, family)
+    bias = bool(config["attention_bias"])
+    sizes = {
+        "key_heads": read_count(config, "linear_num_key_heads"), "value_heads": read_count(config, "linear_num_value_heads"),
+        "key_size": read_count(config, "linear_key_head_dim"), "value_size": read_count(config, "linear_value_head_dim"),
+        "kernel": read_count(config, "linear_conv_kernel_dim"),
+    }  # fmt: skip
+    if sizes["value_heads"] % sizes["key_heads"]:
+        raise ValueError("linear_num_value_heads must be a multiple of linear_num_key_heads")
+    shape = shape.replace(
+        norm="gemma", qk_norm=True, bias_qkv=bias, bias_out=bias, sizes=sizes, mixers=_read_mixers(config, layers)
+    )
+    return _with_shared_experts(shape, config) if config.get("num_experts") else shape
+
+
+def _read_mixers(config: Mapping[str, Any], layers: int) -> tuple[str, ...]:
+    """Return what mixes the tokens of each layer: ``delta`` or, as in every fourth, ``attention``."""
+    kinds = config.get("layer_types")
+    if kinds is None:
+        every = read_count(config, "full_attention_interval", default=4)
+        return tuple("delta" if (n + 1) % every else "attention" for n in range(layers))
+    if not isinstance(kinds, (list, tuple)) or len(kinds) != layers:
+        raise ValueError(f"the config's layer_types must be a list of {layers} names, one for each layer")
+    known = {"linear_attention": "delta", "full_attention": "attention"}
+    for kind in kinds:
+        if kind not in known:
+            raise FitUndecided(f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them")
+    return tuple(known[kind] for kind in kinds)
+
+
+def _with_shared_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelShape:
+    step = read_count(config, "decoder_sparse_step", default=1)
+    dense = set(read_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
+    return shape.replace(
+        experts=read_count(config, "num_experts"), experts_per_token=read_count(config, "num_experts_per_tok"),
+        expert_inner=read_count(config, "moe_intermediate_size"), dense_layers=tuple(sorted(dense)),
+        shared_inner=read_count(config, "shared_expert_intermediate_size"),
+        normed_router=bool(config.get("norm_topk_prob", True)),
     )  # fmt: skip
 
 

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from gpuready.fit.job.records import FitUndecided
-from gpuready.fit.job.tower_weight import TowerWeight
 from gpuready.model.record import Record, field
+
+
+class TowerWeight(Record):
+    """A weight with its bias; ``linear`` is the name of a linear layer, which can be adapted and quantised."""
+
+    shape: tuple[int, ...]
+    linear: str = ""
+    bias: bool = False
+
+    def count_parameters(self) -> int:
+        return prod(self.shape) + self.bias * self.shape[0]
+
 
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuready.catalog import load_catalog
-from gpuready.fit.job.model_shape import read_count
-from gpuready.fit.job.tower_weight import TowerWeight
+from gpuready.fit.job.model_shape import TowerWeight, read_count
 
 Weights = tuple["TowerWeight", ...]
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready.fit.job.gpu_candidates import to_gpu_card
 from gpuready.fit.job.records import FitJob, FitPrediction
 from gpuready.fit.roles.megatron_memory import measure_rank
-from gpuready.fit.roles.records import RoleSettings, RoleUse
+from gpuready.fit.roles.records import PHASES, RoleSettings, RoleUse
 from gpuready.fit.search.prediction import context_overhead
 from gpuready.fit.serving.memory_pool import ServingJob, serve_model, sleeping_bytes
-from gpuready.model.fit import GpuCandidate, ServingFit
+from gpuready.model.fit import GpuCandidate, GpuTimeline, PhaseMemory, ServingFit
 
 Range = tuple[int, int]
 MEGATRON_SLACK = 1.06
@@ -119,3 +119,28 @@ def _context_range(role: RoleSettings, place: GpuCandidate, job: FitJob) -> Rang
 
 def _add(context: Range, size: int, slack: float = 1.0) -> Range:
     return context[0] + size, context[1] + int(size * slack)
+
+
+def build_timelines(uses: Sequence[RoleUse], place: GpuCandidate) -> tuple[GpuTimeline, ...]:
+    """Return one timeline for each group of GPUs that have the same roles."""
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for gpu in sorted({gpu for use in uses for gpu in use.gpus}):
+        present = tuple(n for n, use in enumerate(uses) if gpu in use.gpus)
+        groups.setdefault(present, []).append(gpu)
+    return tuple(_make_timeline(tuple(gpus), [uses[n] for n in present], place) for present, gpus in groups.items())
+
+
+def _make_timeline(gpus: tuple[int, ...], uses: Sequence[RoleUse], place: GpuCandidate) -> GpuTimeline:
+    phases = tuple(_make_phase(phase, uses) for phase in PHASES if any(phase in use.active for use in uses))
+    peak = max(phases, key=lambda one: one.total[1])
+    low, high = place.available_memory
+    needs = max(one.total[0] for one in phases), peak.total[1]
+    verdict = "fits" if needs[1] <= low else "does not fit" if needs[0] > high else "undecided"
+    return GpuTimeline(gpus, phases, peak.phase, needs, verdict)
+
+
+def _make_phase(phase: str, uses: Sequence[RoleUse]) -> PhaseMemory:
+    roles = {use.role: use.active.get(phase, use.idle) for use in uses}
+    working = tuple(use.role for use in uses if phase in use.active)
+    total = sum(low for low, _ in roles.values()), sum(high for _, high in roles.values())
+    return PhaseMemory(phase, roles, working, total)

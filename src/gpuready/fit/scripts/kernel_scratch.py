@@ -16,7 +16,7 @@ class KernelScratch:
     """Sizes in bytes of the buffers of one kernel: before its result, and after it."""
 
     def __init__(self):
-        self.reductions = load_gpuready_module("gpuready.fit.tape.reduction_scratch")
+        self.reductions = load_gpuready_module("gpuready.fit.tape.elementwise_ops")
 
     def sizes_before(self, name, args):
         if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:

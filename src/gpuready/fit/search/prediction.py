@@ -8,11 +8,9 @@ from typing import Any
 from gpuready.catalog import load_catalog
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
 from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
-from gpuready.fit.search.minimum_reserve import find_minimum_reserve
-from gpuready.fit.search.tape_replay import PHASE_TITLES, TapeReplay
+from gpuready.fit.search.minimum_reserve import PHASE_TITLES, TapeReplay, find_minimum_reserve
 from gpuready.fit.tape.autograd import Tape
-from gpuready.fit.tape.generation import GenerationRun
-from gpuready.fit.tape.scoring import ScoringRun
+from gpuready.fit.tape.generation import GenerationRun, ScoringRun
 from gpuready.fit.tape.training import TrainingRun, cublas_workspace_size
 
 MIB = 1 << 20

@@ -8,7 +8,6 @@ from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
-from gpuready.fit.tape.activations import run_activation
 from gpuready.fit.tape.attention import (
     AttentionQuery,
     build_mask,
@@ -18,12 +17,11 @@ from gpuready.fit.tape.attention import (
     run_attention,
 )
 from gpuready.fit.tape.autograd import GraphNode, Tensor
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.experts import run_moe
-from gpuready.fit.tape.key_value_cache import KeyValueCache
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
-from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, wide_rms_norm
+from gpuready.fit.tape.model_parts import KeyValueCache, LayerWeights
+from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, run_activation, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 from gpuready.fit.tape.torch_ops import TorchOps
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gpuready.fit.job.hybrid_shapes import QWEN_SPLIT
+from gpuready.fit.job.model_families import QWEN_SPLIT
 from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.records import FitJob, FitUndecided, GpuCard
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.delta_rule import copy_part, run_delta_rule
 from gpuready.fit.tape.linear_layers import WeightMaker, apply_linear
+from gpuready.fit.tape.model_parts import LayerWeights
 from gpuready.fit.tape.rotary import apply_rotary
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.linear_layers import apply_linear
-from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
 from gpuready.fit.tape.routers import adapted_router_weight, route_tokens, top_k_values
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

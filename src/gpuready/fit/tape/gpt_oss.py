@@ -7,11 +7,11 @@ from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape.attention import make_heads_contiguous, repeat_kv_heads, softmax
 from gpuready.fit.tape.autograd import Tensor, view_gradient
 from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.experts import FoldedExperts, gather_rows, grouped_matmul, mask_rows, sum_expert_outputs
 from gpuready.fit.tape.latent_attention import rotate_alternate
 from gpuready.fit.tape.layer_weights import add_attention_weights
 from gpuready.fit.tape.linear_layers import WeightMaker, apply_linear
+from gpuready.fit.tape.model_parts import LayerWeights
 from gpuready.fit.tape.routers import route_tokens
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor, view_gradient
 from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.layer_weights import new_norm_weights
 from gpuready.fit.tape.linear_layers import apply_linear
+from gpuready.fit.tape.model_parts import LayerWeights
 from gpuready.fit.tape.rotary import rotate_tensor
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.decoder_layer import LayerWeights
-from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
 
 LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
 

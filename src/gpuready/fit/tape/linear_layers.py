@@ -6,7 +6,7 @@ from math import erfc, exp, pi, sqrt
 
 from gpuready.fit.job.records import FitJob
 from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
-from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+from gpuready.fit.tape.elementwise_ops import sum_scratch_sizes
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 from gpuready.fit.tape.weight_shards import new_shard, splits_weights
 

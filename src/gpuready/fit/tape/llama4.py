@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
-from gpuready.fit.tape.decoder_layer import LayerWeights
 from gpuready.fit.tape.linear_layers import apply_linear
+from gpuready.fit.tape.model_parts import LayerWeights
 from gpuready.fit.tape.norms import unit_norm
 from gpuready.fit.tape.routers import scatter_top_logits
 from gpuready.fit.tape.torch_ops import Grads, TorchOps

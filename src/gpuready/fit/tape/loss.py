@@ -1,4 +1,4 @@
-"""The loss of a causal language model, as transformers or a fused kernel computes it."""
+"""The loss of a causal language model, of DPO too, as transformers or a fused kernel computes it."""
 
 from __future__ import annotations
 
@@ -71,4 +71,52 @@ def mean_loss(ops: TorchOps, x: Tensor) -> Tensor:
     out = ops.new_empty((), 4)
     shape, width = x.shape, x.width
     ops.add_node(out, "mean", (x,), lambda g: (ops.new_empty(shape, width),))
+    return out
+
+
+def log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
+    """Log-probability of every token: one log-softmax over the vocabulary per row, kept for the backward."""
+    rows, seq, vocabulary = logits.shape
+    shifted = ops.slice(logits, (rows, seq - 1, vocabulary))
+    each = ops.split(shifted, [shifted.shape[1:]] * shifted.shape[0])
+    picked = []
+    for row in each:
+        inside = ops.to_width(row, 4) if ops.autocast else row
+        scores = ops.unary_op(inside, "log_softmax", keeps="result")
+        picked.append(_gather_values(ops, scores))
+        del scores, inside
+    return _stack_rows(ops, picked)
+
+
+def inplace_log_probabilities(ops: TorchOps, logits: Tensor) -> Tensor:
+    """Log-probability of every token by a kernel that writes the gradient over the logits (flash-attn's, in verl)."""
+    rows, seq, _ = logits.shape
+    ops.tape.op = "log-probabilities"
+    out = ops.new_empty((rows, seq), 4)
+    if ops.any_requires_grad(logits):
+        kept = Tensor(logits.memory, logits.shape, logits.width)
+        ops.add_node(out, "log-probabilities", (logits,), lambda g: (kept,))
+    return out
+
+
+def _gather_values(ops: TorchOps, x: Tensor) -> Tensor:
+    """One value per row; its gradient is a full tensor of zeros with that value."""
+    ops.tape.op = "gather"
+    out = ops.new_empty((x.shape[0],), x.width)
+    if ops.any_requires_grad(x):
+        ops.count_saved()
+        old, width = x.shape, x.width
+        ops.add_node(out, "gather", (x,), lambda g: (ops.new_empty(old, width),))
+    return out
+
+
+def _stack_rows(ops: TorchOps, parts: list[Tensor]) -> Tensor:
+    out = ops.new_empty((len(parts), *parts[0].shape), parts[0].width)
+    if ops.any_requires_grad(*parts):
+        shape, count = parts[0].shape, len(parts)
+
+        def backward(g: Grads) -> tuple[Tensor | None, ...]:
+            return tuple(Tensor(g[0].memory, shape, g[0].width) for _ in range(count))
+
+        ops.add_node(out, "stack", tuple(parts), backward)
     return out

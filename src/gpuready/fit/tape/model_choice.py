@@ -1,8 +1,8 @@
-"""Which template plays a model; the rarer ones are imported only where they are needed."""
+"""Which template plays a model; a vision tower only holds weights."""
 
 from __future__ import annotations
 
-from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.model_shape import ModelShape, TowerWeight
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.delta_net import DeltaNetModel
@@ -11,7 +11,6 @@ from gpuready.fit.tape.latent_attention import LatentModel
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.llama4 import Llama4Model
 from gpuready.fit.tape.torch_ops import TorchOps
-from gpuready.fit.tape.vision_tower import create_tower
 
 
 def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> DecoderModel:
@@ -32,3 +31,18 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
     if shape.family == "llama4_text":
         return Llama4Model
     return DecoderModel
+
+
+def create_tower(maker: WeightMaker, weights: tuple[TowerWeight, ...]) -> list[object]:
+    """Create the weights, with the adapters of linear layers; none of them gets a gradient or a state."""
+    trains, trained = maker.trains_weights, len(maker.trained)
+    maker.trains_weights = False
+    made: list[object] = []
+    for one in weights:
+        if one.linear:
+            made.append(maker.new_linear(one.linear, one.shape[1], one.shape[0], one.bias))
+        else:
+            made += [maker.new_frozen(shape) for shape in (one.shape, one.shape[:1])[: 1 + one.bias]]
+    maker.trains_weights = trains
+    del maker.trained[trained:]
+    return made

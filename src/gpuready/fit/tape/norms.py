@@ -1,4 +1,4 @@
-"""Norms that models compose of single kernels."""
+"""Norms and activations that models compose of single kernels."""
 
 from __future__ import annotations
 
@@ -67,3 +67,30 @@ def late_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
     """Llama 4's: normed in fp32, cast back, then scaled."""
     out = unit_norm(ops, x)
     return ops.mul(out, w)
+
+
+def run_activation(ops: TorchOps, name: str, x: Tensor) -> Tensor:
+    if name == "gelu_new":
+        return _tanh_gelu(ops, x)
+    if name == "relu2":
+        result = ops.unary_op(x, "relu", keeps="result")
+        return ops.unary_op(ops.to_width(result, 4) if ops.autocast else result, "pow", temporaries=2)
+    if name == "quick_gelu":
+        return ops.mul(x, ops.unary_op(ops.scalar_op(x), "sigmoid", keeps="result"))
+    return ops.unary_op(x, name, keeps="result" if name in ("relu", "tanh", "sigmoid") else "input")
+
+
+def _tanh_gelu(ops: TorchOps, x: Tensor) -> Tensor:
+    """One expression, as in the model: each intermediate is freed with the next."""
+    half = ops.scalar_op(x)
+    return ops.mul(
+        half,
+        ops.scalar_op(
+            ops.unary_op(ops.scalar_op(ops.add(x, ops.scalar_op(_cube_values(ops, x)))), "tanh", keeps="result"), "add"
+        ),
+    )
+
+
+def _cube_values(ops: TorchOps, x: Tensor) -> Tensor:
+    """Cube the values; autocast computes powers in fp32."""
+    return ops.unary_op(ops.to_width(x, 4) if ops.autocast else x, "pow", temporaries=2)

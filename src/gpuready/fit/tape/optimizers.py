@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.reduction_scratch import sum_scratch_sizes
+from gpuready.fit.tape.elementwise_ops import sum_scratch_sizes
 from gpuready.fit.tape.torch_ops import TorchOps
 
 MULTI_TENSOR_CHUNK = 65536  # values per block of a multi-tensor kernel
@@ -131,7 +131,7 @@ def _step_adafactor(self: JobOptimizer) -> None:
         del squared
         if len(p.shape) >= 2:
             _row_and_column_means(ops, p.shape, 4)
-            factors = _new_row_and_column(ops, p.shape, 4)
+            factors = (ops.new_empty(p.shape[:-1], 4), ops.new_empty((*p.shape[:-2], p.shape[-1]), 4))
             made = ops.new_empty(p.shape, 4)
             del factors
             update = made
@@ -159,10 +159,6 @@ def _step_adafactor_torch(self: JobOptimizer) -> None:
             squared = ops.new_empty(p.shape, p.width)
         estimate = ops.new_empty(p.shape, p.width)
     del rows, columns, squared, estimate
-
-
-def _new_row_and_column(ops: TorchOps, shape: tuple[int, ...], width: int) -> tuple[Tensor, Tensor]:
-    return ops.new_empty(shape[:-1], width), ops.new_empty((*shape[:-2], shape[-1]), width)
 
 
 def _row_and_column_means(ops: TorchOps, shape: tuple[int, ...], width: int) -> None:

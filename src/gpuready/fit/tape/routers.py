@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
-from gpuready.fit.tape.decoder_layer import LayerWeights
-from gpuready.fit.tape.model_parts import ModelParts
+from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 Routing = tuple[Tensor, Tensor, Tensor]  # weights, experts, and logits, which the block holds to its end

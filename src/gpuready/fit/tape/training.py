@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.records import FitJob, FitUndecided, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
-from gpuready.fit.tape.autograd import Tape, Tensor
+from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
 from gpuready.fit.tape.checkpointing import Checkpointing
-from gpuready.fit.tape.ddp_fsdp import FsdpShards, new_ddp_buckets, rebuild_ddp_buckets
-from gpuready.fit.tape.dpo import inplace_log_probabilities, log_probabilities
-from gpuready.fit.tape.fsdp1 import FlatShards
+from gpuready.fit.tape.ddp_fsdp import FlatShards, FsdpShards, new_ddp_buckets, rebuild_ddp_buckets
 from gpuready.fit.tape.layer_weights import adapts_experts
 from gpuready.fit.tape.linear_layers import WeightMaker
+from gpuready.fit.tape.loss import inplace_log_probabilities, log_probabilities
 from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.optimizers import JobOptimizer
-from gpuready.fit.tape.repeated_stretch import RepeatedStretch
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.weight_shards import gathers_by_layer
 from gpuready.fit.tape.zero3 import Zero3Weights
@@ -228,3 +226,59 @@ def cublas_workspace_size(card: GpuCard) -> int:
 def _lora_target_names(job: FitJob) -> str:
     names = (job.lora_targets,) if isinstance(job.lora_targets, str) else job.lora_targets
     return " or ".join(map(str, names[:4]))
+
+
+class RepeatedStretch:
+    """What a stretch of the tape allocates and frees, numbered from 0, and which parameters get a gradient."""
+
+    def __init__(self, tape: Tape, start: int, first: int) -> None:
+        self.tape, self.first_event, self.first_birth = tape, start, first  # first event and first allocation
+        self.parts: list[tuple[str, list[int]]] = []  # phases, each with its events
+        self.kinds: list[str] = []
+        self.ops: list[str] = []
+        self.grads: list[tuple[Tensor, Tensor, int | None]] = []  # parameter, its gradient, and the allocation of that
+
+    def learn_events(self, tag: str, holders: Iterable[Tensor], not_repeated: set[int]) -> bool:
+        """Whether the tape from the start to its end can be repeated; ``not_repeated`` are one-time allocations."""
+        tape, first = self.tape, self.first_birth
+        kept = [n for n in range(first, len(tape.kinds)) if n not in not_repeated]
+        number = {old: new for new, old in enumerate(kept)}
+        still_live = set(number)
+        phase_events: list[int] = []
+        birth = first
+        for event in tape.events[self.first_event :]:
+            if event.__class__ is str:
+                self.parts.append((str(event).removesuffix(tag), phase_events))
+                phase_events = []
+            elif event >= 0:  # type: ignore[operator]
+                if birth not in not_repeated:
+                    phase_events.append(event)  # type: ignore[arg-type]
+                birth += 1
+            elif ~event in still_live:  # type: ignore[operator]
+                still_live.remove(~event)  # type: ignore[operator]
+                phase_events.append(~number[~event])  # type: ignore[operator]
+            else:
+                return False
+        for holder in holders:
+            grad = holder.grad
+            if grad is not None and (grad.memory is None or grad.memory.number in still_live):
+                at = None if grad.memory is None else number[grad.memory.number]
+                self.grads.append((holder, Tensor(None, grad.shape, grad.width), at))
+        self.kinds = [tape.kinds[n] for n in kept]
+        self.ops = [tape.ops[n] for n in kept]
+        return not phase_events and still_live <= {kept[n] for _, _, n in self.grads if n is not None}
+
+    def append_to_tape(self, tag: str) -> None:
+        """Append the stretch to the tape, and give the parameters their gradients."""
+        tape, base = self.tape, len(self.tape.kinds)
+        for phase, events in self.parts:
+            tape.events += [e if e >= 0 else e - base for e in events]
+            tape.mark_phase(f"{phase}{tag}")
+        tape.kinds += self.kinds
+        tape.ops += self.ops
+        tape.op = self.ops[-1] if self.ops else tape.op
+        shared: dict[int | None, TapeMemory | None] = {None: None}  # several gradients can be views of one allocation
+        for holder, grad, number in self.grads:
+            if number is not None and number not in shared:
+                shared[number] = TapeMemory.from_number(tape, base + number)
+            holder.grad = Tensor(shared[number], grad.shape, grad.width)

@@ -6,9 +6,9 @@ import shlex
 
 from gpuready.model import FixStep
 from gpuready.model.plan import Plan
-from gpuready.render import command_lines
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.files import pins, requirements, slurm
+from gpuready.render.plan import build_check_command
 
 HEREDOC_END = "GPUREADY_END"
 INSTALLER_PROGRAMS = ("uv", "gpuready")
@@ -141,7 +141,7 @@ def _echo_variables(plan: Plan) -> list[str]:
 
 def _closing_hint(plan: Plan) -> list[str]:
     if _is_fix_plan(plan):
-        check_command = shlex.join(command_lines.build_check_command(plan))
+        check_command = shlex.join(build_check_command(plan))
         return ["", f"echo {shlex.quote(f'now look again: {check_command}')}"]
     source = "; variables: source $VENV/variables.sh" if plan.variables or plan.unset else ""
     return ["", f'echo "done; look at it with: gpuready check {plan.framework} --python $VENV{source}"']

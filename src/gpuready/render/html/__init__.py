@@ -5,6 +5,8 @@ Text from machines, logs and files reaches a template only through an escaping e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 from gpuready.model import Report
@@ -12,6 +14,7 @@ from gpuready.model import report_document as reported
 from gpuready.model.fleet import FleetReport
 from gpuready.model.report_document import ReportDocument
 from gpuready.render import json_document
+from gpuready.render.escape import escape_unprintable
 from gpuready.render.html import check_view, report_view, template_engine
 from gpuready.render.report import report_document_fields
 
@@ -42,3 +45,38 @@ def render_report_fragment(report: Report | dict[str, Any]) -> str:
     """One Report for a notebook: verdict, family rows and findings, without a script."""
     report_record = report if isinstance(report, Report) else reported.parse_check_report(report)
     return template_engine.render_fragment_template(check_view.build_check_view(report_record))
+
+
+_PRE_STYLE = (
+    "font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+    "line-height:1.35;white-space:pre;overflow-x:auto"
+)
+"""A screen is drawn in columns: a font of one width, and no line wraps."""
+
+
+def render_notebook_html(draw_html: Callable[[], str] | None, screen: str) -> str:
+    """The HTML of ``draw_html``; the screen where there is none or jinja2 is not installed."""
+    if draw_html is not None:
+        try:
+            return draw_html()
+        except ImportError:
+            pass  # without jinja2: the same text, unstyled
+    return preformatted_html(screen)
+
+
+def preformatted_html(text: str) -> str:
+    lines = "\n".join(escape_unprintable(line) for line in text.split("\n"))
+    return f'<pre class="gpuready" style="{_PRE_STYLE}">{escape(lines)}</pre>'
+
+
+def render_report_fragments(several: Sequence[Report]) -> str:
+    """Each Report as a fragment of the page of ``gpuready report``."""
+    return "\n".join(render_report_fragment(one) for one in several)
+
+
+def embed_page_in_iframe(page: str) -> str:
+    """A whole page in a sandboxed iframe."""
+    return (
+        '<iframe sandbox="allow-scripts" style="width:100%;height:40em;border:0" '
+        f'srcdoc="{escape(page)}" title="gpuready report"></iframe>'
+    )

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model.bench import BenchMeasure, BenchResult
-from gpuready.model.fit import FitResult, GpuCandidate, Proposal
-from gpuready.model.fit_time import TimePrediction, format_time_span
+from gpuready.model.fit import FitResult, GpuCandidate, Proposal, TimePrediction, format_time_span
 from gpuready.render import bench as benching
 from gpuready.render import fit as fitting
-from gpuready.render.fit_sizes import FIT_VERDICT_MARKS, format_gib, format_gib_range
 from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_proposal_time, describe_time
 from gpuready.render.html.check_view import finding_view, mark_view
+from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
 CHART_WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 1000, 190, 250, 30
 BAR_AREA_WIDTH = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH

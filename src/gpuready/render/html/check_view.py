@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model import NOT_STATED, Facts, Finding, FixStep, Report, UndecidedRule
-from gpuready.model.verdict_words import verdict_words
+from gpuready.model.facts import verdict_words
 from gpuready.render import check_report, facts_summary, units
 from gpuready.render import finding as findings
 from gpuready.render.escape import quote_command_words

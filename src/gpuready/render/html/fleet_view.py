@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import Finding
+from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import Drift, FleetReport, NodeGroup
 from gpuready.model.node_names import fold_node_names
-from gpuready.model.verdict_words import verdict_words
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.fleet import expand_reported_nodes, group_nodes
 from gpuready.render.html.check_view import finding_view, mark_view

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready import __version__
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import Plan
 from gpuready.model.proof import PASSED, ProofRecord, ProofResult
 from gpuready.model.report_document import ReportDocument
-from gpuready.model.verdict_words import verdict_words
-from gpuready.render import command_lines, prove, units
+from gpuready.render import plan, prove, units
 from gpuready.render import plan as planning
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.escape import quote_command_words
@@ -114,5 +114,5 @@ def _plan_view(one: Plan) -> dict[str, Any]:
         "chosen": [row for row in planning.list_chosen_versions(one) if row[1]] if one.verdict == "plan" else [],
         "kernels": [(kernel, planning.describe_kernel_install(kernel)) for kernel in one.kernels],
         "steps": [step_view(each) for each in one.steps],
-        "install": " ".join(quote_command_words(command_lines.build_install_command(one))) if one.lock else "",
+        "install": " ".join(quote_command_words(plan.build_install_command(one))) if one.lock else "",
     }

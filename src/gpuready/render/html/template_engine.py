@@ -10,8 +10,8 @@ from hashlib import sha256
 from os.path import dirname
 from typing import TYPE_CHECKING, Any
 
-from gpuready.model.verdict_words import verdict_words
-from gpuready.model.want_text import describe_want
+from gpuready.model.contract import describe_want
+from gpuready.model.facts import verdict_words
 from gpuready.render import units
 from gpuready.render.escape import escape_unprintable, quote_command_words
 
@@ -85,12 +85,8 @@ def mark_breaks(text: Any) -> Any:
     """The escaped text with a place to break after each separator: ``a/b.c`` -> ``a/<wbr>b.<wbr>c``, never within a word."""
     from markupsafe import Markup, escape
 
-    pieces = _split_at_separators(escape_unprintable(text))
+    pieces = re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", escape_unprintable(text))
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
-
-
-def _split_at_separators(text: str) -> list[str]:
-    return re.findall(r"[^/_.,=:@+\[\]-]*[/_.,=:@+\[\]-]+|[^/_.,=:@+\[\]-]+$", text)
 
 
 def _compact_json(data: Any) -> str:

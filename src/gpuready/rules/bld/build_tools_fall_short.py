@@ -42,7 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     failed = contract_needs.unmet_needs(facts, [need for key in KEYS for need in contract.requirements_for(key)])
     if not failed:
         return None
-    names = list(dict.fromkeys(_tool_name(need) for need in failed))
+    names = list(dict.fromkeys(TOOL_NAMES.get(need.key, need.key.partition(".")[2]) for need in failed))
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),
@@ -52,10 +52,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=f"{contract.framework} cannot compile its extensions, at install or at first use",
         fix=(_build_tools_step(facts, failed),),
     )
-
-
-def _tool_name(need: Requirement) -> str:
-    return TOOL_NAMES.get(need.key, need.key.partition(".")[2])
 
 
 def _build_tools_step(facts: Facts, failed: list[Requirement]) -> FixStep:

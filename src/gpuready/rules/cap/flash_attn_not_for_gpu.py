@@ -23,11 +23,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
-from gpuready.rules import requested_features, visible_gpus
+from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP005"
 SEVERITY = "error"
-READS = requested_features.READS
+READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("flash-attn",),
@@ -46,7 +46,7 @@ ATTENTION_WANTS = {
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     unfit_by_feature = {
-        feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in ATTENTION_WANTS
+        feature: capability_floors.gpus_without_feature(facts, contract, feature) for feature in ATTENTION_WANTS
     }
     lacking = {feature: unfit for feature, unfit in unfit_by_feature.items() if unfit}
     if not lacking:
@@ -59,14 +59,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY if is_error else "warning",
         f"not supported on {visible_gpus.describe_gpus(facts, unfit, unfit)}: {visible_gpus.join_names(names)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(requested_features.feature_need(feature) for feature in lacking),
+        needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
         so="the job stops at the first attention layer"
         if is_error
         else "another attention is used instead, or this one without its gains",
         fix=(
             FixStep("use torch's own attention: sdpa"),
             FixStep(
-                f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"
+                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}"
             ),
         ),
     )
@@ -74,7 +74,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _attention_fails(contract: Contract, feature: str, unfit: dict[int, Any]) -> bool:
     """Return whether this attention certainly fails on these GPUs, instead of running another way."""
-    if requested_features.falls_back_quietly(contract, ATTENTION_WANTS[feature]):
+    if capability_floors.falls_back_quietly(contract, ATTENTION_WANTS[feature]):
         return False
     majors = {versions.major_version(str(capability)) for capability in unfit.values()}
     # FlashAttention 3 can be built for Ampere, and whether 4 supports Thor (11) is not documented.

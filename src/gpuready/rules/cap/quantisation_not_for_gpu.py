@@ -19,11 +19,11 @@ On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memo
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep
-from gpuready.rules import requested_features, visible_gpus
+from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP006"
 SEVERITY = "error"
-READS = requested_features.READS
+READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("bnb-4bit",),
@@ -37,7 +37,7 @@ BITS = {"bnb_4bit": "4", "bnb_int8": "8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    unfit_by_feature = {feature: requested_features.gpus_without_feature(facts, contract, feature) for feature in BITS}
+    unfit_by_feature = {feature: capability_floors.gpus_without_feature(facts, contract, feature) for feature in BITS}
     lacking = {feature: old for feature, old in unfit_by_feature.items() if old}
     if not lacking:
         return None
@@ -49,14 +49,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY if is_error else "warning",
         f"bitsandbytes does not support {bits} bits on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(requested_features.feature_need(feature) for feature in lacking),
+        needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
         so="the model does not load, or fails in its first layer" if is_error else "8-bit layers run slowly or fail",
         fix=(
             FixStep(
                 "load the weights in fp16 or fp32, without quantization" if is_error else "use 4 bits instead of 8"
             ),
             FixStep(
-                f"use GPUs of compute capability {' and '.join(requested_features.feature_need(f).want for f in lacking)}"
+                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}"
             ),
         ),
     )

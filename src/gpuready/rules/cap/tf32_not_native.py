@@ -20,11 +20,11 @@ then compute in full fp32.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep
-from gpuready.rules import capability_floors, requested_features, visible_gpus
+from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP004"
 SEVERITY = "error"
-READS = requested_features.READS
+READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 CONTRACT = {"capabilities": ({"name": "tf32", "gate": "tf32"},)}
 BROKEN = {
@@ -40,7 +40,7 @@ HEALTHY = BROKEN | {"gpu.name": ("NVIDIA A100-SXM4-80GB",), "gpu.capability": ("
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not capability_floors.feature_offered(contract, "tf32"):
         return None
-    old = requested_features.gpus_without_feature(facts, contract, "tf32")
+    old = capability_floors.gpus_without_feature(facts, contract, "tf32")
     if not old:
         return None
     return Finding(
@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"no TF32 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=(requested_features.feature_need("tf32"),),
+        needs=(capability_floors.feature_need("tf32"),),
         so=f"{contract.framework} refuses the job when it parses its arguments",
         fix=(FixStep("remove tf32 from the configuration"), FixStep("use GPUs of compute capability 8.0 or newer")),
     )

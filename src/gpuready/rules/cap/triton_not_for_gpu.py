@@ -21,11 +21,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
-from gpuready.rules import capability_floors, job_request, requested_features, visible_gpus
+from gpuready.rules import capability_floors, job_request, visible_gpus
 
 CODE = "CAP007"
 SEVERITY = "error"
-READS = requested_features.READS
+READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("torch-compile",),
@@ -52,7 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"{visible_gpus.join_names(words)} needs Triton, which does not support {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=(requested_features.feature_need("torch_compile"),),
+        needs=(capability_floors.feature_need("torch_compile"),),
         so="the job stops when the first kernel is compiled",
         fix=(
             FixStep(f"turn off {visible_gpus.join_names(words)}"),

@@ -19,11 +19,11 @@ Use ``sdpa``, which has the same kernels, or xformers 0.0.30 with the torch that
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
-from gpuready.rules import requested_features, visible_gpus
+from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP008"
 SEVERITY = "warning"
-READS = requested_features.READS
+READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("xformers",),
@@ -38,7 +38,7 @@ SINCE = "0.0.31"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    old = requested_features.gpus_without_feature(facts, contract, "xformers_attention")
+    old = capability_floors.gpus_without_feature(facts, contract, "xformers_attention")
     if not old:
         return None
     version = facts.value("package.xformers")
@@ -49,7 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"xformers {version} has no code for {visible_gpus.describe_gpus(facts, old, old)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
-        needs=(requested_features.feature_need("xformers_attention").replace(level="recommended"),),
+        needs=(capability_floors.feature_need("xformers_attention").replace(level="recommended"),),
         so="attention works only where torch's operator does, and fails for other types and shapes",
         fix=(FixStep("use torch's own attention: sdpa"), FixStep("use GPUs of compute capability 7.5 or newer")),
     )

@@ -2,8 +2,8 @@
 
 ## What it checks
 Whether one node fails with several partners that pass with others. The fleet is split into pairs, in rounds
-with new partners, and each pair runs an all-reduce; failed nodes are then paired with good ones. One failure,
-or failures with bad partners only, is not enough.
+with new partners, and each pair runs an all-reduce; a node that failed then meets good ones. It is bad if it
+fails with two of them too. Failures with bad partners, and pairs that were slow or ran out of time, do not count.
 
 ## Why it matters
 The fault is the node's own: a network card, a GPU, a cable or a setting. Any job with this node fails or

@@ -19,11 +19,11 @@ switch. Select the ports in use with NCCL_IB_HCA.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import job_topology, rdma_ports, visible_gpus
+from gpuready.rules import job_topology, network_interfaces, visible_gpus
 
 CODE = "NET004"
 SEVERITY = "warning"
-READS = (*rdma_ports.READS, *job_topology.READS)
+READS = (*network_interfaces.RDMA_READS, *job_topology.READS)
 REQUIRED_FACTS = ("net.ib",)
 BROKEN = {
     "job.wants": ("multi-node",),
@@ -37,7 +37,7 @@ HEALTHY = BROKEN | {
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "net.ib" not in facts:
         return None
-    ports = rdma_ports.infiniband_ports(facts)
+    ports = network_interfaces.infiniband_ports(facts)
     idle = {name: row["state"] for name, row in ports.items() if row.get("state") not in (None, "active")}
     if not idle:
         return None

@@ -18,11 +18,11 @@ Unset the variable and check the transport with NCCL_DEBUG=INFO. If the job then
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import environment_variables, gpu_health, job_topology, rdma_ports, visible_gpus
+from gpuready.rules import environment_variables, gpu_health, job_topology, network_interfaces, visible_gpus
 
 CODE = "NET010"
 SEVERITY = "warning"
-READS = ("gpu.nvlink", *rdma_ports.READS, *job_topology.READS)
+READS = ("gpu.nvlink", *network_interfaces.RDMA_READS, *job_topology.READS)
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "env.names": ("NCCL_P2P_DISABLE",),
@@ -67,7 +67,7 @@ def _transport_available(facts: Facts, contract: Contract, name: str) -> bool:
     if name == "NCCL_IB_DISABLE":
         if not job_topology.is_multi_node(facts, contract):
             return False
-        return any(row.get("state") == "active" for row in rdma_ports.infiniband_ports(facts).values())
+        return any(row.get("state") == "active" for row in network_interfaces.infiniband_ports(facts).values())
     if len(visible_gpus.list_visible_gpus(facts)) < 2:
         return False
     if any(count > 0 for count in gpu_health.reported_values(facts, "gpu.nvlink").values()):

@@ -19,11 +19,11 @@ Load the module on the host (``modprobe nvidia_peermem``), or use the open kerne
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
-from gpuready.rules import job_topology, rdma_ports
+from gpuready.rules import job_topology, network_interfaces
 
 CODE = "NET005"
 SEVERITY = "warning"
-READS = ("net.peermem", "os.kernel", "driver.kind", *rdma_ports.READS, *job_topology.READS)
+READS = ("net.peermem", "os.kernel", "driver.kind", *network_interfaces.RDMA_READS, *job_topology.READS)
 REQUIRED_FACTS = ("net.ib",)
 BROKEN = {
     "job.wants": ("multi-node",),
@@ -47,7 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if (
         facts.value("net.peermem") is not False
         or not facts.value("gpu.count")
-        or not rdma_ports.active_rdma_ports(facts)
+        or not network_interfaces.active_rdma_ports(facts)
     ):
         return None
     if _has_dma_buf(facts):

@@ -19,7 +19,8 @@ Reinstall the packages named. If the change was made on purpose, ignore the find
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, Requirement, import_rows
+from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model.facts import FILE_KINDS
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG043"
@@ -45,7 +46,7 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, import_rows.FILE_KINDS)
+    rows = import_damage.damage_rows(facts, contract, FILE_KINDS)
     if not rows or import_damage.find_failed_root(facts, contract):
         return None
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))

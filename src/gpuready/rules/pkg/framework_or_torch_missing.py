@@ -20,7 +20,7 @@ the GPUs, and the fix names one that does.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.model.import_rows import NO_METADATA
+from gpuready.model.facts import NO_METADATA
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
 

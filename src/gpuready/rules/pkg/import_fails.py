@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, import_rows
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS
 from gpuready.rules import fix_steps, import_damage
 
 CODE = "PKG042"
 SEVERITY = "error"
 READS = (*import_damage.READS, "package.*")
-KINDS = (*import_rows.FILE_KINDS, *import_rows.LIBRARY_KINDS, *import_rows.NEED_KINDS)
+KINDS = (*FILE_KINDS, *LIBRARY_KINDS, *NEED_KINDS)
 NOT_TRIED = "files differ and nothing was imported: `gpuready check --import` would tell"
 REQUIRED_FACTS = ("import.damage", "import.hidden", "import.result")
 ROW = {
@@ -66,7 +67,7 @@ HEALTHY = BROKEN | {"import.result": {"demo": IMPORTED}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, (*KINDS, *import_rows.NUMPY_KINDS))
+    rows = import_damage.damage_rows(facts, contract, (*KINDS, *NUMPY_KINDS))
     hidden = (facts.value("import.hidden") if "import.hidden" in facts else ()) or ()
     if "import.result" not in facts and (rows or hidden):
         raise UnknownFactError(facts.fact("import.result").replace(value=None, gap=NOT_TRIED))
@@ -113,7 +114,7 @@ def _chain_requirement(failed: dict[str, Any]) -> Requirement:
 
 
 def _row_requirement(row: dict[str, Any]) -> Requirement:
-    if row["kind"] in import_rows.NEED_KINDS:
+    if row["kind"] in NEED_KINDS:
         want = row.get("want") or "*"
         return Requirement(f"package.{row['distribution']}", str(want), cite=f"METADATA of {row['by']}")
     return Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}")

@@ -23,7 +23,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, import_rows
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.facts import LIBRARY_KINDS
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG047"
@@ -56,7 +57,7 @@ HEALTHY = BROKEN | {"import.result": {"demo": {"module": "demo", "error": ""}}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    rows = import_damage.damage_rows(facts, contract, import_rows.LIBRARY_KINDS)
+    rows = import_damage.damage_rows(facts, contract, LIBRARY_KINDS)
     failed = import_damage.find_failed_root(facts, contract)
     library = import_damage.find_missing_library(failed) if failed else ""
     if failed and library:

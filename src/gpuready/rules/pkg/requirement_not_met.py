@@ -17,7 +17,8 @@ Install the versions named in the fix.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, Requirement, import_rows
+from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model.facts import NEED_KINDS, NO_METADATA
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG044"
@@ -46,8 +47,8 @@ HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     needs = [need for need in contract.requirements_for("package.*") if need.level == "required"]
     stated = {need.key.removeprefix("package.") for need in needs}
-    rows = import_damage.damage_rows(facts, contract, import_rows.NEED_KINDS)
-    rows = [row for row in rows if row["distribution"] not in stated or row["kind"] == import_rows.NO_METADATA]
+    rows = import_damage.damage_rows(facts, contract, NEED_KINDS)
+    rows = [row for row in rows if row["distribution"] not in stated or row["kind"] == NO_METADATA]
     if not rows or import_damage.find_failed_root(facts, contract):
         return None
     names = list(dict.fromkeys(f"{row['distribution']} ({row['detail']})" for row in rows))

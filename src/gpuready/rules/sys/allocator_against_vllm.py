@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
-from gpuready.rules import allocator_settings, contract_needs, job_request
+from gpuready.rules import contract_needs, environment_variables, job_request
 
 CODE = "SYS014"
 SEVERITY = "warning"
-READS = (*allocator_settings.READS, "job.wants", *contract_needs.READS)
+READS = (*environment_variables.ALLOCATOR_READS, "job.wants", *contract_needs.READS)
 REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "job.wants": ("vllm",),
@@ -41,10 +41,10 @@ SINCE = "0.21"
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not _is_vllm_requested(facts, contract):
         return None
-    effective = allocator_settings.effective_allocator_setting(facts)
+    effective = environment_variables.effective_allocator_setting(facts)
     if (
         effective is None
-        or not allocator_settings.uses_expandable_segments(effective[1])
+        or not environment_variables.uses_expandable_segments(effective[1])
         or _is_removed_for_vllm(contract, effective[0])
     ):
         return None

@@ -20,11 +20,11 @@ Correct the value, for example ``expandable_segments:True``, or unset the variab
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import allocator_settings, environment_variables, visible_gpus
+from gpuready.rules import environment_variables, visible_gpus
 
 CODE = "SYS013"
 SEVERITY = "error"
-READS = allocator_settings.READS
+READS = environment_variables.ALLOCATOR_READS
 REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "env.names": ("PYTORCH_CUDA_ALLOC_CONF",),
@@ -50,11 +50,11 @@ MINIMUM_SPLIT_MB = 20
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    effective = allocator_settings.effective_allocator_setting(facts)
+    effective = environment_variables.effective_allocator_setting(facts)
     if effective is None:
         return None
     variable, text = effective
-    settings = allocator_settings.parse_allocator_settings(text)
+    settings = environment_variables.parse_allocator_settings(text)
     refused = [why for name, value in settings if (why := _refusal_reason(name, value, text))]
     unknown = [
         f"unknown option {environment_variables.quote_value(n)}" for n, v in settings if v and not _is_known_option(n)

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import allocator_settings
-from gpuready.rules.allocator_settings import NEW_VARIABLE, OLD_VARIABLE
+from gpuready.rules import environment_variables
+from gpuready.rules.environment_variables import NEW_VARIABLE, OLD_VARIABLE
 
 CODE = "SYS012"
 SEVERITY = "warning"
-READS = allocator_settings.READS
+READS = environment_variables.ALLOCATOR_READS
 REQUIRED_FACTS = ("env.PYTORCH_CUDA_ALLOC_CONF", "env.PYTORCH_ALLOC_CONF", "env.PYTORCH_HIP_ALLOC_CONF")
 BROKEN = {
     "env.names": (NEW_VARIABLE,),
@@ -37,7 +37,7 @@ HEALTHY = BROKEN | {"package.torch": "2.10.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    variables = allocator_settings.read_allocator_variables(facts)
+    variables = environment_variables.read_allocator_variables(facts)
     if variables is None or variables[0] == variables[1]:
         return None
     old, new, version = variables

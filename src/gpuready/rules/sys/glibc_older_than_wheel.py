@@ -58,10 +58,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
 
 
-def _is_unstated(facts: Facts, key: str) -> bool:
-    return facts.fact(key).gap == NOT_STATED
-
-
 def _has_compatible_torch(facts: Facts, contract: Contract, glibc: object) -> bool:
     """Return whether the installed torch, or one the contract accepts, runs with an older glibc."""
     installed = facts.value("package.torch")
@@ -70,6 +66,6 @@ def _has_compatible_torch(facts: Facts, contract: Contract, glibc: object) -> bo
         older = [r for r in catalogue.list_torch_releases() if versions.compare_versions(r, SINCE) < 0]
         return glibc is not None and any(all(versions.satisfies_specifier(r, p) for p in pins) for r in older)
     # A torch on musl was built for musl, and conda builds for older libraries.
-    if glibc is None or (not _is_unstated(facts, "python.kind") and facts.value("python.kind") == "conda"):
+    if glibc is None or (facts.fact("python.kind").gap != NOT_STATED and facts.value("python.kind") == "conda"):
         return True
     return versions.compare_versions(str(installed), SINCE) < 0

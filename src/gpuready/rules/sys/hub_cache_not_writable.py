@@ -19,11 +19,11 @@ set HF_HUB_OFFLINE=1.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import model_hub
+from gpuready.rules import job_request
 
 CODE = "SYS008"
 SEVERITY = "warning"
-READS = ("hub.writable", *model_hub.READS)
+READS = ("hub.writable", *job_request.HUB_READS)
 BROKEN = {"hub.writable": False, "hub.cache": "/models/hub", "hub.offline": False}
 HEALTHY = BROKEN | {"hub.writable": True}
 
@@ -31,7 +31,7 @@ HEALTHY = BROKEN | {"hub.writable": True}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "hub.writable" not in facts:
         return None
-    if facts.value("hub.writable") is not False or not model_hub.may_download_model(facts):
+    if facts.value("hub.writable") is not False or not job_request.may_download_model(facts):
         return None
     cite = "huggingface_hub, environment variables, HF_HUB_CACHE"
     return Finding(

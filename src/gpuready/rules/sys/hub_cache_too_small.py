@@ -19,11 +19,11 @@ Put the cache on a larger disk with HF_HOME, or remove models with ``hf cache rm
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import job_request, model_hub
+from gpuready.rules import job_request
 
 CODE = "SYS009"
 SEVERITY = "warning"
-READS = ("disk.free", "disk.path", *model_hub.READS, "job.*")
+READS = ("disk.free", "disk.path", *job_request.HUB_READS, "job.*")
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),
@@ -40,7 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     size, how = weights
     free = facts.value("disk.free")
-    if free is None or size <= free or not model_hub.may_download_model(facts):
+    if free is None or size <= free or not job_request.may_download_model(facts):
         return None
     return Finding(
         CODE,

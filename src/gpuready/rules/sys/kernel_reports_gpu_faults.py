@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuready.catalog import xids
+from gpuready.catalog import gpus
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 
@@ -55,7 +55,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "cuda" not in contract.platforms or "kernel.xids" not in facts:
         return None
     rows = [row for row in facts.value("kernel.xids") or () if isinstance(row, dict)]
-    faults = [(row, known) for row in rows if (known := xids.find_xid(row.get("xid"))) and not _is_all_clear(row)]
+    faults = [(row, known) for row in rows if (known := gpus.find_xid(row.get("xid"))) and not _is_all_clear(row)]
     if not faults:
         return None
     open_faults = [(row, known) for row, known in faults if _is_open(facts, rows, row, known)]

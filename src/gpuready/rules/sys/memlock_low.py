@@ -19,7 +19,7 @@ for a container.
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
-from gpuready.rules import environment_variables, job_topology, rdma_ports
+from gpuready.rules import environment_variables, job_topology, network_interfaces
 
 CODE = "SYS007"
 SEVERITY = "warning"
@@ -41,7 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     limit = facts.value("limit.memlock")
     if limit is None or limit < 0 or limit >= ENOUGH or not job_topology.is_multi_node(facts, contract):
         return None
-    if not rdma_ports.active_rdma_ports(facts) or _infiniband_disabled(facts):
+    if not network_interfaces.active_rdma_ports(facts) or _infiniband_disabled(facts):
         return None
     cite = "Linux Documentation/infiniband/user_verbs.rst: memory pinning"
     return Finding(

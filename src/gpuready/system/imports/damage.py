@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gpuready.model.import_rows import LIBRARY_KINDS
+from gpuready.model.facts import LIBRARY_KINDS
+from gpuready.model.metadata import is_for_other_extra, marker_applies, marker_environment, parse_requirement
+from gpuready.model.versions import is_satisfied
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports import numpy_abi
 from gpuready.system.imports.distributions import Distribution
-from gpuready.system.imports.extension_names import extension_kind
-from gpuready.system.imports.hidden_modules import SearchedEnvironment
+from gpuready.system.imports.hidden_modules import SearchedEnvironment, extension_kind
 from gpuready.system.imports.libraries import LibraryFault, Loader
-from gpuready.system.imports.requirements import (
-    is_for_other_extra,
-    is_satisfied,
-    marker_applies,
-    marker_environment,
-    parse_requirement,
-)
 from gpuready.system.imports.undeclared_needs import describe_absence, list_optional_names, list_users
 from gpuready.system.imports.unjudged import list_reasons
 from gpuready.system.imports.watched_files import get_size, is_folder, path_exists

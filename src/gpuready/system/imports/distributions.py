@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import algorithms_guaranteed
 from urllib.parse import unquote
 
+from gpuready.model.metadata import canonical_name
 from gpuready.system.file_contents import hash_as_recorded
-from gpuready.system.imports.requirements import canonical_name
 from gpuready.system.imports.search_path import SearchPath, read_lines
 from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
 

@@ -1,4 +1,4 @@
-"""Files of the current folder, and of folders before the right one, that hide a module which is imported."""
+"""An environment as a survey finds it, and the files in it that hide a module which is imported."""
 
 from __future__ import annotations
 
@@ -6,10 +6,66 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.distributions import Distribution
-from gpuready.system.imports.extension_names import extension_kind
-from gpuready.system.imports.surveyed_environment import SurveyedEnvironment
+from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 from gpuready.system.imports.watched_files import resolve_path
+
+
+class ExtensionTag:
+    """The Python that loads an extension module: its minor version, whether it is free-threaded, and its machine."""
+
+    def __init__(self, minor: str, is_free_threaded: bool = False, machine: str = ""):
+        self.minor = minor
+        self.number = minor.replace(".", "") + ("t" if is_free_threaded else "")
+        self.is_free_threaded, self.machine = is_free_threaded, machine
+
+    def fits(self, tag: str) -> bool:
+        """``cpython-313t-x86_64-linux-gnu``: for a free-threaded 3.13 on this machine only."""
+        _, number, *rest = tag.split("-")
+        is_here = not rest or not self.machine or rest[0] == self.machine
+        return number.rstrip("dm") == self.number and is_here
+
+
+def extension_kind(path: str, tag: ExtensionTag) -> str:
+    """own, other or none: whether a file is an extension module for a Python.
+
+    ``_x.cpython-311-x86_64-linux-gnu.so`` is for 3.11, ``_x.abi3.so`` for all that are not free-threaded; ``_x.so`` may be one,
+    ``libx.so`` is a library.
+    """
+    file = path.rpartition("/")[2]
+    stem, *tags = file.split(".")
+    if tags[-1:] != ["so"] or not stem:
+        return "none"
+    if len(tags) == 1:
+        return "none" if stem.startswith("lib") and stem not in ("libtriton", "libproton") else "own"
+    if tags[0] == "abi3":
+        return "other" if tag.is_free_threaded else "own"
+    if tags[0].startswith("cpython-"):
+        return "own" if tag.fits(tags[0]) else "other"
+    return "other" if tags[0].startswith(("pypy", "graalpy", "cp3")) else "none"
+
+
+class SurveyedEnvironment:
+    """One environment, by the request for a look at it.
+
+    The request has: python (its version), machine, release, interpreter, stdlib, first (PYTHONPATH), sites, cwd, library_path,
+    variables (names of those that change what Python does), roots (distributions to import), starts (modules that their commands
+    start from), beside (others to look at), deep.
+    """
+
+    def __init__(self, request: dict[str, Any]):
+        self.request = request
+        self.minor = ".".join(str(request["python"]).split(".")[:2])
+        is_free_threaded = any(f"/python{self.minor}t/" in f"{site}/" for site in request["sites"])
+        self.tag = ExtensionTag(self.minor, is_free_threaded, str(request.get("machine") or ""))
+        self.path = SearchPath(request.get("first") or (), request["sites"])
+        self.copies = listing.find_distributions(self.path)
+        for copies in self.copies.values():
+            listing.put_present_first(copies)
+        self.unchecked: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}  # why the files do not tell whether an import works, by path or name
+        self.stdlib_names = list_stdlib_names(self.path, request.get("stdlib") or "")
 
 
 class HiddenModules:

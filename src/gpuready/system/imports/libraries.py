@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuready.model import Record
 from gpuready.system import dynamic_loader, elf
-from gpuready.system.elf_symbols import find_undefined, list_undefined_symbols
+from gpuready.system.elf import find_undefined, list_undefined_symbols
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports.search_path import SearchPath
 from gpuready.system.imports.watched_files import note_path, open_regular, path_exists, resolve_path

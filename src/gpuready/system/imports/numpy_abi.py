@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
+from gpuready.model.metadata import parse_requirement
+from gpuready.model.versions import is_satisfied
 from gpuready.system import elf
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.libraries import Loader
-from gpuready.system.imports.requirements import is_satisfied, parse_requirement
 from gpuready.system.imports.watched_files import get_size, note_path, open_regular, path_exists
 
 USES_NUMPY = b"module compiled against ABI version 0x"

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gpuready.model import Record
 from gpuready.system.imports.package_source import SourceModules
-from gpuready.system.imports.source_names import catches, evaluate_condition, suppresses
 
-USUAL_PYTHON = "3.12"
+MISSING_MODULE_ERRORS = ("ModuleNotFoundError", "ImportError", "Exception", "BaseException")
 BROUGHT_IN = {"torch.utils.cpp_extension": "setuptools"}
 """Modules of torch that import what its metadata does not ask for on every Python: setuptools, below 3.12."""
 
@@ -74,13 +73,12 @@ class _Follower:
         elif isinstance(node, ast.ImportFrom):
             self._import_from(node, module)
         elif isinstance(node, ast.If):
-            answer = evaluate_condition(node.test, USUAL_PYTHON)
-            self._run(node.body if answer else node.orelse if answer is False else (), module)
+            self._run(node.orelse if _is_never_true(node.test) else (), module)
         elif isinstance(node, ast.Try):
-            if not any(catches(handler.type, "ModuleNotFoundError") for handler in node.handlers):
+            if not any(_catches_missing_module(handler.type) for handler in node.handlers):
                 self._run(node.body, module)
         elif isinstance(node, ast.With):
-            if not any(suppresses(item.context_expr, "ModuleNotFoundError") for item in node.items):
+            if not any(_suppresses_missing_module(item.context_expr) for item in node.items):
                 self._run(node.body, module)
         elif isinstance(node, ast.ClassDef):
             self._run(node.body, module)
@@ -117,3 +115,25 @@ class _Follower:
         brought = BROUGHT_IN.get(name)
         if brought:
             self.found.setdefault(brought, StartImport(brought, self.modules[module][0], node.lineno, name))
+
+
+def _is_never_true(test: ast.expr) -> bool:
+    """Whether a condition is for type checkers, or for a module that is run as a program."""
+    return ast.unparse(test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING", "__name__ == '__main__'")
+
+
+def _catches_missing_module(handler: ast.expr | None) -> bool:
+    """Whether an ``except`` clause catches that a module is missing."""
+    if isinstance(handler, ast.Tuple):
+        return any(_catches_missing_module(one) for one in handler.elts)
+    return handler is None or ast.unparse(handler) in MISSING_MODULE_ERRORS
+
+
+def _suppresses_missing_module(context: ast.expr) -> bool:
+    """``contextlib.suppress(ImportError)``, ``try_import()``"""
+    if not isinstance(context, ast.Call):
+        return False
+    name = ast.unparse(context.func).rpartition(".")[2].lower()
+    if name == "suppress":
+        return any(_catches_missing_module(one) for one in context.args)
+    return "import" in name or "optional" in name

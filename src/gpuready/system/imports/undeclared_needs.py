@@ -7,10 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuready.model.import_rows import NO_METADATA
+from gpuready.model.facts import NO_METADATA
+from gpuready.model.metadata import parse_requirement
 from gpuready.system.imports.hidden_modules import SearchedEnvironment
-from gpuready.system.imports.requirements import parse_requirement
-from gpuready.system.imports.usual_modules import list_usual_modules
+
+USUAL_MODULES = {
+    "pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "opencv-python": "cv2", "protobuf": "google",
+    "python-dateutil": "dateutil", "beautifulsoup4": "bs4", "attrs": "attr", "gitpython": "git", "antlr4-python3-runtime": "antlr4",
+    "opencv-python-headless": "cv2", "hydra-core": "hydra", "pytorch-lightning": "pytorch_lightning", "python-dotenv": "dotenv",
+}  # fmt: skip
+"""Modules of distributions that have another name. What is not installed has no files that tell."""
+
+
+def list_usual_modules(name: str) -> tuple[str, ...]:
+    """The modules that a distribution most likely has."""
+    plain = name.replace("-", "_")
+    return (USUAL_MODULES.get(name, plain), plain, plain.removeprefix("python_").removesuffix("_python"))
+
 
 UNUSED_EXTRAS = ("dev", "test", "doc", "lint", "quality", "build", "bench", "example", "all", "ruff", "typing", "mypy")
 """How extras begin that nobody's code imports: tools of its developers; what ``all`` names, another extra does."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpuready.system.imports.extension_names import extension_kind
-from gpuready.system.imports.hidden_modules import SearchedEnvironment
+from gpuready.system.imports.hidden_modules import SearchedEnvironment, extension_kind
 from gpuready.system.imports.search_path import KNOWN_HOOKS
 from gpuready.system.imports.watched_files import get_write_time
 

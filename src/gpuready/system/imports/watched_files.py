@@ -6,7 +6,6 @@ Modules of this package touch files through these functions alone (tests/imports
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from stat import S_ISDIR
 
 from gpuready.system import files
@@ -128,15 +127,6 @@ def _matters_to_imports(name: str) -> bool:
     stem, _, end = name.partition(".")
     is_module = stem.isidentifier() and (not end or end.endswith(MODULE_ENDINGS))
     return is_module or name.endswith(OTHER_ENDINGS) or ".so." in name or name.endswith(".so")
-
-
-def walk_folder(path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield each folder below a path with the names of its folders and files, as os.walk does."""
-    note_path(path)
-    for folder, folders, names in os.walk(path):
-        for name in folders:  # before they are listed: what comes into them meanwhile is then seen as a change
-            note_path(f"{folder}/{name}")
-        yield folder, folders, names
 
 
 def open_regular(path: str, flags: int) -> int:

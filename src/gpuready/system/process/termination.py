@@ -179,3 +179,9 @@ def _move_above_stdio(fd: int) -> int:
     moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
     os.close(fd)
     return moved
+
+
+def note_interrupt(error: BaseException, text: str) -> None:
+    """Let a signal's exception say what was undone and what is left. The first to note knows best; errors are left alone."""
+    if not isinstance(error, Exception) and not error.args:
+        error.args = (text,)

@@ -1,0 +1,212 @@
+"""Tell by counting the outcomes of node pairs which nodes, GPUs, links or switches are bad.
+
+A node that passed, and failed with nobody but bad nodes, is good. A node that failed, and then failed again with two
+good nodes, is bad; if it also passed, it failed with three. A pair that fails again and again while both pass with
+others is a link. A pair that ended by its time limit says nothing, and one that was slow has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from gpuready.model.fleet import FAILED, PASSED, FleetSuspect, NodePair
+
+NodeNames = tuple[str, str]
+
+SMALL_FLEET = 8
+"""Up to this many nodes all meet each other."""
+BAD_NODE_FAILURES, GOOD_PARTNERS, GOOD_PARTNERS_SOMETIMES = 3, 2, 3
+"""Failures of a bad node, and good nodes that it failed with: if it never passed, and if it did."""
+LINK_FAILURES, PASSES_BEFORE_RETRY = 3, 2
+"""Failures of a bad link, and how often both nodes pass with others before each; two and one in a small fleet."""
+CUT_FAILURES, CUT_SHARE, SWITCH_SHARE = 3, 0.7, 0.8
+"""Failed pairs between two bad switches and their share of all; share of bad nodes at a bad switch."""
+
+
+class PairCounts:
+    """What the pairs so far say of nodes, links and switches."""
+
+    def __init__(self, pairs: Iterable[NodePair], switches: Mapping[str, str], nodes: int):
+        self.switches, small = switches, nodes <= SMALL_FLEET
+        self.node_failures = min(BAD_NODE_FAILURES, nodes - 1)
+        self.link_failures = LINK_FAILURES - small
+        self.passes_before_retry = PASSES_BEFORE_RETRY - small
+        self.failed: dict[NodeNames, list[NodePair]] = {}
+        self.passed: dict[NodeNames, list[NodePair]] = {}
+        self.pass_rounds: dict[str, list[int]] = {}
+        for pair in pairs:
+            self._add_pair(pair)
+        self.cut_switches = self._find_cut_switches()
+        self.failed_with = self._count_partners(n for n in self.failed if self._crossing(n) not in self.cut_switches)
+        self.never_passed = set(self.failed_with) - set(self.pass_rounds)
+        self.bad = self._find_bad_nodes()
+        self.good = {name for name in self.pass_rounds if self._is_good(name, self.bad | self.never_passed)}
+        unexplained = [names for names in sorted(self.failed) if not self._is_explained(names)]
+        self.links = [names for names in unexplained if self._is_bad_link(names)]
+        self.undecided = [names for names in unexplained if names not in self.links]
+
+    def _add_pair(self, pair: NodePair) -> None:
+        names = order_names(pair.first, pair.second)
+        if pair.outcome == FAILED:
+            self.failed.setdefault(names, []).append(pair)
+        elif pair.outcome == PASSED or pair.rate > 0:  # it was slow, and its numbers are right
+            self.passed.setdefault(names, []).append(pair)
+            for name in names:
+                self.pass_rounds.setdefault(name, []).append(pair.round)
+
+    def _count_partners(self, pairs: Iterable[NodeNames]) -> dict[str, set[str]]:
+        partners: dict[str, set[str]] = {}
+        for one, other in pairs:
+            partners.setdefault(one, set()).add(other)
+            partners.setdefault(other, set()).add(one)
+        return partners
+
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def _find_bad_nodes(self) -> set[str]:
+        bad: set[str] = set()
+        while found := {name for name in self.failed_with if name not in bad and self._is_bad(name, bad)}:
+            bad |= found
+        return bad
+
+    def _is_bad(self, name: str, bad: set[str]) -> bool:
+        blamed = bad | self.never_passed | {name}
+        good = [other for other in self.failed_with[name] if self._is_good(other, blamed)]
+        least = GOOD_PARTNERS_SOMETIMES if name in self.pass_rounds else GOOD_PARTNERS
+        return len(good) >= least and self._failed_count(name) >= self.node_failures
+
+    def _is_good(self, name: str, blamed: set[str]) -> bool:
+        return name in self.pass_rounds and self.failed_with.get(name, set()) <= blamed
+
+    # -- links and switches ------------------------------------------------------------------------------------
+
+    def _is_explained(self, names: NodeNames) -> bool:
+        """Whether a failed pair passed too, has a bad node, or crosses switches that are cut off from each other."""
+        return names in self.passed or not self.bad.isdisjoint(names) or self._crossing(names) in self.cut_switches
+
+    def _is_bad_link(self, names: NodeNames) -> bool:
+        """Whether it failed often enough; where a node fails now and then, a link cannot be told from such a node."""
+        if not self.bad.isdisjoint(self.pass_rounds):
+            return False
+        blamed = self.bad | self.never_passed | set(names)
+        return len(self.failed[names]) >= self.link_failures and all(self._is_good(name, blamed) for name in names)
+
+    def pairs_to_retry(self) -> list[NodeNames]:
+        """Undecided pairs whose nodes have both passed with others since."""
+        return [names for names in self.undecided if all(self._passed_since(name, names) for name in names)]
+
+    def _passed_since(self, name: str, names: NodeNames) -> bool:
+        since = self.failed[names][-1].round if self.link_failures == LINK_FAILURES else 0
+        return sum(at > since for at in self.pass_rounds.get(name, ())) >= self.passes_before_retry
+
+    def switches_to_test(self) -> list[NodeNames]:
+        """Pairs of switches with an undecided pair between them."""
+        return list(dict.fromkeys(c for names in self.undecided if (c := self._crossing(names)) is not None))
+
+    def _crossing(self, names: NodeNames) -> NodeNames | None:
+        """Return the two switches that a pair crosses, if any."""
+        one, other = (self.switches.get(name, "") for name in names)
+        return None if not one or not other or one == other else order_names(one, other)
+
+    def _find_cut_switches(self) -> set[NodeNames]:
+        """Return the pairs of switches between which most pairs fail though their nodes pass elsewhere."""
+        groups: dict[NodeNames, list[NodeNames]] = {}
+        for names in self.failed if self.switches else ():
+            if (crossing := self._crossing(names)) is not None:
+                groups.setdefault(crossing, []).append(names)
+        return {crossing for crossing, failed in groups.items() if self._is_cut(crossing, failed)}
+
+    def _is_cut(self, crossing: NodeNames, failed: list[NodeNames]) -> bool:
+        passed = sum(1 for names in self.passed if self._crossing(names) == crossing)
+        if len(failed) < CUT_FAILURES or len(failed) < CUT_SHARE * (len(failed) + passed):
+            return False
+        members = {name for names in failed for name in names}
+        elsewhere = {name for names in self.failed if self._crossing(names) != crossing for name in names}
+        sound = [name for name in members if name in self.pass_rounds and name not in elsewhere]
+        return len(sound) >= SWITCH_SHARE * len(members)
+
+    # -- suspects ----------------------------------------------------------------------------------------------
+
+    def list_suspects(self) -> list[FleetSuspect]:
+        """List the suspects, the confirmed ones first."""
+        by_switch = self._find_bad_switches()
+        hidden = {name for names in by_switch.values() for name in names}
+        suspects = [self._switch_suspect(switch, names) for switch, names in by_switch.items()]
+        suspects += [self._cut_suspect(crossing) for crossing in self.cut_switches]
+        suspects += [one for name in self.bad - hidden for one in self._node_suspects(name)]
+        suspects += [self._link_suspect(names) for names in self.links]
+        suspects += self._unconfirmed_suspects(hidden)
+        return sorted(suspects, key=lambda one: (not one.confirmed, one.kind, one.names, one.gpu or 0))
+
+    def _find_bad_switches(self) -> dict[str, list[str]]:
+        """Return the switches with nearly all nodes bad: the switch is at fault, not the nodes."""
+        members: dict[str, set[str]] = {}
+        for name in {*self.pass_rounds, *self.failed_with} & set(self.switches):
+            members.setdefault(self.switches[name], set()).add(name)
+        bad = {switch: sorted(names & self.bad) for switch, names in members.items()}
+        least = CUT_FAILURES if len(members) > 1 else len(self.switches) + 1
+        return {s: n for s, n in bad.items() if len(n) >= least and len(n) >= SWITCH_SHARE * len(members[s])}
+
+    def _switch_suspect(self, switch: str, nodes: list[str]) -> FleetSuspect:
+        failed, passed = sum(map(self._failed_count, nodes)), sum(map(self._passed_count, nodes))
+        evidence = f"{len(nodes)} of its nodes fail with nodes elsewhere: {failed} pairs failed, {passed} passed"
+        return FleetSuspect("switch", (switch,), failed, passed, True, (evidence,))
+
+    def _cut_suspect(self, crossing: NodeNames) -> FleetSuspect:
+        tables = (self.failed, self.passed)
+        failed, passed = (sum(len(t[n]) for n in t if self._crossing(n) == crossing) for t in tables)
+        evidence = f"{failed} of {failed + passed} pairs across them failed; their nodes pass with others"
+        return FleetSuspect("switch", crossing, failed, passed, True, (evidence,))
+
+    def _node_suspects(self, name: str) -> Iterator[FleetSuspect]:
+        """Yield the node, or only its GPUs that failed each time."""
+        failed, passed = self._failed_count(name), self._passed_count(name)
+        good = self.failed_with[name] - self.bad
+        pairs = [pair for other in good for pair in self.failed[order_names(name, other)]]
+        evidence = f"failed {len(pairs)} of {len(pairs) + passed} pairs with good nodes"
+        gpus = common_gpus(pairs)
+        if not gpus:
+            yield FleetSuspect("node", (name,), failed, passed, True, (evidence,))
+        for gpu in gpus:
+            yield FleetSuspect("gpu", (name,), failed, passed, True, (evidence, "the other GPUs pass"), gpu)
+
+    def _link_suspect(self, names: NodeNames) -> FleetSuspect:
+        failed, others = len(self.failed[names]), [self._passed_count(name) for name in names]
+        evidence = (
+            f"the pair failed {failed} of {failed} times; each passes with others ({others[0]} and {others[1]} times)"
+        )
+        if gpus := common_gpus(self.failed[names]):
+            evidence += f"; only GPU {', '.join(map(str, gpus))} of each"
+        return FleetSuspect("link", names, failed, 0, True, (evidence,))
+
+    def _unconfirmed_suspects(self, hidden: set[str]) -> Iterator[FleetSuspect]:
+        """Yield nodes that failed with several, then pairs that failed; nobody can tell which of them is bad."""
+        why = "either node or the link" if self.good else "no pair passed, so it may be a fault of all nodes"
+        partners = self._count_partners(names for names in self.undecided if hidden.isdisjoint(names))
+        several = sorted(name for name, others in partners.items() if len(others) > 1)
+        for name in several:
+            evidence = (
+                f"failed with {len(partners[name])} nodes that are not known to be good: can't tell whose fault it is"
+            )
+            yield FleetSuspect("node", (name,), self._failed_count(name), self._passed_count(name), False, (evidence,))
+        for names in self.undecided:
+            if hidden.isdisjoint(names) and not set(several).intersection(names):
+                failed = len(self.failed[names])
+                yield FleetSuspect(
+                    "link", names, failed, 0, False, (f"the pair failed {failed} of {failed} times: {why}",)
+                )
+
+    def _failed_count(self, name: str) -> int:
+        return sum(len(self.failed[order_names(name, other)]) for other in self.failed_with.get(name, ()))
+
+    def _passed_count(self, name: str) -> int:
+        return len(self.pass_rounds.get(name, ()))
+
+
+def order_names(one: str, other: str) -> NodeNames:
+    return (one, other) if one < other else (other, one)
+
+
+def common_gpus(pairs: Iterable[NodePair]) -> list[int]:
+    """Return the GPUs that failed in each of these pairs; none if all GPUs of a pair did."""
+    return sorted(frozenset.intersection(*(frozenset(pair.gpus) for pair in pairs)))
