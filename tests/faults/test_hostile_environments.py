@@ -29,11 +29,11 @@ def assert_answered(*words: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture
 def site(tmp_path) -> Path:
-    """The site-packages of an environment with torch and transformers in it."""
-    folder = tmp_path / "env/lib/python3.11/site-packages"
-    (tmp_path / "env/bin").mkdir(parents=True)
-    (tmp_path / "env/bin/python").symlink_to("/usr/bin/python3")
-    (tmp_path / "env/pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
+    """The site-packages of an environment that is found, with torch and transformers in it."""
+    folder = tmp_path / ".venv/lib/python3.11/site-packages"
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to("/usr/bin/python3")
+    (tmp_path / ".venv/pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.11.7\n")
     for name, version in (("torch", "2.15.0"), ("transformers", "5.0")):
         info = folder / f"{name}-{version}.dist-info"
         (folder / name).mkdir(parents=True)
@@ -61,31 +61,31 @@ def test_a_pipe_or_a_device_in_an_environment_keeps_nobody_waiting(site, tmp_pat
     for name in FILES:
         (site / name).unlink(missing_ok=True)
         os.mkfifo(site / name) if kind == "pipe" else (site / name).symlink_to("/dev/zero")
-    assert_answered("check", "transformers", "--python", "env", "--deep", cwd=tmp_path)
+    assert_answered("check", "transformers", "--deep", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["extra.pth", "torch-2.15.0.dist-info/METADATA", "torch-2.15.0.dist-info/RECORD"])
 def test_one_pipe_among_good_files(site, tmp_path, name):
     (site / name).unlink(missing_ok=True)
     os.mkfifo(site / name)
-    assert "2.15.0" in assert_answered("check", "transformers", "--python", "env", "--deep", cwd=tmp_path)
+    assert "2.15.0" in assert_answered("check", "transformers", "--deep", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("path", ["/dev/zero", "../../../../../../../../../../../../dev/zero"])
 def test_a_record_that_names_a_device(site, tmp_path, path):
     (site / "torch-2.15.0.dist-info/RECORD").write_text(f"{path},{EMPTY_HASH},\n")
-    assert_answered("check", "transformers", "--python", "env", "--deep", cwd=tmp_path)
+    assert_answered("check", "transformers", "--deep", cwd=tmp_path)
 
 
 def test_escape_codes_in_an_environment(site, tmp_path):
-    (tmp_path / "env/pyvenv.cfg").write_text(f"home = /usr/bin{ESCAPES}\nversion = 3.11{ESCAPES}\n")
+    (tmp_path / ".venv/pyvenv.cfg").write_text(f"home = /usr/bin{ESCAPES}\nversion = 3.11{ESCAPES}\n")
     info = site / "torch-2.15.0.dist-info"
     info.joinpath("METADATA").write_text(
         f"Name: torch{ESCAPES}\nVersion: 2.15{ESCAPES}\nRequires-Dist: numpy{ESCAPES}>1\n"
     )
     info.joinpath("RECORD").write_text(f"{ESCAPES},{EMPTY_HASH},1\n../../../../../../etc/shadow,{EMPTY_HASH},1\n")
     site.joinpath(f"kit{ESCAPES}-1.0.dist-info").mkdir()
-    assert_answered("check", "transformers", "--python", "env", "--deep", "-v", cwd=tmp_path)
+    assert_answered("check", "transformers", "--deep", "-v", cwd=tmp_path)
 
 
 @pytest.mark.parametrize("name", ["gpuready.toml", "pyproject.toml", "pixi.toml", ".python-version", ".venv"])

@@ -72,6 +72,19 @@ def test_d63_the_screen_of_a_check_that_was_terminated(machine):
     assert found.out.startswith("can't tell: ") and "Ubuntu 22.04" in found.out
 
 
+def test_d26_an_import_that_hangs_ends_with_the_check_and_does_not_begin_again(machine):
+    begun = machine.folder / "imports"
+    machine.program("python", f"echo begun >> {begun}\nsleep 98765", "/venv/bin")
+    process = machine.start("check", "transformers", "--json", marker="bench-d63")
+    until = time.monotonic() + 30
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    process.terminate()
+    found = ended(machine, process)
+    assert (found.code, found.err) == (143, REPORTED) and begun.read_text() == "begun\n"
+    assert "PKG042" not in found.codes and "PKG042" in found.undecided
+
+
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_d63_a_second_signal_ends_it_at_once(machine, second):
     """The answer, or nothing; half of it never, and no word of Python's. Of two that come together Python takes Ctrl-C first."""

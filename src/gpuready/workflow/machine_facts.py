@@ -66,7 +66,13 @@ def start_probing(
             facts = facts.with_facts(*looking.compare_contents(host, python, distributions))
         return _apply_what_if(add_import_result(facts, python, imports), what_if)
 
-    return collect_probed_facts, started.all_ready, started.stop_probes
+    def stop_probes() -> None:
+        """End what runs; what is collected then is what is known, and no import or comparison begins for it."""
+        nonlocal deep, imports
+        deep, imports = False, "never" if imports == "never" else "stopped"
+        started.stop_probes()
+
+    return collect_probed_facts, started.all_ready, stop_probes
 
 
 def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
@@ -79,6 +85,8 @@ def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
     is_asked = imports in ("asked", "always")
     if not modules or not (is_asked or differs or looked.get("unjudged")):
         return facts
+    if imports == "stopped":
+        return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
         return facts.with_facts(looking.run_imports(host, python, modules))
