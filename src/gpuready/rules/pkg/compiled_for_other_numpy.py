@@ -41,7 +41,13 @@ ROW = {
 BROKEN = {
     "import.damage": (ROW,),
     "import.hidden": (),
-    "import.result": {"demo": {"module": "demo", "error": "ImportError: numpy.core.multiarray failed to import"}},
+    "import.result": {
+        "demo": {
+            "module": "demo",
+            "error": "ImportError: numpy.core.multiarray failed to import",
+            "chain": ("/venv/lib/python3.12/site-packages/pyarrow/__init__.py:65",),
+        }
+    },
     "package.pyarrow": "14.0.2",
     "python.path": "/venv/bin/python",
 }
