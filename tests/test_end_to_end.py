@@ -227,7 +227,7 @@ def bad_files(folder: Path) -> dict[str, Path]:
         (["explain", "DRV01"], "nearest: DRV0"),
         (["probe", "-o", "/nonexistent/folder/m.json"], "/nonexistent/folder"),
         (["contract", "show", "nothing"], "nothing"),
-        (["contract", "import", "/nonexistent/page.md"], "does not exist"),
+        (["contract", "check", "/nonexistent/page.toml"], "is not a file"),
         (["diff", "{broken.json}", "{list.json}"], "not JSON"),
     ],
 )  # fmt: skip

@@ -218,7 +218,7 @@ class Machine:
         if os.geteuid() != 0:
             return ""
         ours = "import gpuready.cli, gpuready.commands.check, gpuready.commands.probe, gpuready.render.json_results"
-        loaded = f"{ours}, packaging.version, ctypes, difflib, fcntl, pwd, resource, select, unicodedata, xml.etree.ElementTree\n"
+        loaded = f"{ours}, packaging.version, ctypes, difflib, fcntl, ipaddress, pwd, resource, select, unicodedata, xml.etree.ElementTree\n"
         return f"{loaded}import os\nos.setgroups([])\nos.setgid({uid})\nos.setuid({uid})\n"
 
     # -- what is run ------------------------------------------------------------------------------------

@@ -120,9 +120,10 @@ def test_d09_what_a_terminal_would_act_on(machine):
     """The bench looks at every character of every output: none of them moves a cursor."""
     name = "H200 \x1b[31m \x07 \x1b]52;c;ZXZpbA==\x07 \r gone"
     machine.says("nvidia-smi", smi_xml(smi_gpu(0, product_name=name)))
-    assert machine.check().value("gpu.name") == [name]  # whole, and escaped by JSON
+    (read,) = machine.check().value("gpu.name")  # no XML document may have these characters
+    assert read == "H200 ?[31m ? ?]52;c;ZXZpbA==? \n gone"
     for shown in (machine.screen(), machine.screen("-v"), machine.run("probe").out):
-        assert "\\x1b]52;c;ZXZpbA==\\x07" in shown
+        assert "]52;c;ZXZpbA==" in shown
 
 
 def test_d10_another_language(machine):

@@ -94,10 +94,14 @@ def parse_smi_run(ran: RunResult) -> dict[str, Any]:
     return {"driver": driver, "cuda": cuda, "gpus": gpus}
 
 
+_NOT_XML = {code: "?" for code in range(32) if chr(code) not in "\t\n\r"}
+"""Characters that no XML document may have: one of them would hide all that follows."""
+
+
 def _parse_log(text: str) -> Element:
     """The elements of nvidia-smi's document, up to where it was cut; an empty one if it wrote none."""
     parser: Any = XMLPullParser(("start",))
-    parser.feed(text.encode("utf-8", "replace"))
+    parser.feed(text.translate(_NOT_XML).encode("utf-8", "replace"))
     root = Element("nothing")
     with suppress(ParseError):
         root = next((element for _, element in parser.read_events()), root)
