@@ -264,19 +264,24 @@ class Autocast(TorchFunctionMode):
         self.dtype, self.forward, self.off, self.copies = dtype, False, 0, {}
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        if func in AUTOCAST_NARROW and self.active:
+        return self.run(func, args, kwargs or {}, lambda func, args, kwargs: func(*args, **kwargs))
+
+    def run(self, func, args, kwargs, call):
+        """Call a function with its tensors cast as CUDA's lists say."""
+        if not self.active:
+            return call(func, args, kwargs)
+        if func in AUTOCAST_NARROW:
             args, kwargs = self.cast(args, self.dtype), self.named(kwargs, self.dtype)
-        elif func in AUTOCAST_WIDE and self.active and kwargs.get("dtype") is None:
+        elif func in AUTOCAST_WIDE and kwargs.get("dtype") is None:
             args, kwargs = self.cast(args, torch.float32), self.named(kwargs, torch.float32)
-        elif func in AUTOCAST_WIDE_RESULT and self.active and kwargs.get("dtype") is None and has_half_tensor(args):
+        elif func in AUTOCAST_WIDE_RESULT and kwargs.get("dtype") is None and has_half_tensor(args):
             kwargs = {**kwargs, "dtype": torch.float32}
-        elif func in AUTOCAST_WIDEST and self.active:
+        elif func in AUTOCAST_WIDEST:
             widest = torch.float32 if has_tensor_of(torch.float32, args, kwargs) else self.dtype
             args, kwargs = self.cast(args, widest), self.named(kwargs, widest)
-        elif func in AUTOCAST_INSIDE and self.active:
+        elif func in AUTOCAST_INSIDE:
             return AUTOCAST_INSIDE[func](*args, **kwargs)
-        return func(*args, **kwargs)
+        return call(func, args, kwargs)
 
     @property
     def active(self):
@@ -293,6 +298,8 @@ class Autocast(TorchFunctionMode):
         if isinstance(x, (list, tuple)) and any(isinstance(y, torch.Tensor) for y in x):
             return type(x)(self.one(y, dtype) for y in x)
         if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.dtype in (dtype, torch.float64):
+            return x
+        if x.device.type == "cpu":
             return x
         if not (self.forward and x.is_leaf and x.requires_grad and x.dtype == torch.float32):
             return x.to(dtype)
@@ -332,3 +339,25 @@ class AutocastSwitch:
 
     def __exit__(self, *wrong):
         self.autocast.off -= self.count
+
+
+class TorchAutocast(Autocast):
+    """Autocast as the script itself switches it: torch keeps the state of ``torch.autocast("cuda")``, and has no kernels for it here."""
+
+    def __init__(self):
+        TorchFunctionMode.__init__(self)
+        self.off, self.copies = 0, {}
+        torch.clear_autocast_cache = self.copies.clear
+
+    @property
+    def active(self):
+        return torch.is_autocast_enabled("cuda") and not self.off
+
+    @property
+    def dtype(self):
+        return torch.get_autocast_dtype("cuda")
+
+    @property
+    def forward(self):
+        """Whether the copies of weights are kept."""
+        return torch.is_autocast_cache_enabled()

@@ -23,6 +23,11 @@ RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "mul
 MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
+def value_limit(dtype):
+    """Return how many values of a tensor are kept where a whole script is watched: what decides sizes and branches is small or whole numbers."""
+    return 1 << 16 if dtype.is_floating_point or dtype.is_complex else 1 << 22
+
+
 class Refusal(Exception):
     """Why a model is not traced, in one sentence."""
 
@@ -60,7 +65,7 @@ class KnownValues(TorchDispatchMode):
             out = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:  # the shape depends on values
             return self.shape_by_value(func, name, args, kwargs, known, error)
-        if known and all(x.numel() <= LIMIT for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+        if known and all(self.may_hold(x) for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
             found = self.compute(func, args, kwargs)
             if found is not UNKNOWN:
                 self.keep_all(out, found)
@@ -72,6 +77,10 @@ class KnownValues(TorchDispatchMode):
             self.decisions[find_place()] = True
             self.keep(out, torch.full(out.shape, "all" in name, dtype=out.dtype))
         return out
+
+    def may_hold(self, tensor):
+        """Whether a tensor is small enough to be computed on the host."""
+        return tensor.numel() <= LIMIT
 
     def is_known(self, func, name, args, kwargs):
         """Whether an operation's result follows from known values."""

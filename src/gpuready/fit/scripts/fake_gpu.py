@@ -1,0 +1,249 @@
+"""Tensors of the meta device that say they are on a GPU or on the host. Runs in the target environment.
+
+A tensor without memory is one of torch's meta device; ``Places`` knows of each storage where the script believes it to
+be. Small tensors that come from the host keep their values (known_values.py). Nothing of a GPU build of torch is used, so
+that a machine with a GPU and one without give the same answer.
+"""
+
+import functools
+import types
+import weakref
+
+import torch
+from emulation import Attention, RmsNorm, TorchAutocast
+from known_values import value_limit
+from losses import ctc_loss
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+
+Tensor = torch.Tensor
+HOST, META = torch.device("cpu"), torch.device("meta")
+GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+HOST_FIRST = {torch.tensor, torch.as_tensor, torch.asarray, torch.randint, torch.randperm}
+FACTORIES = {
+    getattr(torch, name)
+    for name in (
+        "empty", "zeros", "ones", "full", "arange", "range", "linspace", "logspace", "eye", "rand", "randn", "normal", "empty_strided",
+        "tril_indices", "triu_indices", "hann_window", "hamming_window", "empty_permuted",
+    )
+} | HOST_FIRST  # fmt: skip
+"""What ``torch.set_default_device`` places."""
+
+
+class Places:
+    """Where each storage of the meta device is; ``asked`` is where the function that runs now was asked to make its result."""
+
+    def __init__(self, count=1):
+        self.storages, self.asked, self.current, self.count = {}, None, 0, count
+
+    def find(self, tensor):
+        """Return the device that a tensor says; a real one says its own."""
+        if tensor.device.type != "meta":
+            return tensor.device
+        return self.storages.get(tensor.untyped_storage()._cdata, META) if tensor.layout is torch.strided else META
+
+    def put(self, tensor, device):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.storages:
+            weakref.finalize(storage, self.storages.pop, storage._cdata, None)
+        self.storages[storage._cdata] = device
+
+    def choose(self, args, kwargs):
+        """Return where the results of an operation are: where it was asked to make them, else with its inputs on a GPU."""
+        if self.asked is not None:
+            return self.asked
+        found = [self.find(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.device.type == "meta"]
+        return next((one for one in found if one.type == "cuda"), found[0] if found else self.gpu())
+
+    def gpu(self, index=None):
+        return torch.device("cuda", self.current if index is None else index)
+
+    def read(self, device):
+        """Return a device with its index, from any way to write it."""
+        if isinstance(device, int):
+            return self.gpu(device)
+        device = torch.device(device)
+        if device.type == "cuda" and (device.index or 0) >= self.count:
+            raise RuntimeError("CUDA error: invalid device ordinal")
+        return self.gpu() if device.type == "cuda" and device.index is None else device
+
+
+@functools.cache
+def copy_globals(module_name):
+    return vars(__import__(module_name, fromlist=["_"])) | dict.fromkeys(GUARDS, lambda *tensors: False)
+
+
+@functools.cache
+def remove_guard(func):
+    """Return a Python function of torch that does not ask for torch functions again, so that a mode can be active inside; None for others."""
+    if not isinstance(func, types.FunctionType) or "overrides" in func.__code__.co_names:
+        return None
+    if not any(name in GUARDS for name in func.__code__.co_names) or func.__module__ not in func.__globals__.get("__name__", ""):
+        return None
+    made = types.FunctionType(func.__code__, copy_globals(func.__module__), func.__name__, func.__defaults__, func.__closure__)
+    made.__kwdefaults__ = func.__kwdefaults__
+    return made
+
+
+def native_dropout(x, p=0.5, training=True, inplace=False):
+    """On a GPU one kernel, which keeps a byte mask."""
+    if not training or not p:
+        return x
+    made = torch.native_dropout(x, p, True)[0]
+    return x.copy_(made) if inplace else made
+
+
+class FakeGpu(TorchFunctionMode):
+    """Answers for a GPU: devices in arguments, where tensors are, autocast, and functions that run otherwise there."""
+
+    def __init__(self, places, recorder, known, capability):
+        super().__init__()
+        self.places, self.recorder, self.known = places, recorder, known
+        self.autocast, self.default = TorchAutocast(), None
+        self.attention = Attention(capability, self.autocast)
+        functional = torch.nn.functional
+        self.kernels = {
+            functional.scaled_dot_product_attention: self.attention, functional.rms_norm: RmsNorm(self.autocast),
+            functional.dropout: native_dropout, functional.ctc_loss: ctc_loss,
+        }  # fmt: skip
+        self.special = {
+            Tensor.device.__get__: places.find, Tensor.to: self.to, Tensor.cuda: self.cuda,
+            Tensor.is_cuda.__get__: lambda x: places.find(x).type == "cuda", Tensor.is_cpu.__get__: lambda x: places.find(x).type == "cpu",
+            Tensor.is_meta.__get__: lambda x: places.find(x).type == "meta", Tensor.cpu: lambda x, **_: self.move(x, HOST),
+            Tensor.get_device: lambda x: -1 if places.find(x).type == "cpu" else places.find(x).index, Tensor.type: self.change_type,
+            Tensor.pin_memory: lambda x, *_: x, Tensor.is_pinned: lambda x, *_: False, Tensor.numpy: self.numpy,
+            Tensor.__array__: lambda x, dtype=None: self.numpy(x) if dtype is None else self.numpy(x).astype(dtype),
+            Tensor.data.__set__: self.set_data, Tensor.new_tensor: self.new_tensor, Tensor.record_stream: lambda *_: None,
+            torch.isfinite: self.healthy(torch.isfinite, True), torch.isnan: self.healthy(torch.isnan, False),
+            torch.isinf: self.healthy(torch.isinf, False), Tensor.isfinite: self.healthy(torch.isfinite, True),
+            Tensor.isnan: self.healthy(torch.isnan, False), Tensor.isinf: self.healthy(torch.isinf, False),
+        }  # fmt: skip
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in self.special:
+            return self.special[func](*args, **kwargs)
+        if func in self.kernels and self.is_on_gpu(args, kwargs):
+            return self.kernels[func](*args, **kwargs)
+        if self.default is not None and func in FACTORIES and kwargs.get("device") is None:
+            kwargs["device"] = self.default
+        if kwargs.get("device") is not None:
+            return self.make(func, args, kwargs, self.places.read(kwargs["device"]))
+        return self.autocast.run(func, args, kwargs, self.call)
+
+    def call(self, func, args, kwargs):
+        inside = remove_guard(func)
+        if inside is None:
+            return func(*args, **kwargs)
+        with self:
+            return inside(*args, **kwargs)
+
+    def is_on_gpu(self, args, kwargs):
+        return any(isinstance(x, Tensor) and x.device.type == "meta" for x in (*args, *kwargs.values()))
+
+    def make(self, func, args, kwargs, device):
+        """Call a function that is asked for a device."""
+        kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
+        if device.type == "cpu" or func in HOST_FIRST:
+            grad = kwargs.pop("requires_grad", False)
+            if args and isinstance(args[0], Tensor) and func in (torch.as_tensor, torch.asarray):
+                return self.move(args[0], device, kwargs.get("dtype"))
+            made = self.call(func, args, kwargs | {"device": HOST} | ({"requires_grad": True} if grad and device == HOST else {}))
+            made = made if device == HOST else self.move(made, device)
+            return made.requires_grad_() if grad else made
+        kwargs.pop("generator", None)
+        before, self.places.asked = self.places.asked, device
+        try:
+            return self.call(func, args, kwargs | {"device": META})
+        finally:
+            self.places.asked = before
+
+    # -- moving ---------------------------------------------------------------------------------------------------
+
+    def to(self, x, *args, **kwargs):
+        kwargs.pop("non_blocking", None)
+        copy = kwargs.pop("copy", False)
+        if args and isinstance(args[0], Tensor):
+            return self.move(x, self.places.find(args[0]), args[0].dtype, copy, kwargs.get("memory_format"))
+        if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+            args = (self.places.gpu(args[0]), *args[1:])
+        if len(args) > 3:
+            args, copy = args[:3], args[3]
+        device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+        return self.move(x, None if device is None else self.places.read(device), dtype, copy, layout)
+
+    def cuda(self, x, device=None, non_blocking=False, memory_format=None):
+        return self.move(x, self.places.gpu() if device is None else self.places.read(device))
+
+    def move(self, x, device, dtype=None, copy=False, layout=None):
+        """Return a tensor on a device: as it is where it is there already."""
+        options = {} if layout is None else {"memory_format": layout}
+        here = self.places.find(x)
+        if device is None or device == here or (here.type == "meta" and device.type != "meta" and not x.numel()):
+            return Tensor.to(x, dtype=dtype or x.dtype, copy=copy, **options)
+        if x.device.type == "cpu":
+            return self.send(x, device, dtype, options)
+        if device.type == "cpu" and self.known.holds(x):
+            return self.known.value_of(x).clone().to(dtype or x.dtype, **options)
+        if here.type == "meta" and device.type != "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+        before, self.places.asked = self.places.asked, device
+        try:
+            return x.clone(**options) if dtype in (None, x.dtype) else Tensor.to(x, dtype=dtype, copy=True, **options)
+        finally:
+            self.places.asked = before
+
+    def send(self, x, device, dtype, options):
+        """Return a tensor without memory in the place of a real one; small ones keep their values."""
+        x = x if dtype in (None, x.dtype) else x.to(dtype)
+        before, self.places.asked = self.places.asked, device
+        try:
+            made = Tensor.to(x, META, **options)
+        finally:
+            self.places.asked = before
+        if x.numel() <= value_limit(x.dtype) and device.type != "meta":
+            self.known.keep(made, x.detach())
+        return made
+
+    def hide(self, x):
+        """Return a real tensor of the host as one without memory, that says it is on the host."""
+        with torch._C.DisableTorchFunction():
+            return self.send(x, HOST, None, {}) if x.device.type == "cpu" and x.layout is torch.strided else x
+
+    def set_data(self, x, value):
+        if x.device.type == "meta" and value.device.type == "cpu":
+            value = self.hide(value)
+        return Tensor.data.__set__(x, value)
+
+    def new_tensor(self, x, data, dtype=None, device=None, requires_grad=False):
+        made = torch.tensor(data, dtype=dtype or x.dtype)
+        made = self.move(made, self.places.find(x) if device is None else self.places.read(device))
+        return made.requires_grad_(requires_grad)
+
+    # -- values ---------------------------------------------------------------------------------------------------
+
+    def numpy(self, x, **named):
+        return self.known.read(x.detach()).numpy()
+
+    def change_type(self, x, dtype=None, non_blocking=False, **kwargs):
+        kind = x.type() if x.device.type == "cpu" else str(torch.empty(0, dtype=x.dtype).type())
+        on_gpu = self.places.find(x).type == "cuda"
+        if dtype is None:
+            return kind.replace("torch.", "torch.cuda.") if on_gpu else kind
+        if isinstance(dtype, torch.dtype):
+            return Tensor.to(x, dtype)
+        name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+        wanted = torch.empty(0).type(name.replace("torch.cuda.", "torch.")).dtype
+        return self.move(x, self.places.gpu() if ".cuda." in name else HOST, wanted)
+
+    def healthy(self, func, answer):
+        """Return a check of values that finds a healthy run, where the values are not known."""
+
+        def check(x, *args, **kwargs):
+            made = func(x, *args, **kwargs)
+            if x.device.type == "meta" and not self.known.holds(x) and made.numel() <= value_limit(torch.bool):
+                self.known.forget(made)
+                self.known.keep(made, torch.full(made.shape, answer))
+            return made
+
+        return check

@@ -1,0 +1,151 @@
+"""What libraries do where a script is watched: no worker processes, no weights read, nothing saved, nothing compiled. Runs in the target environment."""
+
+import functools
+import importlib.abc
+import importlib.machinery
+import sys
+
+import torch
+
+NOT_MODELLED = {
+    "torch.compile": "torch.compile: counted as the code runs without it; a compiled step mostly needs less",
+    "graphs": "CUDA graphs",
+}
+
+
+def patch_libraries(watch):
+    patch_loader()
+    patch_compile(watch)
+    patch_saving()
+    on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
+
+
+def patch_loader():
+    """Batches are made in this process: workers would fork it, and the memory of the GPU is the same."""
+    make = torch.utils.data.DataLoader.__init__
+
+    @functools.wraps(make)
+    def init(self, dataset, *args, **kwargs):
+        args = list(args)
+        if len(args) > 4:
+            args[4] = 0
+        kwargs |= {} if len(args) > 4 else {"num_workers": 0}
+        if len(args) > 6:
+            args[6] = False
+        else:
+            kwargs["pin_memory"] = False
+        for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
+            kwargs.pop(name, None)
+        make(self, dataset, *args, **kwargs)
+
+    torch.utils.data.DataLoader.__init__ = init
+
+
+def patch_compile(watch):
+    """Compiled code runs as it is written, and the answer says so."""
+
+    def compile(model=None, **options):
+        if model is None:
+            return compile
+        watch.lessened.append(NOT_MODELLED["torch.compile"])
+        return model
+
+    def compile_module(module, *args, **kwargs):
+        watch.lessened.append(NOT_MODELLED["torch.compile"])
+
+    class CUDAGraph:
+        def __new__(cls, *args, **kwargs):
+            raise NotImplementedError("a CUDA graph is recorded, which is not modelled")
+
+    torch.compile, torch.nn.Module.compile, torch.cuda.CUDAGraph = compile, compile_module, CUDAGraph
+
+
+def patch_saving():
+    """Nothing is saved: a checkpoint would have no values."""
+    torch.save = lambda *args, **kwargs: None
+    on_import("safetensors.torch", lambda module: vars(module).update(save_file=lambda *args, **kwargs: None, save_model=lambda *args, **kwargs: None))
+
+
+# -- transformers --------------------------------------------------------------------------------------------------
+
+
+def patch_transformers(module, watch):
+    """A checkpoint gives its config alone: what is loaded has the shapes, and no values."""
+
+    def from_pretrained(cls, name=None, *args, config=None, cache_dir=None, dtype=None, torch_dtype=None, device_map=None, **kwargs):
+        from transformers import AutoConfig, PreTrainedConfig
+
+        hub = {key: kwargs.pop(key) for key in ("revision", "subfolder", "token", "trust_remote_code", "local_files_only") if key in kwargs}
+        if not isinstance(config, PreTrainedConfig):
+            hub.pop("local_files_only", None)
+            found = cls.config_class or AutoConfig
+            config, kwargs = found.from_pretrained(config or name, cache_dir=cache_dir, return_unused_kwargs=True, **hub, **kwargs)
+        asked = dtype if dtype is not None else torch_dtype
+        if asked in (None, "auto"):
+            asked = config.dtype or torch.float32
+        options = {key: kwargs[key] for key in ("attn_implementation", "experts_implementation") if key in kwargs}
+        quantised = kwargs.get("quantization_config") or getattr(config, "quantization_config", None)
+        config.quantization_config = None if quantised is None else quantised
+        model = cls._from_config(config, dtype=getattr(torch, asked) if isinstance(asked, str) else asked, **options)
+        from mixed_types import widen_kept_parameters
+
+        widen_kept_parameters(model, model.dtype)
+        if quantised is not None:
+            quantise(model, quantised, watch)
+        if device_map is not None or quantised is not None:
+            model.to(choose_device(device_map, watch))
+        return model.eval()
+
+    module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+    module.PreTrainedModel.save_pretrained = lambda *args, **kwargs: None
+
+
+def choose_device(device_map, watch):
+    """Return the device of a model with a device map: a map over several GPUs is not played."""
+    devices = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
+    if len(devices) > 1 or (watch.places.count > 1 and device_map in ("auto", "balanced", "balanced_low_0", "sequential")):
+        watch.unmodelled.append("a device map that spreads the model over several GPUs")
+    one = next(iter(devices))
+    return watch.places.gpu() if one in (None, "auto", "balanced", "balanced_low_0", "sequential") else one
+
+
+def quantise(model, wanted, watch):
+    """Replace linear layers as bitsandbytes would, in 4 bits; another kind is not played."""
+    get = wanted.get if isinstance(wanted, dict) else lambda name, default=None: getattr(wanted, name, default)
+    if not get("load_in_4bit", False):
+        raise NotImplementedError("the weights are quantised in a way that is not modelled (only 4 bits of bitsandbytes are)")
+    from quantised import adapt_quantised_layers, quantise_layers
+
+    dtype = get("bnb_4bit_compute_dtype", torch.float32)
+    with torch.device("meta"):
+        quantise_layers(model, getattr(torch, dtype) if isinstance(dtype, str) else dtype, bool(get("bnb_4bit_use_double_quant", False)))
+    model.is_loaded_in_4bit = model.is_quantized = True
+    watch.adapt_quantised = lambda model: adapt_quantised_layers(model, watch.gpu.autocast)
+
+
+# -- imports -------------------------------------------------------------------------------------------------------
+
+
+class PatchAfterImport(importlib.abc.MetaPathFinder):
+    """Calls a function with a module when it has been imported."""
+
+    def __init__(self):
+        self.waiting = {}
+
+    def find_spec(self, name, path, target=None):
+        patch = self.waiting.pop(name, None)
+        spec = None if patch is None else importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (run(module), patch(module))
+        return spec
+
+
+FINDER = PatchAfterImport()
+
+
+def on_import(name, patch):
+    """Patch a module when the script imports it."""
+    if FINDER not in sys.meta_path:
+        sys.meta_path.insert(0, FINDER)
+    FINDER.waiting[name] = patch

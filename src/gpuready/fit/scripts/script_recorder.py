@@ -1,0 +1,120 @@
+"""Records what a watched script allocates on its GPU, with the line of its own code. Runs in the target environment."""
+
+import os
+import sys
+
+import torch
+from allocation_recorder import AllocationRecorder
+from kernel_recorder import KernelRecorder
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TORCH = os.path.dirname(torch.__file__)
+
+
+class UserLines:
+    """The lines of the script and of what lies beside it; where none is on the stack, the innermost outside of torch."""
+
+    def __init__(self, folder):
+        self.folder, self.kinds, self.numbers = os.path.realpath(folder) + os.sep, {}, {}
+
+    def classify(self, path):
+        """Return user, library, or none (torch and this emulation)."""
+        if path not in self.kinds:
+            real = os.path.realpath(path)
+            inside = real.startswith(self.folder) and "site-packages" not in real[len(self.folder) :]
+            ours = real.startswith((HERE, TORCH)) or path.startswith("<")
+            self.kinds[path] = "" if ours else "user" if inside else "library"
+        return self.kinds[path]
+
+    def find(self):
+        """Return the file and the number of the line that runs."""
+        frame, library = sys._getframe(1), None
+        while frame is not None:
+            kind = self.classify(frame.f_code.co_filename)
+            if kind == "user":
+                return frame.f_code.co_filename, frame.f_lineno
+            if kind == "library" and library is None:
+                library = frame.f_code.co_filename, frame.f_lineno
+            frame = frame.f_back
+        return library or ("", 0)
+
+    def number(self):
+        return self.numbers.setdefault(self.find(), len(self.numbers))
+
+    def describe(self):
+        path, line = self.find()
+        return f"{os.path.basename(path)}:{line}" if path else "the script"
+
+
+class ScriptRecorder(AllocationRecorder):
+    """Notes what lies on the GPU of this rank; ``places`` knows where each storage is."""
+
+    def __init__(self, places, lines):
+        super().__init__()
+        self.places, self.user_lines = places, lines
+        self.lines, self.kinds, self.sizes = [], {}, []
+        self.live = self.peak = 0
+        self.target = None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # else tensors say here what they say to the script
+            before, self.target = self.target, self.places.choose(args, kwargs)
+            try:
+                if self.target.type != "cuda":
+                    return self.run_elsewhere(func, args, kwargs)
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            finally:
+                self.target = before
+
+    def run_elsewhere(self, func, args, kwargs):
+        out = func(*args, **kwargs)
+        for one in out if isinstance(out, (list, tuple)) else (out,):
+            if isinstance(one, torch.Tensor) and one.device.type == "meta":
+                self.place(one)
+        return out
+
+    def place(self, tensor):
+        if tensor.untyped_storage()._cdata not in self.places.storages:
+            self.places.put(tensor, self.target)
+
+    def add(self, tensor, name=""):
+        if tensor.untyped_storage()._cdata not in self.places.storages:
+            self.places.put(tensor, self.target or self.places.gpu())
+        if self.places.find(tensor).type != "cuda" or not super().add(tensor, name):
+            return False
+        self.lines.append(self.user_lines.number())
+        size = -(-tensor.untyped_storage().nbytes() // 512) * 512
+        self.sizes.append(size)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        return True
+
+    def drop(self, key):
+        number = self.numbers[key]
+        merged = self.sum is not None and self.sum[0] == key
+        super().drop(key)
+        self.live -= self.sizes[number]
+        if merged:
+            del self.lines[-1], self.sizes[-1]
+
+    def reset_peak(self, *_):
+        self.peak = self.live
+
+    def set_kind(self, tensor, kind):
+        """Say what a tensor on the GPU is."""
+        number = self.numbers.get(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else None
+        if number is not None:
+            self.kinds[number] = kind
+
+
+class ScriptKernels(KernelRecorder):
+    """The kernels of the GPU alone."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.places = places
+
+    def record(self, name, args, out):
+        if self.places.choose(args, {}).type == "cuda":
+            super().record(name, args, out)

@@ -1,0 +1,216 @@
+"""Runs in the target environment: runs a script, unchanged, with every tensor of the GPU on torch's meta device, and records every
+allocation and free until its optimizers have made their steps; then the process ends.
+
+The first argument is a file with the request as JSON: ``kind`` (script, module or program), ``words`` (its command line), ``card``,
+``world``, ``steps``, and ``reply``, the file for the answer. What the script itself prints stays on stdout and stderr.
+"""
+
+import gc
+import importlib.metadata
+import json
+import os
+import runpy
+import sys
+import time
+import traceback
+import weakref
+
+import known_values
+import mixed_types
+import torch
+import torch._dynamo  # before anything is replaced: it lists the functions of torch
+from emulation import AttentionKernel
+from fake_cuda import replace_cuda
+from fake_gpu import FakeGpu, Places
+from healthy_values import HealthyValues
+from known_values import Refusal, format_number
+from library_patches import patch_libraries
+from script_recorder import ScriptKernels, ScriptRecorder, UserLines
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+
+MOST_STEPS = 30  # of a script whose steps differ
+EXTRA_SECONDS = 30.0  # for steps after those that were asked for
+MOST_EVENTS = 3_000_000
+
+
+class Watch:
+    """One run of a script: its phases, its optimizers, and the end."""
+
+    def __init__(self, request):
+        self.request, self.begun = request, time.monotonic()
+        kind, words = request["kind"], request["words"]
+        self.lines = UserLines(os.path.dirname(os.path.abspath(words[0])) if kind == "script" else os.getcwd())
+        known_values.find_place = mixed_types.find_place = self.lines.describe
+        sys.modules["healthy_values"].find_place = self.lines.describe
+        self.places = Places(request["count"])
+        self.recorder = ScriptRecorder(self.places, self.lines)
+        self.kernels, self.known = ScriptKernels(self.places), HealthyValues()
+        self.gpu = FakeGpu(self.places, self.recorder, self.known, request["card"]["capability"])
+        self.notes, self.unmodelled, self.lessened = [], [], []
+        self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
+        self.first_step_end, self.signature, self.step_start = 0.0, None, 0
+        self.parameters = weakref.WeakSet()
+
+    # -- phases ---------------------------------------------------------------------------------------------------
+
+    def mark(self, *words):
+        self.recorder.mark(*words)
+        self.kernels.rows += [["phase", word] for word in words]
+
+    def follow_backward(self, run):
+        """Return ``torch.autograd.backward`` or ``grad`` with marks before and after."""
+
+        def backward(*args, **kwargs):
+            if not self.depth:
+                self.mark(f"fwd{self.steps}.{self.micro}")
+            self.depth, before, self.recorder.backward = self.depth + 1, self.recorder.backward, True
+            try:
+                return run(*args, **kwargs)
+            finally:
+                self.depth, self.recorder.backward = self.depth - 1, before
+                if not self.depth:
+                    self.mark(f"bwd{self.steps}.{self.micro}")
+                    self.micro += 1
+
+        return backward
+
+    def before_step(self, optimizer, args, kwargs):
+        self.mark(f"clip{self.steps}")
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                self.recorder.set_kind(parameter.grad, "gradients")
+
+    def after_step(self, optimizer, args, kwargs):
+        for one in tree_leaves(list(optimizer.state.values())):
+            if isinstance(one, torch.Tensor):
+                self.recorder.set_kind(one, "optimizer")
+        self.mark(f"opt{self.steps}", f"zero{self.steps}")
+        self.steps, self.micro = self.steps + 1, 0
+        self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+        if self.is_enough():
+            self.end()
+
+    def is_enough(self):
+        """Whether every optimizer has made its steps, and the last two were alike; a script whose batches change is watched for longer."""
+        asked, now = self.request["steps"], time.monotonic()
+        sizes = hash(tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0))
+        self.step_start, alike, self.signature = len(self.recorder.events), sizes == self.signature, sizes
+        late = now - self.begun > self.request["seconds"] or len(self.recorder.events) > MOST_EVENTS
+        waiting = any(self.counts.get(id(one), 0) < asked for one in self.made)
+        if late or self.steps >= MOST_STEPS * max(1, len(self.made)):
+            return True
+        return not waiting and (alike or self.steps <= asked * len(self.made) < self.steps or self.request["exact"])
+
+    # -- running --------------------------------------------------------------------------------------------------
+
+    def install(self):
+        replace_cuda(self.request["card"], self.places, self.recorder)
+        self.kernels.follow_attention(AttentionKernel)
+        torch.Tensor.__format__ = format_number(torch.Tensor.__format__)
+        torch.autograd.backward = self.follow_backward(torch.autograd.backward)
+        torch.autograd.grad = self.follow_backward(torch.autograd.grad)
+        register_optimizer_step_pre_hook(self.before_step)
+        register_optimizer_step_post_hook(self.after_step)
+        new, prepare = torch.nn.Parameter.__new__, torch.optim.Optimizer.__init__
+
+        def make_parameter(cls, data=None, requires_grad=True):
+            made = new(cls, data if data is None else self.gpu.hide(data), requires_grad)
+            self.parameters.add(made)
+            return made
+
+        def make_optimizer(optimizer, *args, **kwargs):
+            prepare(optimizer, *args, **kwargs)
+            self.made.add(optimizer)
+
+        def set_default(device):
+            self.gpu.default = None if device is None else self.places.read(device)
+
+        torch.nn.Parameter.__new__, torch.optim.Optimizer.__init__ = make_parameter, make_optimizer
+        torch.set_default_device, torch.get_default_device = set_default, lambda: self.gpu.default or torch.device("cpu")
+        patch_libraries(self)
+
+    def run(self):
+        """Run the script to its end, or to the end of the watch."""
+        kind, words = self.request["kind"], self.request["words"]
+        sys.argv = list(words)
+        if kind == "script":
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
+            return runpy.run_path(words[0], run_name="__main__")
+        sys.path.insert(0, os.getcwd())
+        if kind == "module":
+            return runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        found = [one for one in importlib.metadata.entry_points(group="console_scripts") if one.name == os.path.basename(words[0])]
+        if not found:
+            raise Refusal(f"{words[0]} is no program of this Python environment")
+        return found[0].load()()
+
+    def start(self):
+        self.mark("build")
+        try:
+            with self.known, self.kernels, self.recorder, self.gpu:
+                self.run()
+        except SystemExit as left:
+            if left.code not in (None, 0):
+                self.end(f"the script ended itself with {str(left.code)[:200]!r} before an optimizer step" if not self.steps else "")
+        except BaseException as error:
+            self.end(self.explain(error), traceback.format_exc())
+        self.end()
+
+    def explain(self, error):
+        """Return one sentence: the error, and the line of the script that it came from."""
+        where = ""
+        for frame, line in traceback.walk_tb(error.__traceback__):
+            kind = self.lines.classify(frame.f_code.co_filename)
+            if kind == "user" or (kind == "library" and not where):
+                where = f" ({os.path.basename(frame.f_code.co_filename)}:{line})"
+        text = str(error).strip().partition("\n")[0][:300]
+        return f"{type(error).__name__}: {text}{where}"
+
+    def end(self, error="", trace=""):
+        """Write what was seen, and leave at once: nothing of the script runs after this."""
+        for parameter in self.parameters:
+            self.recorder.set_kind(parameter, "parameters")
+            if parameter.grad is not None:
+                self.recorder.set_kind(parameter.grad, "gradients")
+        recorder, known = self.recorder, self.known
+        reply = {
+            "events": recorder.events, "by": recorder.by, "names": list(recorder.names), "lines": recorder.lines,
+            "places": [[path, line, read_line(path, line)] for path, line in recorder.user_lines.numbers],
+            "kinds": [[number, kind] for number, kind in recorder.kinds.items()], "kernels": self.kernels.rows, "steps": self.steps,
+            "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
+            "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace,
+            "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.monotonic() - self.begun,
+        }  # fmt: skip
+        with open(self.request["reply"], "w", encoding="utf-8") as file:
+            json.dump(reply, file)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def read_line(path, number):
+    """Return the text of a line of the script."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next((text.strip()[:100] for n, text in enumerate(file, 1) if n == number), "")
+    except OSError:
+        return ""
+
+
+def find_versions():
+    names = ("torch", "transformers", "accelerate", "peft", "trl", "lightning", "diffusers", "timm")
+    return {name: str(getattr(sys.modules[name], "__version__", "")) for name in names if name in sys.modules}
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        request = json.load(file)
+    gc.freeze()
+    watch = Watch(request)
+    watch.install()
+    watch.start()
+
+
+if __name__ == "__main__":
+    main()
