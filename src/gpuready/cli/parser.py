@@ -63,7 +63,7 @@ def _parse_arguments(command: Command, words: Sequence[str]) -> ParsedCommand:
     waiting = list(reversed(words))
     while waiting:
         word = waiting.pop()
-        if command.rest and (word == "--" or _is_script(word)):
+        if command.rest and (word == "--" or (_is_script(word) and not (command.argument and arguments))):
             rest = tuple(reversed(waiting)) if word == "--" else (word, *reversed(waiting))
             _check_argument_count(command, arguments)
             return ParsedCommand(command.name, tuple(arguments), flags, rest=rest)

@@ -20,6 +20,7 @@ from gpuready.model.fit import FitResult
 from gpuready.render import fit as render
 from gpuready.render import json_results
 from gpuready.workflow.fit import fit_job
+from gpuready.workflow.fit_script import fit_script
 from gpuready.workflow.fit_serving import fit_serving
 from gpuready.workflow.fit_time import RunClock
 
@@ -82,7 +83,10 @@ _SERVING = {
 _QUESTIONS = {
     "trace": Parameter("take the layers from a trace of the installed torch: for a model that is not known here"),
     "download": Parameter("fetch the config.json of a hub id that is not known here; nothing else is fetched"),
-    "python": Parameter("the environment whose torch is traced: a Python, a venv or a conda prefix", "PATH"),
+    "python": Parameter("the environment that a script or a trace runs in: a Python, a venv or a conda prefix", "PATH"),
+    "read_only": Parameter("read a script, and do not run it"),
+    "run_script": Parameter("run a script that is named as the model, as the command line does", cli=False),
+    "steps": Parameter("optimizer steps of a script to run (default: 2, and more where they differ)", "N", kind="count", most=1000),
     "gpus": Parameter("list the GPUs of the catalogue that fit", mcp=True, web="any"),
     "largest": Parameter(
         "find the largest value that fits", "WHAT", ("micro-batch", "seq"), flag="--max", mcp=True, web="any"
@@ -106,8 +110,12 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
     """Predict; without ``search``, no set-up that fits is searched for: the same result where the job fits as it is."""
     reject_together(request, "gpus", "largest")
     reject_together(request, "trace", "largest", why="a trace is one size")
+    if words := _words_to_run(request):
+        return _run_script(request, words, search)
+    if request.rest:
+        request.arguments += request.rest
     if request.get_option("python") is not None and not request.has_switch("trace"):
-        raise UsageError("--python goes with --trace")
+        raise UsageError("--python goes with a script that is run, or with --trace")
     if not request.arguments:
         raise UsageError("fit takes a model: a name such as llama-3.1-8b, its config.json, or the file of a job")
     if request.get_option("serve") is not None:
@@ -125,6 +133,32 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         search=search,
         show_progress=request.show_progress,
         clock=_read_clock(request),
+    )
+
+
+def _words_to_run(request: Request) -> tuple[str, ...]:
+    """Return the command line of a script that a person asks to run; empty where nothing is run."""
+    if request.has_switch("read_only") or request.arguments[1:]:
+        return ()
+    if request.session.is_command_line and request.session.may_start_python and not request.arguments:
+        return tuple(request.rest)
+    return tuple(request.arguments) if request.has_switch("run_script") else ()
+
+
+def _run_script(request: Request, words: tuple[str, ...], search: bool) -> FitResult:
+    unread = [name for name in (*job_fields(request), "trace", "serve", "largest") if name != "world" and request.options.get(name) not in (None, False)]
+    if unread:
+        raise UsageError(f"--{unread[0].replace('_', '-')} is not read for a script that is run: its own arguments decide (--read-only reads it)")
+    request.session.write_note(f"running {words[0]} in its environment, offline and on tensors without memory; this is no sandbox (--read-only reads it)")
+    flags = [word for name in ("on", "world", "steps") if (value := request.get_option(name)) for word in (f"--{name}", str(value))]
+    return fit_script(
+        words,
+        **request.pick_options("on", "python", "world", "steps"),
+        every=request.has_switch("gpus"),
+        search=search,
+        clock=_read_clock(request),
+        command=("gpuready", "fit", *flags, "--", *words),
+        show_progress=request.show_progress,
     )
 
 
@@ -163,8 +197,9 @@ FIT = Command(
         COMMON,
     ),
     "MODEL|FILE ...",
-    1,
+    0,
     9,
+    "SCRIPT.py [ARGS ...]",
     argument=Parameter(
         "A model by name, its config.json, and files of the job's set-up.",
         name="model",
@@ -181,6 +216,8 @@ FIT = Command(
         "axolotl.yml --on rtx4090",
         "qwen2.5-7b --gpus --seq 8k",
         "llama-3.1-8b --serve vllm --on rtx4090",
+        "--on h100 train.py --lr 1e-4",
+        "--on h100x8 -- torchrun --nproc_per_node 8 train.py",
     ),
 )
 COMMANDS = (FIT,)

@@ -148,6 +148,14 @@ class GpuTimeline(Record):
     verdict: str
 
 
+class CodeLine(Record):
+    """Memory that is live at the peak, by the line of the user's code that asked for it."""
+
+    where: str  # train.py:41
+    code: str
+    bytes: int
+
+
 class FitResult(Record):
     """A job's peak, where it fits, and what to change where it does not. ``why`` says why nothing can be decided."""
 
@@ -177,6 +185,8 @@ class FitResult(Record):
     serving: ServingFit | None = None  # where the question is serving
     timeline: tuple[GpuTimeline, ...] = ()  # where several roles share GPUs
     time: TimePrediction | None = None  # on the GPU that decides
+    lines: tuple[CodeLine, ...] = ()  # of a script that was run, the largest first
+    traceback: str = ""  # of a script that failed
 
     @property
     def verdict(self) -> str:

@@ -74,10 +74,12 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
     sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
     sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
-        sections += [_format_memory_bars(result, screen), _format_phase_table(result, screen) if verbose else []]
+        sections += [_format_memory_bars(result, screen), _format_code_lines(result, screen)]
+        sections += [_format_phase_table(result, screen)] if verbose else []
     sections.append(format_time(result.time, screen, verbose))
     sections += [_format_smallest_gpu(result, screen), _format_proposals(result.proposals, screen, verbose)]
     sections += [_format_catalogue_gpus(result, screen, verbose), format_gpu_times(result.gpus, screen, verbose)]
+    sections += [result.traceback.splitlines()] if verbose else []
     return join_sections([*sections, _format_fit_notes(result, screen, verbose)])
 
 
@@ -109,6 +111,9 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         words = [f"generates {job['new_tokens']} tokens after {job['seq']}", f"batch of {job['micro_batch']}"]
         words += [job["precision"], f"{job['cache']} cache", job["attention"]]
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
+    if job.get("task") == "script":
+        ranks = [f"one of {job['world']} ranks"] if job["world"] > 1 else []
+        return [f"{job.get('steps', 0)} optimizer steps of the script were run", *ranks]
     if job.get("task") == "score":
         words = [
             f"scores {job['micro_batch']} x {job['seq']} tokens",
@@ -163,6 +168,16 @@ def _format_memory_bars(result: FitResult, screen: Screen) -> list[str]:
     total = f"  {pad_text('total', name_width)}  {format_gib(_total_needed_bytes(result)):>10}"
     lines.append(screen.apply_style(total, "bold"))
     return [*lines, *screen.format_paragraph(f"torch allocates {format_gib(result.peak_allocated or 0)} of it", 2)]
+
+
+def _format_code_lines(result: FitResult, screen: Screen) -> list[str]:
+    """``train.py:41  logits.float()  3.9 GiB``: what is live at the peak, by the line that asked for it."""
+    shown = [one for one in result.lines if one.bytes >= MIN_SHOWN_BYTES]
+    lines = screen.format_paragraph("by line of code:") if shown else []
+    for one in shown:
+        text = screen.truncate_text(escape_unprintable(f"{one.where}  {one.code}"), screen.width - 14)
+        lines += [f"  {format_gib(one.bytes):>10}  {text}"]
+    return lines
 
 
 def describe_peak_moment(result: FitResult) -> str:

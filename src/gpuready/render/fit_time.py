@@ -19,7 +19,8 @@ def describe_time(time: TimePrediction) -> str:
     """``0.239 s a step (0.191 to 0.311), 8,574 tokens a second``"""
     low, high = (format_time_span(one) for one in time.range)
     if time.step_seconds is not None:
-        return f"{format_time_span(time.step_seconds)} a step ({low} to {high}), {time.tokens_per_second:,.0f} tokens a second"
+        tokens = f", {time.tokens_per_second:,.0f} tokens a second" if time.tokens_per_second else ""
+        return f"{format_time_span(time.step_seconds)} a step ({low} to {high}){tokens}"
     first, later = time.prefill_seconds or 0.0, time.decode_seconds or 0.0
     return (
         f"{format_time_span(first)} to the first token, {format_time_span(later)} for each later one ({low} to {high}), "

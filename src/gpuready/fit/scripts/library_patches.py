@@ -6,6 +6,7 @@ import importlib.machinery
 import sys
 
 import torch
+import torch.utils.checkpoint
 
 NOT_MODELLED = {
     "torch.compile": "torch.compile: counted as the code runs without it; a compiled step mostly needs less",
@@ -14,6 +15,8 @@ NOT_MODELLED = {
 
 
 def patch_libraries(watch):
+    compared = torch.utils.checkpoint._allowed_determinism_checks_to_fns  # the device is told differently inside of an operation
+    compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
     patch_loader()
     patch_compile(watch)
     patch_saving()

@@ -21,13 +21,14 @@ import torch
 import torch._dynamo  # before anything is replaced: it lists the functions of torch
 from emulation import AttentionKernel
 from fake_cuda import replace_cuda
-from fake_gpu import FakeGpu, Places
+from fake_gpu import FakeGpu, Places, remove_guard
 from healthy_values import HealthyValues
 from known_values import Refusal, format_number
 from library_patches import patch_libraries
 from script_recorder import ScriptKernels, ScriptRecorder, UserLines
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
+from watched_files import watch_files
 
 MOST_STEPS = 30  # of a script whose steps differ
 EXTRA_SECONDS = 30.0  # for steps after those that were asked for
@@ -38,7 +39,7 @@ class Watch:
     """One run of a script: its phases, its optimizers, and the end."""
 
     def __init__(self, request):
-        self.request, self.begun = request, time.monotonic()
+        self.request, self.begun = request, time.process_time()
         kind, words = request["kind"], request["words"]
         self.lines = UserLines(os.path.dirname(os.path.abspath(words[0])) if kind == "script" else os.getcwd())
         known_values.find_place = mixed_types.find_place = self.lines.describe
@@ -59,7 +60,8 @@ class Watch:
         self.kernels.rows += [["phase", word] for word in words]
 
     def follow_backward(self, run):
-        """Return ``torch.autograd.backward`` or ``grad`` with marks before and after."""
+        """Return ``torch.autograd.backward`` or ``grad`` with marks before and after; the mode stays active inside."""
+        run = remove_guard(run) or run
 
         def backward(*args, **kwargs):
             if not self.depth:
@@ -93,7 +95,7 @@ class Watch:
 
     def is_enough(self):
         """Whether every optimizer has made its steps, and the last two were alike; a script whose batches change is watched for longer."""
-        asked, now = self.request["steps"], time.monotonic()
+        asked, now = self.request["steps"], time.process_time()
         sizes = hash(tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0))
         self.step_start, alike, self.signature = len(self.recorder.events), sizes == self.signature, sizes
         late = now - self.begun > self.request["seconds"] or len(self.recorder.events) > MOST_EVENTS
@@ -179,8 +181,8 @@ class Watch:
             "places": [[path, line, read_line(path, line)] for path, line in recorder.user_lines.numbers],
             "kinds": [[number, kind] for number, kind in recorder.kinds.items()], "kernels": self.kernels.rows, "steps": self.steps,
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
-            "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace,
-            "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.monotonic() - self.begun,
+            "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
+            "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:
             json.dump(reply, file)
@@ -198,6 +200,11 @@ def read_line(path, number):
         return ""
 
 
+def find_alloc_conf():
+    """Return the settings of the allocator, which the script may have set itself."""
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
+
+
 def find_versions():
     names = ("torch", "transformers", "accelerate", "peft", "trl", "lightning", "diffusers", "timm")
     return {name: str(getattr(sys.modules[name], "__version__", "")) for name in names if name in sys.modules}
@@ -209,6 +216,8 @@ def main():
     gc.freeze()
     watch = Watch(request)
     watch.install()
+    if request.get("journal"):
+        watch_files(request["journal"], request["backups"])
     watch.start()
 
 

@@ -194,7 +194,9 @@ class TapeReplay:
             start = end + 1
             if allocator.peak > self.peak:
                 self.peak, births = allocator.peak, allocator.births_at_peak
-            if begun:
+            if event == "empty":  # the script empties the cache itself
+                allocator.empty_cache()
+            elif begun:
                 self.phases[str(event)] = max(before, allocator.peak)
             else:
                 loaded = allocator.small_reserved

@@ -77,6 +77,11 @@ def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePred
     )
 
 
+def time_in_range(time: TimePrediction, idle: float, speed: DeviceSpeed) -> TimePrediction:
+    """Return a predicted step with its range."""
+    return time.replace(range=_range(time.step_seconds or 0.0, idle, 0.0, speed))
+
+
 def _range(seconds: float, idle: float, waits: float, speed: DeviceSpeed) -> tuple[float, float]:
     """Return the range: what depends on the host or on links is less certain than what the GPU computes."""
     low, high = MEASURED_RANGE if speed.measured else SHEET_RANGE
@@ -233,7 +238,8 @@ def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, 
         begun, launched = max(host, device), host
         again = forward if name == "bwd" else 0
         host += speed.pace.start_seconds(name)
-        pace = speed.pace.pass_seconds(name, len(kernels), counts, again) / len(kernels)
+        in_layers = counts if name in ("fwd", "bwd", "ref", "decode") else LayerCounts(0)
+        pace = speed.pace.pass_seconds(name, len(kernels), in_layers, again) / len(kernels)
         if id(kernels) not in timed_kernels:
             timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
         found = timed_kernels[id(kernels)]

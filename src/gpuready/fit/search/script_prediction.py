@@ -1,0 +1,132 @@
+"""Predict from the recording of a user's own script (scripts/watch.py): its allocations, and its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import median
+from typing import Any
+
+from gpuready.fit.allocator.alloc_conf import AllocatorSettings
+from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
+from gpuready.fit.search.minimum_reserve import TapeReplay
+from gpuready.fit.search.prediction import fit_from_tape
+from gpuready.fit.search.traced_prediction import MAX_TRACE_EVENTS, read_traced_kernels
+from gpuready.fit.tape.autograd import Tape, TapeMemory
+from gpuready.fit.tape.torch_ops import TorchOps
+from gpuready.fit.tape.training import cublas_workspace_size
+from gpuready.fit.time.device_speed import LAYER_KERNELS, DeviceSpeed, LayerCounts
+from gpuready.fit.time.kernel_time import Kernel
+from gpuready.fit.time.prediction import PHASE_PARTS, split_phases, time_in_range, time_phases
+from gpuready.model.fit import TimePrediction
+
+SCRIPT_PHASES = ("build", "fwd", "bwd", "clip", "opt", "zero", "empty")
+SCRIPT_FIELDS = {
+    "events": list, "by": list, "names": list, "lines": list, "places": list, "kinds": list, "kernels": list, "steps": int, "versions": dict,
+    "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str,
+}  # fmt: skip
+MOST_LINES = 8
+
+
+class ScriptTape(Tape):
+    """A tape with the line of code of every allocation; -1 for what CUDA's libraries take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[int] = []
+
+
+def validate_recording(reply: Any) -> dict[str, Any]:
+    """Validate the form of a recording from another process; ValueError if it is invalid."""
+    if not isinstance(reply, dict) or not all(isinstance(reply.get(k), t) for k, t in SCRIPT_FIELDS.items()):
+        raise ValueError("the recording of the script is not one")
+    births = sum(1 for event in reply["events"] if type(event) is int and event >= 0)
+    freed = [~event for event in reply["events"] if type(event) is int and event < 0]
+    words = {str(event).rstrip("0123456789.") for event in reply["events"] if not isinstance(event, int)}
+    sound = all(n < births for n in freed) and len(reply["by"]) == len(reply["lines"]) == births <= MAX_TRACE_EVENTS
+    if not sound or not words <= {*SCRIPT_PHASES, "!product", "!biased"}:
+        raise ValueError("the recording of the script does not add up")
+    return reply
+
+
+def tape_from_script(reply: Mapping[str, Any], card: GpuCard) -> ScriptTape:
+    """Return the recorded allocations, with the workspaces of cuBLAS, which torch does not show."""
+    made = ScriptTape()
+    ops = TorchOps(made, workspace=cublas_workspace_size(card))
+    kinds, names = dict(reply["kinds"]), reply["names"]
+    born: dict[int, TapeMemory] = {}
+    births = 0
+    for event in reply["events"]:
+        if isinstance(event, str):
+            _apply_word(event, ops)
+            made.lines += [-1] * (len(made.kinds) - len(made.lines))
+        elif event >= 0:
+            made.op, made.kind = names[reply["by"][births]], kinds.get(births, "activations")
+            born[births] = TapeMemory(made, event)
+            made.lines.append(reply["lines"][births])
+            births += 1
+        else:
+            born.pop(~event, None)
+    made.events = made.events[:]  # what is freed with this function is no event of the script
+    made.kernels = read_traced_kernels(reply["kernels"])
+    return made
+
+
+def _apply_word(word: str, ops: TorchOps) -> None:
+    if word[0] == "!":
+        ops.ensure_bias_workspace() if word == "!biased" else ops.ensure_workspace()
+    else:
+        ops.tape.events.append(word)
+        ops.in_backward = word.startswith("fwd")
+
+
+def predict_script(job: FitJob, card: GpuCard, tape: ScriptTape, search: bool = True) -> tuple[FitPrediction, dict[int, int]]:
+    """Return the memory of a recorded script, and the bytes live at its peak by line of code."""
+    replay = TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))
+    return fit_from_tape(job, card, tape, search, replay), live_by_line(tape, replay.peak_event + 1)
+
+
+def live_by_line(tape: ScriptTape, end: int) -> dict[int, int]:
+    """Return what is live after so many events, by line, the largest first."""
+    sizes: list[int] = []
+    by_line: dict[int, int] = {}
+    for event in tape.events[:end]:
+        if isinstance(event, str):
+            continue
+        if event >= 0:
+            sizes.append(-(-event // 512) * 512)
+        number = len(sizes) - 1 if event >= 0 else ~event
+        line = tape.lines[number]
+        by_line[line] = by_line.get(line, 0) + (sizes[number] if event >= 0 else -sizes[number])
+    return dict(sorted(((line, size) for line, size in by_line.items() if size), key=lambda one: -one[1]))
+
+
+def predict_script_time(tape: Tape, speed: DeviceSpeed) -> TimePrediction | None:
+    """Return the median time between two optimizer steps; None where the script made fewer than two."""
+    recorded = split_phases(tape)
+    steps = sorted({int(mark[3:]) for mark in recorded if mark.startswith("opt")})[1:]
+    timed = [one for step in steps if (one := _time_step(recorded, step, speed))]
+    if not timed:
+        return None
+    middle = median(one[0] for one in timed)
+    seconds, parts, idle = min(timed, key=lambda one: abs(one[0] - middle))
+    return time_in_range(TimePrediction(step_seconds=seconds, parts=parts, bound_by="launches" if idle > 0.25 else "memory"), idle, speed)
+
+
+def _time_step(recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed) -> tuple[float, dict[str, float], float] | None:
+    """Return the seconds of a step, those of its phases, and the share in which the GPU waits for the host."""
+    phases = [(mark[:3] if mark[:3] != "cli" else "clip", kernels) for mark, kernels in recorded.items() if kernels and _step_of(mark) == step]
+    if not phases:
+        return None
+    forward = sum(len(kernels) for name, kernels in phases if name == "fwd")
+    counts = LayerCounts(max(1, round(forward / max(1, sum(name == "fwd" for name, _ in phases)) / LAYER_KERNELS["fwd"])))
+    timed = time_phases(phases, speed, counts)
+    parts: dict[str, float] = {}
+    for (name, _), one in zip(phases, timed, strict=True):
+        parts[PHASE_PARTS[name]] = parts.get(PHASE_PARTS[name], 0.0) + one.seconds
+    spent = sum(parts.values())
+    return spent, parts, max(0.0, spent - sum(one.kernels for one in timed)) / spent
+
+
+def _step_of(mark: str) -> int:
+    digits = mark.lstrip("abcdefghijklmnopqrstuvwxyz").partition(".")[0]
+    return int(digits) if digits.isdigit() else -1

@@ -1,0 +1,233 @@
+"""``gpuready fit SCRIPT.py``: run a user's own script with every tensor of its GPU fake, and read its memory off."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpuready import system
+from gpuready.catalog.gpus import find_gpu
+from gpuready.fit import H200, FitJob, FitUndecided
+from gpuready.fit.job import gpu_candidates
+from gpuready.fit.job.records import GpuCard
+from gpuready.fit.search.script_prediction import (
+    MOST_LINES,
+    ScriptTape,
+    predict_script,
+    predict_script_time,
+    tape_from_script,
+    validate_recording,
+)
+from gpuready.fit.time.device_speed import speed_from_row
+from gpuready.launcher.launch_words import Launch, parse_launch
+from gpuready.model.fit import CodeLine, FitResult, GpuCandidate, Proposal
+from gpuready.probe.environment_choice import choose_interpreter
+from gpuready.system.file_journal import restore_files
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
+from gpuready.system.process.runner import unredacted_variables
+from gpuready.workflow.fit import NO_GPU, find_gpus
+from gpuready.workflow.fit_time import RunClock
+from gpuready.workflow.refusal import Refused, call_or_refuse
+
+WATCH_SECONDS = 600.0
+MAX_OUTPUT = 64 << 20
+MAX_REPLY = 1 << 29
+PROCESSORS = 132
+OFFLINE = {
+    "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1",
+    "WANDB_MODE": "disabled", "WANDB_DISABLED": "true", "MLFLOW_TRACKING_URI": "", "COMET_MODE": "DISABLED", "NEPTUNE_MODE": "debug",
+    "CLEARML_OFFLINE_MODE": "1", "SWANLAB_MODE": "disabled", "PYTHONDONTWRITEBYTECODE": "1", "TOKENIZERS_PARALLELISM": "false",
+    "PYTORCH_JIT": "0", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
+}  # fmt: skip
+"""Hubs and trackers are offline, and no GPU is touched."""
+BATCH_FLAGS = ("--per_device_train_batch_size", "--train_batch_size", "--micro_batch_size", "--batch_size", "--batch-size")
+ADVICE = "a smaller batch, gradient checkpointing and an optimizer with less state are the changes that cost least"
+
+
+def fit_script(
+    words: Sequence[str],
+    *,
+    on: str | None = None,
+    python: str | None = None,
+    world: int | None = None,
+    steps: int | None = None,
+    every: bool = False,
+    search: bool = True,
+    clock: RunClock | None = None,
+    command: Sequence[str] = (),
+    show_progress: Callable[..., None] = lambda *_: None,
+) -> FitResult:
+    """Run a script or a launcher's command line as far as some optimizer steps, and predict its memory."""
+    launch = call_or_refuse(parse_launch, words)
+    machine = find_gpus(on, every)
+    ranks = world or _count_ranks(launch, machine)
+    watcher = ScriptWatcher(launch, python, ranks, steps, show_progress)
+    answer = ScriptAnswer(watcher, machine, clock)
+    result = answer.complete(launch.words, every)
+    if search and result.verdict == "does not fit":
+        result = result.replace(proposals=answer.try_batches(result, tuple(command)), notes=(*result.notes, ADVICE))
+    return result
+
+
+def _count_ranks(launch: Launch, machine: Sequence[GpuCandidate]) -> int:
+    """Return the ranks that the command line states; one for each GPU where it says so, one without a launcher."""
+    if launch.ranks is None:
+        return 1
+    return launch.ranks or max(1, sum(len(place.indexes) for place in machine))
+
+
+class ScriptWatcher:
+    """Runs command lines under the watch."""
+
+    def __init__(self, launch: Launch, python: str | None, world: int, steps: int | None, show_progress: Callable[..., None]):
+        self.launch, self.world, self.steps, self.show_progress = launch, world, steps, show_progress
+        self.host = system.LiveHost()
+        self.python = call_or_refuse(choose_interpreter, self.host, python or launch.python or None)
+        if launch.kind == "script" and not os.path.isfile(launch.words[0]):
+            raise Refused(f"{launch.words[0]} does not exist")
+
+    def watch(self, words: Sequence[str], card: GpuCard) -> dict[str, Any]:
+        """Return the recording of one run; FitUndecided, in one sentence, where there is none."""
+        self.show_progress(f"running {words[0]} on tensors without memory", at_once=True)
+        variables = unredacted_variables(self.host)
+        with TemporaryFolder(variables) as folder:
+            request = self._write_request(folder, words, card)
+            script = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/fit/scripts/watch.py"
+            changes = OFFLINE | {"PYTHONPATH": variables.get("PYTHONPATH"), "TMPDIR": folder}
+            try:
+                ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
+            finally:
+                changed = restore_files(f"{folder}/journal")
+            reply = system.file_contents.read_text_file(f"{folder}/reply.json", MAX_REPLY)
+        if reply is None:
+            raise FitUndecided(_explain_silence(words[0], ran))
+        try:
+            recording = validate_recording(json.loads(reply))
+        except ValueError as error:
+            raise FitUndecided(f"{self.python} gave no recording that can be read: {error}") from None
+        recording["notes"] += changed
+        return recording
+
+    def _write_request(self, folder: str, words: Sequence[str], card: GpuCard) -> str:
+        major, _, minor = card.capability.partition(".")
+        request = {
+            "kind": self.launch.kind, "words": list(words), "launcher": self.launch.launcher, "launcher_words": list(self.launch.launcher_words),
+            "card": {"name": card.name, "capability": [int(major), int(minor or 0)], "memory": card.memory, "processors": PROCESSORS},
+            "count": self.world, "world": self.world, "steps": self.steps or 2, "exact": self.steps is not None, "seconds": 60.0,
+            "reply": f"{folder}/reply.json", "journal": f"{folder}/journal", "backups": folder,
+        }  # fmt: skip
+        return write_scratch_file(f"{folder}/request.json", json.dumps(request).encode())
+
+
+def _explain_silence(name: str, ran: Any) -> str:
+    if ran.end == "deadline":
+        return f"{name} did not come to an optimizer step in {WATCH_SECONDS:.0f} s: it was ended (a hang, a wait for another process, or much work on the host)"
+    last = next((line for line in reversed(ran.err.splitlines()) if line.strip()), ran.end or "it said nothing")
+    return f"{name} ended without an answer ({ran.end or f'exit code {ran.rc}'}): {last.strip()[:300]}"
+
+
+class ScriptAnswer:
+    """The result of a watched script on the GPUs of a machine."""
+
+    def __init__(self, watcher: ScriptWatcher, machine: Sequence[GpuCandidate], clock: RunClock | None):
+        self.watcher, self.machine, self.clock = watcher, machine, clock
+        tightest = min(machine, key=lambda place: place.available_memory[0], default=None)
+        self.card = H200 if tightest is None else gpu_candidates.to_gpu_card(tightest)
+        self.deciding = tightest or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
+
+    def complete(self, words: Sequence[str], every: bool) -> FitResult:
+        job = {"task": "script", "world": self.watcher.world, "command": " ".join(words)}
+        result = FitResult(os.path.basename(words[0]), "script", job, {})
+        try:
+            reply = self.watcher.watch(words, self.card)
+            return self._judge(result, reply, every)
+        except FitUndecided as undecided:
+            return result.replace(places=tuple(self.machine), why=str(undecided))
+
+    def _judge(self, result: FitResult, reply: dict[str, Any], every: bool) -> FitResult:
+        result = result.replace(traceback=reply["traceback"], notes=(*_notes(reply, self.watcher.world),))
+        if reply["error"]:
+            raise_after = f"; after {reply['steps']} optimizer steps" if reply["steps"] else ""
+            return result.replace(places=tuple(self.machine), why=f"the script fails: {reply['error']}{raise_after}")
+        if not any(type(event) is int for event in reply["events"]):
+            return result.replace(places=tuple(self.machine), why="the script put nothing on a GPU")
+        job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])
+        tape = tape_from_script(reply, self.card)
+        fit, by_line = predict_script(job, self.card, tape)
+        gaps = tuple(reply["unmodelled"]), tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"])
+        places = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in self.machine)
+        listed = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus()) if every or not places else ()
+        parts = dict(fit.parts)
+        if (rounded := fit.peak_allocated - sum(parts.values())) > 0:
+            parts["rounding of blocks"] = rounded
+        return result.replace(
+            peak_allocated=fit.peak_allocated, peak_reserved=fit.peak_reserved, peak_device=fit.peak_device, minimum=fit.minimum,
+            overhead=fit.overhead, parts=parts, phases=dict(fit.phases), stacks={k: dict(v) for k, v in fit.stacks.items()},
+            peak_at=fit.peak_at, places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
+            notes=(*result.notes, *fit.notes), lines=_name_lines(by_line, reply["places"]), time=self._time(tape),
+            job=dict(result.job) | {"steps": reply["steps"], "versions": dict(reply["versions"])},
+        )  # fmt: skip
+
+    def _time(self, tape: ScriptTape) -> Any:
+        if self.clock is None:
+            return None
+        speed = self.clock.find_speed(self.deciding)
+        time = None if speed is None else predict_script_time(tape, speed)
+        if time is None or speed is None:
+            return None
+        source = f"bench record {self.clock.bench}" if speed.measured else f"data sheet of {self.deciding.name}"
+        return time.replace(source=source)
+
+    def try_batches(self, result: FitResult, command: tuple[str, ...]) -> tuple[Proposal, ...]:
+        """Run the script again with smaller batches, where its arguments state one."""
+        words, at = list(self.watcher.launch.words), _find_batch(self.watcher.launch.words)
+        if at is None:
+            return ()
+        name, count = words[at].partition("=")[0] if "=" in words[at] else words[at - 1], int(words[at].rpartition("=")[2])
+        for smaller in dict.fromkeys((count // 2, count // 4, 1)):
+            if not 0 < smaller < count:
+                continue
+            words[at] = f"{name}={smaller}" if "=" in words[at] else str(smaller)
+            fit = self.complete(words, False)
+            if fit.verdict == "fits" and fit.minimum is not None:
+                run = (*command[: len(command) - len(words)], *words)
+                return (
+                    Proposal(
+                        f"{name} {smaller}", "smaller batches: more steps for the same data", 1.0, {name: smaller}, (f"{name} {smaller}",), run,
+                        fit.verdict, fit.peak_allocated or 0, fit.peak_reserved or 0, fit.peak_device or 0, fit.minimum,
+                    ),
+                )  # fmt: skip
+        return ()
+
+
+def _find_batch(words: Sequence[str]) -> int | None:
+    """Return the position of the batch size among the script's arguments."""
+    for at, word in enumerate(words):
+        flag, equals, value = word.partition("=")
+        if flag in BATCH_FLAGS:
+            place, number = (at, value) if equals else (at + 1, words[at + 1] if len(words) > at + 1 else "")
+            return place if number.isdecimal() else None
+    return None
+
+
+def _notes(reply: dict[str, Any], world: int) -> list[str]:
+    versions = ", ".join(f"{name} {version}" for name, version in reply["versions"].items())
+    said = [f"ran {reply['steps']} optimizer steps of the script itself with {versions}; what comes later (evaluation, saving) was not watched"]
+    said += reply["notes"]
+    said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
+    if reply.get("math"):
+        said.append("no fused attention kernel takes these shapes: torch writes all scores out")
+    if reply.get("spread"):
+        said.append("what depends on scores (which expert gets which token) is spread evenly")
+    return said
+
+
+def _name_lines(by_line: dict[int, int], places: Sequence[Any]) -> tuple[CodeLine, ...]:
+    named = []
+    for line, size in by_line.items():
+        path, number, text = places[line] if line >= 0 else ("", 0, "")
+        where = f"{os.path.basename(path)}:{number}" if path else "CUDA's libraries"
+        named.append(CodeLine(where, text, size))
+    return tuple(named[:MOST_LINES])
