@@ -5,6 +5,7 @@ be. Small tensors that come from the host keep their values (known_values.py). N
 that a machine with a GPU and one without give the same answer.
 """
 
+import contextlib
 import functools
 import types
 import weakref
@@ -76,7 +77,7 @@ def copy_globals(module_name):
 @functools.cache
 def remove_guard(func):
     """Return a Python function of torch that does not ask for torch functions again, so that a mode can be active inside; None for others."""
-    if not isinstance(func, types.FunctionType) or "overrides" in func.__code__.co_names:
+    if not isinstance(func, types.FunctionType) or not {"overrides", "super"}.isdisjoint(func.__code__.co_names):
         return None
     if not any(name in GUARDS for name in func.__code__.co_names) or func.__module__ not in func.__globals__.get("__name__", ""):
         return None
@@ -152,9 +153,15 @@ class FakeGpu(TorchFunctionMode):
             made = made if device == HOST else self.move(made, device)
             return made.requires_grad_() if grad else made
         kwargs.pop("generator", None)
+        with self.making(device):
+            return self.call(func, args, kwargs | {"device": META})
+
+    @contextlib.contextmanager
+    def making(self, device):
+        """Whatever is made inside lies on this device."""
         before, self.places.asked = self.places.asked, device
         try:
-            return self.call(func, args, kwargs | {"device": META})
+            yield
         finally:
             self.places.asked = before
 
@@ -187,20 +194,14 @@ class FakeGpu(TorchFunctionMode):
             return self.known.value_of(x).clone().to(dtype or x.dtype, **options)
         if here.type == "meta" and device.type != "meta":
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-        before, self.places.asked = self.places.asked, device
-        try:
+        with self.making(device):
             return x.clone(**options) if dtype in (None, x.dtype) else Tensor.to(x, dtype=dtype, copy=True, **options)
-        finally:
-            self.places.asked = before
 
     def send(self, x, device, dtype, options):
         """Return a tensor without memory in the place of a real one; small ones keep their values."""
         x = x if dtype in (None, x.dtype) else x.to(dtype)
-        before, self.places.asked = self.places.asked, device
-        try:
+        with self.making(device):
             made = Tensor.to(x, META, **options)
-        finally:
-            self.places.asked = before
         if x.numel() <= value_limit(x.dtype) and device.type != "meta":
             self.known.keep(made, x.detach())
         return made

@@ -4,9 +4,11 @@ import functools
 import importlib.abc
 import importlib.machinery
 import sys
+import types
 
 import torch
 import torch.utils.checkpoint
+from fake_gpu import HOST
 
 NOT_MODELLED = {
     "torch.compile": "torch.compile: counted as the code runs without it; a compiled step mostly needs less",
@@ -21,6 +23,7 @@ def patch_libraries(watch):
     patch_compile(watch)
     patch_saving()
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
+    on_import("peft.peft_model", lambda module: patch_peft(module, watch))
 
 
 def patch_loader():
@@ -117,13 +120,26 @@ def quantise(model, wanted, watch):
     get = wanted.get if isinstance(wanted, dict) else lambda name, default=None: getattr(wanted, name, default)
     if not get("load_in_4bit", False):
         raise NotImplementedError("the weights are quantised in a way that is not modelled (only 4 bits of bitsandbytes are)")
-    from quantised import adapt_quantised_layers, quantise_layers
+    from quantised import quantise_layers
 
     dtype = get("bnb_4bit_compute_dtype", torch.float32)
-    with torch.device("meta"):
+    with watch.gpu.making(HOST), torch._C.DisableTorchFunction():
         quantise_layers(model, getattr(torch, dtype) if isinstance(dtype, str) else dtype, bool(get("bnb_4bit_use_double_quant", False)))
     model.is_loaded_in_4bit = model.is_quantized = True
-    watch.adapt_quantised = lambda model: adapt_quantised_layers(model, watch.gpu.autocast)
+    model.hf_quantizer = types.SimpleNamespace(is_trainable=True, is_qat_trainable=False, quantization_config=wanted)
+
+
+def patch_peft(module, watch):
+    """Adapters over layers in 4 bits run as peft's own do over those of bitsandbytes."""
+    from quantised import adapt_quantised_layers
+
+    make = module.PeftModel.__init__
+
+    def init(self, *args, **kwargs):
+        make(self, *args, **kwargs)
+        adapt_quantised_layers(self, watch.gpu.autocast)
+
+    module.PeftModel.__init__ = init
 
 
 # -- imports -------------------------------------------------------------------------------------------------------

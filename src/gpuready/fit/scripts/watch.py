@@ -22,6 +22,7 @@ import torch._dynamo  # before anything is replaced: it lists the functions of t
 from emulation import AttentionKernel
 from fake_cuda import replace_cuda
 from fake_gpu import FakeGpu, Places, remove_guard
+from fake_world import join_world
 from healthy_values import HealthyValues
 from known_values import Refusal, format_number
 from library_patches import patch_libraries
@@ -31,7 +32,7 @@ from torch.utils._pytree import tree_leaves
 from watched_files import watch_files
 
 MOST_STEPS = 30  # of a script whose steps differ
-EXTRA_SECONDS = 30.0  # for steps after those that were asked for
+ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
 
 
@@ -50,7 +51,7 @@ class Watch:
         self.gpu = FakeGpu(self.places, self.recorder, self.known, request["card"]["capability"])
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
-        self.first_step_end, self.signature, self.step_start = 0.0, None, 0
+        self.sizes, self.alike, self.step_start, self.varied = {}, {}, 0, False
         self.parameters = weakref.WeakSet()
 
     # -- phases ---------------------------------------------------------------------------------------------------
@@ -90,19 +91,23 @@ class Watch:
         self.mark(f"opt{self.steps}", f"zero{self.steps}")
         self.steps, self.micro = self.steps + 1, 0
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
-        if self.is_enough():
+        if self.is_enough(id(optimizer)):
             self.end()
 
-    def is_enough(self):
-        """Whether every optimizer has made its steps, and the last two were alike; a script whose batches change is watched for longer."""
+    def is_enough(self, stepped):
+        """Whether every optimizer has made its steps, and the last two of each were alike; a script whose batches change is watched for longer."""
         asked, now = self.request["steps"], time.process_time()
         sizes = hash(tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0))
-        self.step_start, alike, self.signature = len(self.recorder.events), sizes == self.signature, sizes
-        late = now - self.begun > self.request["seconds"] or len(self.recorder.events) > MOST_EVENTS
+        self.step_start = len(self.recorder.events)
+        same = sizes == self.sizes.get(stepped)
+        self.alike[stepped], self.sizes[stepped] = self.alike.get(stepped, 0) + 1 if same else 0, sizes
+        self.varied = self.varied or (not same and self.counts[stepped] > 2)
         waiting = any(self.counts.get(id(one), 0) < asked for one in self.made)
-        if late or self.steps >= MOST_STEPS * max(1, len(self.made)):
+        late = now - self.begun > self.request["seconds"] or self.step_start > MOST_EVENTS
+        if self.steps >= MOST_STEPS * max(1, len(self.made)) or (late and self.steps >= asked):
             return True
-        return not waiting and (alike or self.steps <= asked * len(self.made) < self.steps or self.request["exact"])
+        wanted = ALIKE_STEPS if self.varied else 1
+        return not waiting and (self.request["exact"] or all(count >= wanted for count in self.alike.values()))
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -131,6 +136,7 @@ class Watch:
         torch.nn.Parameter.__new__, torch.optim.Optimizer.__init__ = make_parameter, make_optimizer
         torch.set_default_device, torch.get_default_device = set_default, lambda: self.gpu.default or torch.device("cpu")
         patch_libraries(self)
+        join_world(self)
 
     def run(self):
         """Run the script to its end, or to the end of the watch."""

@@ -1,0 +1,32 @@
+"""Watch many small scripts after one import of torch: SCRIPTS, then a folder with the scripts, whose replies are written beside them."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+CARD = {"name": "NVIDIA H100 80GB HBM3", "capability": [9, 0], "memory": 85_017_100_288, "processors": 132}
+
+
+def main(scripts: str, folder: str) -> None:
+    os.environ.update(PYTORCH_JIT="0", CUDA_VISIBLE_DEVICES="")
+    sys.path.insert(0, scripts)
+    import watch
+
+    for path in sorted(Path(folder).glob("*.py")):
+        child = os.fork()
+        if not child:
+            world = int(path.stem.rpartition("_of_")[2]) if "_of_" in path.stem else 1
+            request = {
+                "kind": "script", "words": [str(path), "--lr", "1"], "card": CARD, "count": world, "world": world, "steps": 2, "seconds": 60, "exact": False,
+                "launcher": "", "launcher_words": [], "reply": f"{path}.json", "journal": f"{path}.journal", "backups": f"{path}.kept",
+            }  # fmt: skip
+            os.mkdir(f"{path}.kept")
+            Path(f"{path}.asked").write_text(json.dumps(request))
+            sys.argv = ["watch.py", f"{path}.asked"]
+            watch.main()
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,177 @@
+"""``gpuready fit train.py``: scripts run in a real torch, with every tensor of their GPU on the meta device."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gpuready.fit import H200, FitJob
+from gpuready.fit.search.script_prediction import predict_script, predict_script_time, tape_from_script, validate_recording
+from gpuready.fit.time.device_speed import DeviceSpeed
+from gpuready.launcher.launch_words import Launch, parse_launch
+from gpuready.system.file_journal import restore_files
+from tests import target_environment
+
+SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
+LOOP = """\
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).cuda()
+opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step in range(1000):
+    x = torch.randn(512, 1024).cuda()
+    loss = (model(x) - x).square().mean()
+    loss.backward(); opt.step(); opt.zero_grad()
+    if not torch.isfinite(loss) or loss.item() > 1e6:
+        raise SystemExit("diverged")
+"""
+WEIGHTS = 2 * 1024 * 4096 + 4096 + 1024
+CASES = {
+    "loop": LOOP,
+    "device": LOOP.replace("for step", 'assert model[0].weight.device == torch.device("cuda:0") and model[0].weight.is_cuda\nfor step').replace(
+        "torch.randn(512, 1024).cuda()", 'torch.randn(512, 1024, device=torch.device("cuda"))'
+    ),
+    "host": """\
+import torch, sys
+assert sys.argv[1:] == ["--lr", "1"] and __name__ == "__main__"
+assert torch.cuda.get_device_name() == "NVIDIA H100 80GB HBM3" and torch.cuda.get_device_capability() == (9, 0)
+assert torch.tensor([3, 1, 2], device="cuda").sort().values.tolist() == [1, 2, 3]
+mask = torch.ones(4, 8).cuda().bool(); mask[2:] = False
+assert torch.zeros(4, 8, device="cuda")[mask].shape == (16,) and mask.sum().item() == 16 and not mask.all()
+assert torch.zeros(3).cuda().cpu().numpy().sum() == 0 and torch.zeros(1).device.type == "cpu"
+w = torch.nn.Parameter(torch.randn(64, 64, device="cuda")); opt = torch.optim.SGD([w], lr=0.1)
+before = torch.cuda.memory_allocated(); held = torch.empty(1 << 20, device="cuda"); assert torch.cuda.memory_allocated() - before == 4 << 20
+for _ in range(3):
+    w.sum().backward(); opt.step()
+""",
+    "scaler": """\
+import torch
+from torch import nn
+model = nn.MultiheadAttention(64, 4, batch_first=True).cuda(); opt = torch.optim.Adam(model.parameters()); scaler = torch.amp.GradScaler("cuda")
+for step in range(9):
+    x = torch.randn(2, 16, 64).to("cuda")
+    with torch.autocast("cuda", dtype=torch.float16):
+        y = model(x, x, x, need_weights=False)[0]
+        assert y.dtype is torch.float16
+    scaler.scale(y.float().sum()).backward(); scaler.unscale_(opt); nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(opt); scaler.update(); opt.zero_grad()
+""",
+    "lengths": LOOP.replace("torch.randn(512, 1024)", "torch.randn(64 * (1 + step % 7), 1024)"),
+    "assumed": LOOP.replace("    if not", "    if x.abs().max() > loss:\n        break\n    if not"),
+    "selected": LOOP.replace("    loss =", "    x = x[x.sum(1) > 0]\n    loss ="),
+    "crash": "import torch\nx = torch.zeros(4, device='cuda')\ny = x.view(3)\n",
+    "exits": "import sys\nsys.exit('no --data was given')\n",
+    "files": """\
+import os, torch
+os.makedirs("out/logs"); open("out/logs/a.txt", "w").write("new"); open("mine.txt", "w").write("changed"); os.remove("other.txt"); torch.save({}, "out/x.pt")
+w = torch.nn.Parameter(torch.zeros(8).cuda()); opt = torch.optim.SGD([w], 0.1)
+for _ in range(4): w.sum().backward(); opt.step()
+""",
+    "ranks_of_4": LOOP.replace(
+        "opt =", 'torch.distributed.init_process_group("nccl"); model = nn.parallel.DistributedDataParallel(model, device_ids=[0])\nassert torch.distributed.get_world_size() == 4\nopt ='
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory) -> dict[str, dict]:
+    folder = tmp_path_factory.mktemp("scripts")
+    for name, text in CASES.items():
+        (folder / f"{name}.py").write_text(text)
+    (folder / "mine.txt").write_text("mine"), (folder / "other.txt").write_text("other")
+    words = [target_environment.python(), "-s", str(Path(__file__).with_name("play_scripts.py")), str(SCRIPTS), str(folder)]
+    ran = subprocess.run(words, cwd=folder, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = {name: json.loads((folder / f"{name}.py.json").read_text()) for name in CASES}
+    return found | {"folder": folder, "said": ran.stderr}
+
+
+def predict(reply: dict):
+    tape = tape_from_script(validate_recording(reply), H200)
+    return tape, *predict_script(FitJob({}), H200, tape)
+
+
+def test_a_loop_is_watched_until_its_steps_repeat(watched):
+    reply = watched["loop"]
+    assert (reply["error"], reply["steps"]) == ("", 3)
+    tape, fit, by_line = predict(reply)
+    assert fit.parts["parameters"] == pytest.approx(4 * WEIGHTS, rel=0.001)
+    assert fit.parts["optimizer"] == pytest.approx(8 * WEIGHTS, rel=0.001)
+    assert fit.parts["gradients"] + fit.parts["activations"] > 4 * WEIGHTS
+    assert fit.parts["workspaces"] == 2 * (32 << 20) + (1 << 20)
+    lines = {reply["places"][line][1]: size for line, size in by_line.items() if line >= 0}
+    assert lines[3] == pytest.approx(4 * WEIGHTS, rel=0.001), "the line that moves the model holds its weights"
+    assert reply["places"][max(by_line)][2].startswith(("model", "opt", "loss", "x ="))
+    assert predict_script_time(tape, SPEED).step_seconds > 0
+
+
+SPEED = DeviceSpeed("H200", 132, 800e12, 700e12, 50e12, 4e12, 400e9)
+
+
+def test_a_device_is_asked_for_in_any_way(watched):
+    def births(name: str) -> list[int]:
+        return [event for event in watched[name]["events"] if isinstance(event, int) and event >= 0]
+
+    assert births("device") == births("loop")
+
+
+@pytest.mark.parametrize("name", ["host", "scaler", "files", "ranks_of_4"])
+def test_a_script_sees_a_gpu(watched, name):
+    assert watched[name]["error"] == "" and watched[name]["steps"] >= 3, watched[name]["traceback"]
+
+
+def test_batches_of_changing_length_are_drawn_for_longer(watched):
+    assert watched["lengths"]["steps"] > 8
+
+
+def test_what_cannot_be_known_is_told_with_its_line(watched):
+    assert [place for place, _ in watched["assumed"]["assumed"]] == ["assumed.py:9"]
+    assert [place for place, _ in watched["selected"]["larger"]] == ["selected.py:7"]
+    assert not watched["loop"]["assumed"] and not watched["loop"]["larger"]
+
+
+def test_a_crash_is_one_sentence_with_its_line(watched):
+    assert watched["crash"]["error"].startswith("RuntimeError: ") and watched["crash"]["error"].endswith("(crash.py:3)")
+    assert "Traceback" in watched["crash"]["traceback"]
+    assert "no --data was given" in watched["exits"]["error"]
+
+
+def test_ddp_holds_every_gradient_once_more(watched):
+    _, alone, _ = predict(watched["loop"])
+    _, shared, _ = predict(watched["ranks_of_4"])
+    assert shared.peak_allocated - alone.peak_allocated == pytest.approx(4 * WEIGHTS, rel=0.15)
+
+
+def test_files_are_as_they_were(watched):
+    folder = watched["folder"]
+    assert (folder / "mine.txt").read_text() == "changed" and not (folder / "other.txt").exists()
+    assert restore_files(str(folder / "files.py.journal")) == []
+    assert (folder / "mine.txt").read_text() == "mine" and (folder / "other.txt").read_text() == "other"
+    assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("train.py --lr 1", Launch("script", ("train.py", "--lr", "1"))),
+        ("python -m pkg.train a", Launch("module", ("pkg.train", "a"), python="python")),
+        ("torchrun --standalone --nproc_per_node=4 train.py -x", Launch("script", ("train.py", "-x"), 4, "torchrun", ("--standalone", "--nproc_per_node=4"))),
+        ("torchrun --nnodes 2 --nproc-per-node gpu -m pkg.t", Launch("module", ("pkg.t",), 0, "torchrun", ("--nnodes", "2", "--nproc-per-node", "gpu"))),
+        ("accelerate launch --num_processes 8 t.py", Launch("script", ("t.py",), 8, "accelerate", ("--num_processes", "8"))),
+        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", Launch("script", ("t.py", "--deepspeed", "z.json"), 2, "deepspeed", ("--num_gpus", "2"))),
+        ("axolotl train cfg.yml", Launch("module", ("axolotl.cli.train", "cfg.yml"), launcher="accelerate")),
+        ("trl sft --config a.yml", Launch("module", ("trl.scripts.sft", "--config", "a.yml"), launcher="accelerate")),
+        ("llamafactory-cli train a.yml", Launch("program", ("llamafactory-cli", "train", "a.yml"))),
+    ],
+)
+def test_a_launcher_is_told_from_what_it_starts(words, found):
+    assert parse_launch(words.split()) == found
+
+
+def test_a_recording_that_does_not_add_up_is_refused(watched):
+    for wrong in ({"events": ["what"]}, {"lines": []}, {"events": [-1]}, {"steps": "two"}):
+        with pytest.raises(ValueError, match="recording"):
+            validate_recording(watched["loop"] | wrong)
