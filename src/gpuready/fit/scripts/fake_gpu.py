@@ -39,6 +39,7 @@ class Places:
 
     def find(self, tensor):
         """Return the device that a tensor says; a real one says its own."""
+        tensor = getattr(tensor, "_local_tensor", tensor)  # the shard of this rank
         if tensor.device.type != "meta":
             return tensor.device
         return self.storages.get(tensor.untyped_storage()._cdata, META) if tensor.layout is torch.strided else META
@@ -212,9 +213,9 @@ class FakeGpu(TorchFunctionMode):
             return self.send(x, HOST, None, {}) if x.device.type == "cpu" and x.layout is torch.strided else x
 
     def set_data(self, x, value):
-        if x.device.type == "meta" and value.device.type == "cpu":
-            value = self.hide(value)
-        return Tensor.data.__set__(x, value)
+        if x.device.type == "cpu" and value.device.type == "meta":  # a buffer that moves: it stays the same object
+            return torch.utils.swap_tensors(x, value.detach())
+        return Tensor.data.__set__(x, self.hide(value) if x.device.type == "meta" else value)
 
     def new_tensor(self, x, data, dtype=None, device=None, requires_grad=False):
         made = torch.tensor(data, dtype=dtype or x.dtype)

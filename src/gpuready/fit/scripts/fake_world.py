@@ -29,6 +29,37 @@ def join_world(watch):
     dist.all_gather_object = gather_same
     sys.modules["torch.distributed"].broadcast_object_list = lambda *args, **kwargs: None
     torch.distributed.barrier = lambda *args, **kwargs: None
+    patch_ddp(torch.nn.parallel.DistributedDataParallel)
+
+
+def patch_ddp(made):
+    """The reduction of a bucket answers at once; a hook of the script's own would run on other ranks' values."""
+    init, register = made.__init__, made.register_comm_hook
+
+    def reduce_at_once(state, bucket):
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def init_and_register(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        register(self, None, reduce_at_once)
+
+    made.__init__, made.register_comm_hook = init_and_register, lambda *args, **kwargs: None
+
+
+def apply_launcher(watch):
+    """Set the variables that accelerate's launcher would set, by its own functions."""
+    if watch.request["launcher"] != "accelerate" or not watch.request["launcher_words"]:
+        return
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
+
+    args = launch_command_parser().parse_args([*watch.request["launcher_words"], "script.py"])
+    args = _validate_launch_command(args)[0]
+    several = watch.request["world"] > 1
+    found = prepare_multi_gpu_env(args) if several else prepare_simple_launcher_cmd_env(args)[1]
+    os.environ.update({name: value for name, value in found.items() if name.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_"))})
 
 
 def gather_same(objects, own, group=None):

@@ -37,6 +37,7 @@ GATHERS = (
     "index_add_",
 )
 ALIGNMENT = 16
+MANY_TENSORS = ("_foreach_", "_fused_", "_amp_foreach")
 
 
 class KernelRecorder(TorchDispatchMode):
@@ -103,6 +104,9 @@ class KernelRecorder(TorchDispatchMode):
         """Record the kernel of an operation; a view has none."""
         inputs = [one for one in tree_leaves(list(args)) if isinstance(one, torch.Tensor)]
         outputs = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        if not outputs and name.startswith(MANY_TENSORS):  # one kernel over lists of tensors, in place
+            written = [args[0], *args[2:4]] if name.startswith("_fused") else args[:1]
+            outputs = [one for one in tree_leaves(written) if isinstance(one, torch.Tensor)]
         if name in SILENT or not outputs or _is_view(name, inputs, outputs):
             return
         if name in PRODUCTS:

@@ -6,6 +6,7 @@ import sys
 import torch
 from allocation_recorder import AllocationRecorder
 from kernel_recorder import KernelRecorder
+from torch.utils._pytree import tree_leaves, tree_map
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.dirname(torch.__file__)
@@ -55,9 +56,12 @@ class ScriptRecorder(AllocationRecorder):
         self.lines, self.kinds, self.sizes = [], {}, []
         self.live = self.peak = 0
         self.target = None
+        self.hide = self.read_values = lambda x: x  # set by the watch
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if any(hasattr(one, "__tensor_flatten__") for one in types):  # of several tensors, such as a shard: those come one by one
+            return NotImplemented
         with torch._C.DisableTorchFunction():  # else tensors say here what they say to the script
             before, self.target = self.target, self.places.choose(args, kwargs)
             try:
@@ -68,6 +72,13 @@ class ScriptRecorder(AllocationRecorder):
                 self.target = before
 
     def run_elsewhere(self, func, args, kwargs):
+        """Run an operation of the host; tensors with and without memory meet there."""
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        if self.target.type == "cpu" and any(x.dim() and x.device.type == "cpu" for x in tensors):
+            first = next(iter(tree_leaves(args)), None)
+            writes = func._schema.is_mutable and isinstance(first, torch.Tensor) and first.device.type == "cpu"
+            change = self.read_values if writes else self.hide
+            args, kwargs = tree_map(change, args), tree_map(change, kwargs)
         out = func(*args, **kwargs)
         for one in out if isinstance(out, (list, tuple)) else (out,):
             if isinstance(one, torch.Tensor) and one.device.type == "meta":

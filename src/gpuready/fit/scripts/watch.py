@@ -22,7 +22,7 @@ import torch._dynamo  # before anything is replaced: it lists the functions of t
 from emulation import AttentionKernel
 from fake_cuda import replace_cuda
 from fake_gpu import FakeGpu, Places, remove_guard
-from fake_world import join_world
+from fake_world import apply_launcher, join_world
 from healthy_values import HealthyValues
 from known_values import Refusal, format_number
 from library_patches import patch_libraries
@@ -49,6 +49,8 @@ class Watch:
         self.recorder = ScriptRecorder(self.places, self.lines)
         self.kernels, self.known = ScriptKernels(self.places), HealthyValues()
         self.gpu = FakeGpu(self.places, self.recorder, self.known, request["card"]["capability"])
+        self.recorder.hide = lambda x: self.gpu.hide(x) if isinstance(x, torch.Tensor) and x.dim() else x
+        self.recorder.read_values = lambda x: self.known.read(x) if isinstance(x, torch.Tensor) else x
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied = {}, {}, 0, False
@@ -141,6 +143,7 @@ class Watch:
     def run(self):
         """Run the script to its end, or to the end of the watch."""
         kind, words = self.request["kind"], self.request["words"]
+        apply_launcher(self)
         sys.argv = list(words)
         if kind == "script":
             sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))

@@ -149,7 +149,7 @@ def _repeat_last_step(events: list[int], start: int, first: int, end: int, birth
     instead.
     """
     offset, sizes = births - first, [e for e in events if e >= 0]
-    stays = set(range(first, births)) - {~e for e in events[start:end] if e < 0}
+    stays = set(range(first, births)) - {~e for e in events[start:] if e < 0}
     heirs: dict[int, list[int]] = {}
     for number in sorted(stays, reverse=True):
         heirs.setdefault(sizes[number], []).append(number)
