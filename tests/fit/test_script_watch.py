@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob
-from gpuready.fit.search.script_prediction import predict_script, predict_script_time, tape_from_script, validate_recording
+from gpuready.fit.search.script_prediction import (
+    predict_script,
+    predict_script_time,
+    tape_from_script,
+    validate_recording,
+)
 from gpuready.fit.time.device_speed import DeviceSpeed
 from gpuready.launcher.launch_words import Launch, parse_launch
 from gpuready.system.file_journal import restore_files
@@ -82,7 +87,13 @@ def watched(tmp_path_factory) -> dict[str, dict]:
     for name, text in CASES.items():
         (folder / f"{name}.py").write_text(text)
     (folder / "mine.txt").write_text("mine"), (folder / "other.txt").write_text("other")
-    words = [target_environment.python(), "-s", str(Path(__file__).with_name("play_scripts.py")), str(SCRIPTS), str(folder)]
+    words = [
+        target_environment.python(),
+        "-s",
+        str(Path(__file__).with_name("play_scripts.py")),
+        str(SCRIPTS),
+        str(folder),
+    ]
     ran = subprocess.run(words, cwd=folder, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-2000:]
     found = {name: json.loads((folder / f"{name}.py.json").read_text()) for name in CASES}
@@ -158,10 +169,22 @@ def test_files_are_as_they_were(watched):
     [
         ("train.py --lr 1", Launch("script", ("train.py", "--lr", "1"))),
         ("python -m pkg.train a", Launch("module", ("pkg.train", "a"), python="python")),
-        ("torchrun --standalone --nproc_per_node=4 train.py -x", Launch("script", ("train.py", "-x"), 4, "torchrun", ("--standalone", "--nproc_per_node=4"))),
-        ("torchrun --nnodes 2 --nproc-per-node gpu -m pkg.t", Launch("module", ("pkg.t",), 0, "torchrun", ("--nnodes", "2", "--nproc-per-node", "gpu"))),
-        ("accelerate launch --num_processes 8 t.py", Launch("script", ("t.py",), 8, "accelerate", ("--num_processes", "8"))),
-        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", Launch("script", ("t.py", "--deepspeed", "z.json"), 2, "deepspeed", ("--num_gpus", "2"))),
+        (
+            "torchrun --standalone --nproc_per_node=4 train.py -x",
+            Launch("script", ("train.py", "-x"), 4, "torchrun", ("--standalone", "--nproc_per_node=4")),
+        ),
+        (
+            "torchrun --nnodes 2 --nproc-per-node gpu -m pkg.t",
+            Launch("module", ("pkg.t",), 0, "torchrun", ("--nnodes", "2", "--nproc-per-node", "gpu")),
+        ),
+        (
+            "accelerate launch --num_processes 8 t.py",
+            Launch("script", ("t.py",), 8, "accelerate", ("--num_processes", "8")),
+        ),
+        (
+            "deepspeed --num_gpus 2 t.py --deepspeed z.json",
+            Launch("script", ("t.py", "--deepspeed", "z.json"), 2, "deepspeed", ("--num_gpus", "2")),
+        ),
         ("axolotl train cfg.yml", Launch("module", ("axolotl.cli.train", "cfg.yml"), launcher="accelerate")),
         ("trl sft --config a.yml", Launch("module", ("trl.scripts.sft", "--config", "a.yml"), launcher="accelerate")),
         ("llamafactory-cli train a.yml", Launch("program", ("llamafactory-cli", "train", "a.yml"))),

@@ -146,11 +146,24 @@ def _words_to_run(request: Request) -> tuple[str, ...]:
 
 
 def _run_script(request: Request, words: tuple[str, ...], search: bool) -> FitResult:
-    unread = [name for name in (*job_fields(request), "trace", "serve", "largest") if name != "world" and request.options.get(name) not in (None, False)]
+    unread = [
+        name
+        for name in (*job_fields(request), "trace", "serve", "largest")
+        if name != "world" and request.options.get(name) not in (None, False)
+    ]
     if unread:
-        raise UsageError(f"--{unread[0].replace('_', '-')} is not read for a script that is run: its own arguments decide (--read-only reads it)")
-    request.session.write_note(f"running {words[0]} in its environment, offline and on tensors without memory; this is no sandbox (--read-only reads it)")
-    flags = [word for name in ("on", "world", "steps") if (value := request.get_option(name)) for word in (f"--{name}", str(value))]
+        raise UsageError(
+            f"--{unread[0].replace('_', '-')} is not read for a script that is run: its own arguments decide (--read-only reads it)"
+        )
+    request.session.write_note(
+        f"running {words[0]} in its environment, offline and on tensors without memory; this is no sandbox (--read-only reads it)"
+    )
+    flags = [
+        word
+        for name in ("on", "world", "steps")
+        if (value := request.get_option(name))
+        for word in (f"--{name}", str(value))
+    ]
     return fit_script(
         words,
         **request.pick_options("on", "python", "world", "steps"),

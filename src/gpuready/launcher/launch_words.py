@@ -9,7 +9,12 @@ from gpuready.model.record import Record
 
 RANK_FLAGS = ("nproc_per_node", "num_processes", "num_gpus", "nproc-per-node", "num-processes")
 NODE_FLAGS = ("nnodes", "num_machines", "num_nodes")
-LAUNCHERS = {"torchrun": "torchrun", "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "deepspeed": "deepspeed"}
+LAUNCHERS = {
+    "torchrun": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "deepspeed": "deepspeed",
+}
 MODULES_OF_PROGRAMS = {("axolotl", "train"): "axolotl.cli.train"}
 """Programs that start a launcher themselves, by their first two words, and what that launcher starts."""
 TRL_SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")

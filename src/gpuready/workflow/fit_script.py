@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuready import system
-from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob, FitUndecided
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.job.records import GpuCard
@@ -20,7 +19,6 @@ from gpuready.fit.search.script_prediction import (
     tape_from_script,
     validate_recording,
 )
-from gpuready.fit.time.device_speed import speed_from_row
 from gpuready.launcher.launch_words import Launch, parse_launch
 from gpuready.model.fit import CodeLine, FitResult, GpuCandidate, Proposal
 from gpuready.probe.environment_choice import choose_interpreter
@@ -42,7 +40,13 @@ OFFLINE = {
     "PYTORCH_JIT": "0", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
 }  # fmt: skip
 """Hubs and trackers are offline, and no GPU is touched."""
-BATCH_FLAGS = ("--per_device_train_batch_size", "--train_batch_size", "--micro_batch_size", "--batch_size", "--batch-size")
+BATCH_FLAGS = (
+    "--per_device_train_batch_size",
+    "--train_batch_size",
+    "--micro_batch_size",
+    "--batch_size",
+    "--batch-size",
+)
 ADVICE = "a smaller batch, gradient checkpointing and an optimizer with less state are the changes that cost least"
 
 
@@ -81,7 +85,9 @@ def _count_ranks(launch: Launch, machine: Sequence[GpuCandidate]) -> int:
 class ScriptWatcher:
     """Runs command lines under the watch."""
 
-    def __init__(self, launch: Launch, python: str | None, world: int, steps: int | None, show_progress: Callable[..., None]):
+    def __init__(
+        self, launch: Launch, python: str | None, world: int, steps: int | None, show_progress: Callable[..., None]
+    ):
         self.launch, self.world, self.steps, self.show_progress = launch, world, steps, show_progress
         self.host = system.LiveHost()
         self.python = call_or_refuse(choose_interpreter, self.host, python or launch.python or None)
@@ -156,9 +162,16 @@ class ScriptAnswer:
         job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])
         tape = tape_from_script(reply, self.card)
         fit, by_line = predict_script(job, self.card, tape)
-        gaps = tuple(reply["unmodelled"]), tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"])
+        gaps = (
+            tuple(reply["unmodelled"]),
+            tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"]),
+        )
         places = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in self.machine)
-        listed = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus()) if every or not places else ()
+        listed = (
+            tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus())
+            if every or not places
+            else ()
+        )
         parts = dict(fit.parts)
         if (rounded := fit.peak_allocated - sum(parts.values())) > 0:
             parts["rounding of blocks"] = rounded
@@ -185,7 +198,10 @@ class ScriptAnswer:
         words, at = list(self.watcher.launch.words), _find_batch(self.watcher.launch.words)
         if at is None:
             return ()
-        name, count = words[at].partition("=")[0] if "=" in words[at] else words[at - 1], int(words[at].rpartition("=")[2])
+        name, count = (
+            words[at].partition("=")[0] if "=" in words[at] else words[at - 1],
+            int(words[at].rpartition("=")[2]),
+        )
         for smaller in dict.fromkeys((count // 2, count // 4, 1)):
             if not 0 < smaller < count:
                 continue
@@ -214,7 +230,9 @@ def _find_batch(words: Sequence[str]) -> int | None:
 
 def _notes(reply: dict[str, Any], world: int) -> list[str]:
     versions = ", ".join(f"{name} {version}" for name, version in reply["versions"].items())
-    said = [f"ran {reply['steps']} optimizer steps of the script itself with {versions}; what comes later (evaluation, saving) was not watched"]
+    said = [
+        f"ran {reply['steps']} optimizer steps of the script itself with {versions}; what comes later (evaluation, saving) was not watched"
+    ]
     said += reply["notes"]
     said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
     if reply.get("math"):

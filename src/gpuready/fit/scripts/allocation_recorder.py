@@ -62,7 +62,8 @@ class AllocationRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.partition("::")[2]
-        refuse_mixed_types(name, args)
+        if not func._overloadname.startswith("dtype"):  # mm(..., out_dtype=…) is meant to mix them
+            refuse_mixed_types(name, args)
         refuse_overflow(name, args)
         live_buffers = self.add_scratch(self.scratch.sizes_before(name, args), name)
         if name == "_grouped_mm" and args[0].dtype != torch.bfloat16:

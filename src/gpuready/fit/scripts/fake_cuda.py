@@ -103,7 +103,12 @@ def replace_cuda(card, places, recorder):
 
     def memory_stats(*_):
         return collections.defaultdict(
-            int, {"allocated_bytes.all.current": recorder.live, "allocated_bytes.all.peak": recorder.peak, "reserved_bytes.all.peak": recorder.peak}
+            int,
+            {
+                "allocated_bytes.all.current": recorder.live,
+                "allocated_bytes.all.peak": recorder.peak,
+                "reserved_bytes.all.peak": recorder.peak,
+            },
         )
 
     nothing = lambda *args, **kwargs: None  # noqa: E731
@@ -141,7 +146,9 @@ def replace_cuda(card, places, recorder):
     torch.version.cuda = torch.version.cuda or "12.8"
     torch.backends.cudnn.is_available, torch.backends.cudnn.version = (lambda: True), (lambda: 91900)
     torch.backends.cuda.is_built = lambda: True
-    torch.cuda.nvtx = types.SimpleNamespace(range_push=nothing, range_pop=nothing, mark=nothing, range=lambda *_: contextlib.nullcontext())
+    torch.cuda.nvtx = types.SimpleNamespace(
+        range_push=nothing, range_pop=nothing, mark=nothing, range=lambda *_: contextlib.nullcontext()
+    )
     replace_accelerator(places, set_device, live, peak, nothing, stream)
     torch.Tensor.__cuda_array_interface__ = property(lambda x: None)
     return gpu

@@ -80,9 +80,13 @@ def remove_guard(func):
     """Return a Python function of torch that does not ask for torch functions again, so that a mode can be active inside; None for others."""
     if not isinstance(func, types.FunctionType) or not {"overrides", "super"}.isdisjoint(func.__code__.co_names):
         return None
-    if not any(name in GUARDS for name in func.__code__.co_names) or func.__module__ not in func.__globals__.get("__name__", ""):
+    if not any(name in GUARDS for name in func.__code__.co_names) or func.__module__ not in func.__globals__.get(
+        "__name__", ""
+    ):
         return None
-    made = types.FunctionType(func.__code__, copy_globals(func.__module__), func.__name__, func.__defaults__, func.__closure__)
+    made = types.FunctionType(
+        func.__code__, copy_globals(func.__module__), func.__name__, func.__defaults__, func.__closure__
+    )
     made.__kwdefaults__ = func.__kwdefaults__
     return made
 
@@ -150,7 +154,9 @@ class FakeGpu(TorchFunctionMode):
             grad = kwargs.pop("requires_grad", False)
             if args and isinstance(args[0], Tensor) and func in (torch.as_tensor, torch.asarray):
                 return self.move(args[0], device, kwargs.get("dtype"))
-            made = self.call(func, args, kwargs | {"device": HOST} | ({"requires_grad": True} if grad and device == HOST else {}))
+            made = self.call(
+                func, args, kwargs | {"device": HOST} | ({"requires_grad": True} if grad and device == HOST else {})
+            )
             made = made if device == HOST else self.move(made, device)
             return made.requires_grad_() if grad else made
         kwargs.pop("generator", None)

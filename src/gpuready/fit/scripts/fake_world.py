@@ -59,7 +59,9 @@ def apply_launcher(watch):
     args = _validate_launch_command(args)[0]
     several = watch.request["world"] > 1
     found = prepare_multi_gpu_env(args) if several else prepare_simple_launcher_cmd_env(args)[1]
-    os.environ.update({name: value for name, value in found.items() if name.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_"))})
+    os.environ.update(
+        {name: value for name, value in found.items() if name.startswith(("ACCELERATE_", "FSDP_", "PARALLELISM_"))}
+    )
 
 
 def gather_same(objects, own, group=None):

@@ -1,7 +1,7 @@
 """Values that a script reads from its GPU: those that are known, else those of a healthy run. Runs in the target environment."""
 
 import torch
-from known_values import UNKNOWN, KnownValues, find_place, reads_host, value_limit
+from known_values import UNKNOWN, KnownValues, find_place, value_limit
 from torch.utils._pytree import tree_leaves, tree_map
 
 HEALTHY_NUMBER = 1.0  # of a loss, a norm or a score that nobody computed
@@ -49,7 +49,12 @@ class HealthyValues(KnownValues):
 
     def check_rows(self, table, rows):
         """A row that a table does not have ends a real run with an error of CUDA, as it does here."""
-        if rows.numel() and rows.device.type == "meta" and self.holds(rows) and int(self.value_of(rows).max()) >= table.shape[0]:
+        if (
+            rows.numel()
+            and rows.device.type == "meta"
+            and self.holds(rows)
+            and int(self.value_of(rows).max()) >= table.shape[0]
+        ):
             last = int(self.value_of(rows).max())
             raise IndexError(f"index out of range: row {last} of an embedding that has {table.shape[0]}")
 
@@ -79,7 +84,9 @@ class HealthyValues(KnownValues):
         if not known and not ("meta" in str(error).lower() or "data-dependent" in str(error).lower()):
             raise error
         if not known:
-            self.larger[find_place()] = f"the size of what {name} returns is not known: counted as if every value were different"
+            self.larger[find_place()] = (
+                f"the size of what {name} returns is not known: counted as if every value were different"
+            )
         values = args if known else tree_map(lambda x: self.distinct(x) if isinstance(x, torch.Tensor) else x, args)
         found = self.compute(func, values, kwargs)
         if found is UNKNOWN:

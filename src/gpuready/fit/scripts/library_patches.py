@@ -17,7 +17,9 @@ NOT_MODELLED = {
 
 
 def patch_libraries(watch):
-    compared = torch.utils.checkpoint._allowed_determinism_checks_to_fns  # the device is told differently inside of an operation
+    compared = (
+        torch.utils.checkpoint._allowed_determinism_checks_to_fns
+    )  # the device is told differently inside of an operation
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
     patch_loader()
     patch_compile(watch)
@@ -69,7 +71,12 @@ def patch_compile(watch):
 def patch_saving():
     """Nothing is saved: a checkpoint would have no values."""
     torch.save = lambda *args, **kwargs: None
-    on_import("safetensors.torch", lambda module: vars(module).update(save_file=lambda *args, **kwargs: None, save_model=lambda *args, **kwargs: None))
+    on_import(
+        "safetensors.torch",
+        lambda module: vars(module).update(
+            save_file=lambda *args, **kwargs: None, save_model=lambda *args, **kwargs: None
+        ),
+    )
 
 
 # -- transformers --------------------------------------------------------------------------------------------------
@@ -78,14 +85,22 @@ def patch_saving():
 def patch_transformers(module, watch):
     """A checkpoint gives its config alone: what is loaded has the shapes, and no values."""
 
-    def from_pretrained(cls, name=None, *args, config=None, cache_dir=None, dtype=None, torch_dtype=None, device_map=None, **kwargs):
+    def from_pretrained(
+        cls, name=None, *args, config=None, cache_dir=None, dtype=None, torch_dtype=None, device_map=None, **kwargs
+    ):
         from transformers import AutoConfig, PreTrainedConfig
 
-        hub = {key: kwargs.pop(key) for key in ("revision", "subfolder", "token", "trust_remote_code", "local_files_only") if key in kwargs}
+        hub = {
+            key: kwargs.pop(key)
+            for key in ("revision", "subfolder", "token", "trust_remote_code", "local_files_only")
+            if key in kwargs
+        }
         if not isinstance(config, PreTrainedConfig):
             hub.pop("local_files_only", None)
             found = cls.config_class or AutoConfig
-            config, kwargs = found.from_pretrained(config or name, cache_dir=cache_dir, return_unused_kwargs=True, **hub, **kwargs)
+            config, kwargs = found.from_pretrained(
+                config or name, cache_dir=cache_dir, return_unused_kwargs=True, **hub, **kwargs
+            )
         asked = dtype if dtype is not None else torch_dtype
         if asked in (None, "auto"):
             asked = config.dtype or torch.float32
@@ -103,13 +118,15 @@ def patch_transformers(module, watch):
         return model.eval()
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
-    module.PreTrainedModel.save_pretrained = lambda *args, **kwargs: None
+    module.PreTrainedModel.save_pretrained = lambda self, folder, *args, **kwargs: self.config.save_pretrained(folder)
 
 
 def choose_device(device_map, watch):
     """Return the device of a model with a device map: a map over several GPUs is not played."""
     devices = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
-    if len(devices) > 1 or (watch.places.count > 1 and device_map in ("auto", "balanced", "balanced_low_0", "sequential")):
+    if len(devices) > 1 or (
+        watch.places.count > 1 and device_map in ("auto", "balanced", "balanced_low_0", "sequential")
+    ):
         watch.unmodelled.append("a device map that spreads the model over several GPUs")
     one = next(iter(devices))
     return watch.places.gpu() if one in (None, "auto", "balanced", "balanced_low_0", "sequential") else one
@@ -119,12 +136,18 @@ def quantise(model, wanted, watch):
     """Replace linear layers as bitsandbytes would, in 4 bits; another kind is not played."""
     get = wanted.get if isinstance(wanted, dict) else lambda name, default=None: getattr(wanted, name, default)
     if not get("load_in_4bit", False):
-        raise NotImplementedError("the weights are quantised in a way that is not modelled (only 4 bits of bitsandbytes are)")
+        raise NotImplementedError(
+            "the weights are quantised in a way that is not modelled (only 4 bits of bitsandbytes are)"
+        )
     from quantised import quantise_layers
 
     dtype = get("bnb_4bit_compute_dtype", torch.float32)
     with watch.gpu.making(HOST), torch._C.DisableTorchFunction():
-        quantise_layers(model, getattr(torch, dtype) if isinstance(dtype, str) else dtype, bool(get("bnb_4bit_use_double_quant", False)))
+        quantise_layers(
+            model,
+            getattr(torch, dtype) if isinstance(dtype, str) else dtype,
+            bool(get("bnb_4bit_use_double_quant", False)),
+        )
     model.is_loaded_in_4bit = model.is_quantized = True
     model.hf_quantizer = types.SimpleNamespace(is_trainable=True, is_qat_trainable=False, quantization_config=wanted)
 

@@ -60,7 +60,9 @@ class ScriptRecorder(AllocationRecorder):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if any(hasattr(one, "__tensor_flatten__") for one in types):  # of several tensors, such as a shard: those come one by one
+        if any(
+            hasattr(one, "__tensor_flatten__") for one in types
+        ):  # of several tensors, such as a shard: those come one by one
             return NotImplemented
         with torch._C.DisableTorchFunction():  # else tensors say here what they say to the script
             before, self.target = self.target, self.places.choose(args, kwargs)

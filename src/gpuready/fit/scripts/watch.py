@@ -99,7 +99,9 @@ class Watch:
     def is_enough(self, stepped):
         """Whether every optimizer has made its steps, and the last two of each were alike; a script whose batches change is watched for longer."""
         asked, now = self.request["steps"], time.process_time()
-        sizes = hash(tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0))
+        sizes = hash(
+            tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0)
+        )
         self.step_start = len(self.recorder.events)
         same = sizes == self.sizes.get(stepped)
         self.alike[stepped], self.sizes[stepped] = self.alike.get(stepped, 0) + 1 if same else 0, sizes
@@ -136,7 +138,10 @@ class Watch:
             self.gpu.default = None if device is None else self.places.read(device)
 
         torch.nn.Parameter.__new__, torch.optim.Optimizer.__init__ = make_parameter, make_optimizer
-        torch.set_default_device, torch.get_default_device = set_default, lambda: self.gpu.default or torch.device("cpu")
+        torch.set_default_device, torch.get_default_device = (
+            set_default,
+            lambda: self.gpu.default or torch.device("cpu"),
+        )
         patch_libraries(self)
         join_world(self)
 
@@ -151,7 +156,11 @@ class Watch:
         sys.path.insert(0, os.getcwd())
         if kind == "module":
             return runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-        found = [one for one in importlib.metadata.entry_points(group="console_scripts") if one.name == os.path.basename(words[0])]
+        found = [
+            one
+            for one in importlib.metadata.entry_points(group="console_scripts")
+            if one.name == os.path.basename(words[0])
+        ]
         if not found:
             raise Refusal(f"{words[0]} is no program of this Python environment")
         return found[0].load()()
@@ -163,7 +172,11 @@ class Watch:
                 self.run()
         except SystemExit as left:
             if left.code not in (None, 0):
-                self.end(f"the script ended itself with {str(left.code)[:200]!r} before an optimizer step" if not self.steps else "")
+                self.end(
+                    f"the script ended itself with {str(left.code)[:200]!r} before an optimizer step"
+                    if not self.steps
+                    else ""
+                )
         except BaseException as error:
             self.end(self.explain(error), traceback.format_exc())
         self.end()

@@ -10,7 +10,15 @@ import sys
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LARGEST_COPY = 4 << 30
-CHANGES = {"os.remove": (0,), "os.rename": (0, 1), "os.truncate": (0,), "os.rmdir": (0,), "os.link": (1,), "os.symlink": (1,), "shutil.move": (0,)}
+CHANGES = {
+    "os.remove": (0,),
+    "os.rename": (0, 1),
+    "os.truncate": (0,),
+    "os.rmdir": (0,),
+    "os.link": (1,),
+    "os.symlink": (1,),
+    "shutil.move": (0,),
+}
 
 
 class WatchedFiles:

@@ -79,7 +79,9 @@ def _apply_word(word: str, ops: TorchOps) -> None:
         ops.in_backward = word.startswith("fwd")
 
 
-def predict_script(job: FitJob, card: GpuCard, tape: ScriptTape, search: bool = True) -> tuple[FitPrediction, dict[int, int]]:
+def predict_script(
+    job: FitJob, card: GpuCard, tape: ScriptTape, search: bool = True
+) -> tuple[FitPrediction, dict[int, int]]:
     """Return the memory of a recorded script, and the bytes live at its peak by line of code."""
     replay = TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))
     return fit_from_tape(job, card, tape, search, replay), live_by_line(tape, replay.peak_event + 1)
@@ -109,16 +111,26 @@ def predict_script_time(tape: Tape, speed: DeviceSpeed) -> TimePrediction | None
         return None
     middle = median(one[0] for one in timed)
     seconds, parts, idle = min(timed, key=lambda one: abs(one[0] - middle))
-    return time_in_range(TimePrediction(step_seconds=seconds, parts=parts, bound_by="launches" if idle > 0.25 else "memory"), idle, speed)
+    return time_in_range(
+        TimePrediction(step_seconds=seconds, parts=parts, bound_by="launches" if idle > 0.25 else "memory"), idle, speed
+    )
 
 
-def _time_step(recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed) -> tuple[float, dict[str, float], float] | None:
+def _time_step(
+    recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed
+) -> tuple[float, dict[str, float], float] | None:
     """Return the seconds of a step, those of its phases, and the share in which the GPU waits for the host."""
-    phases = [(mark[:3] if mark[:3] != "cli" else "clip", kernels) for mark, kernels in recorded.items() if kernels and _step_of(mark) == step]
+    phases = [
+        (mark[:3] if mark[:3] != "cli" else "clip", kernels)
+        for mark, kernels in recorded.items()
+        if kernels and _step_of(mark) == step
+    ]
     if not phases:
         return None
     forward = sum(len(kernels) for name, kernels in phases if name == "fwd")
-    counts = LayerCounts(max(1, round(forward / max(1, sum(name == "fwd" for name, _ in phases)) / LAYER_KERNELS["fwd"])))
+    counts = LayerCounts(
+        max(1, round(forward / max(1, sum(name == "fwd" for name, _ in phases)) / LAYER_KERNELS["fwd"]))
+    )
     timed = time_phases(phases, speed, counts)
     parts: dict[str, float] = {}
     for (name, _), one in zip(phases, timed, strict=True):
