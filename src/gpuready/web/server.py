@@ -16,15 +16,15 @@ from gpuready.system.own_folders import TemporaryFolder
 from gpuready.web.app import build_web_app
 from gpuready.workflow import Refused
 
-MAX_WORKERS = 4
-"""At most this many, and no more than processors."""
+MIN_WORKERS, MAX_WORKERS = 2, 4
+"""As many as processors within these bounds: a search or an upload takes all but one of them."""
 MAX_CONNECTIONS = 512
 FALLBACK_PORTS = 20
 """How many following ports to try if the usual one is taken."""
 
 
 def count_workers() -> int:
-    return max(1, min(MAX_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
+    return max(MIN_WORKERS, min(MAX_WORKERS, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))
 
 
 def serve_web_app(
