@@ -17,8 +17,8 @@ WHOLE_LOG_BYTES = 256 << 10
 MAX_LINES = 24_000
 """Lines kept over all sources."""
 
-SEARCH_BYTES = 2 << 20
-"""Bytes searched at once."""
+SEARCH_BYTES = 256 << 10
+"""Bytes searched at once: between two pieces the time is looked at."""
 
 MAX_KEPT_BYTES = 24 << 20
 """Bytes kept over all sources."""

@@ -169,10 +169,14 @@ def _find_matches(
     present_texts: set[str] = set()
     candidates: dict[tuple[int, int], LogPattern] = {}
     breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
-    broken = ((breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search, is_spent))
+    broken = (
+        (breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search, is_spent)
+    )
     others = _other_wordings(log_lines, texts)
     pairs = [(i, text) for i, wordings in others.items() for text in wordings]
-    reworded = ((pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search, is_spent))
+    reworded = (
+        (pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search, is_spent)
+    )
     for index, which in (*_literal_hits(texts, wording.search, is_spent), *broken, *reworded):
         literal = wording.literals[which]
         if literal in wording.remarks:

@@ -21,17 +21,15 @@ from gpuready.render import json_document, json_results
 from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen
 from gpuready.system.durable_files import unlink_quietly
-from gpuready.system.log_streams import ReadBudget
 from gpuready.system.own_folders import write_scratch_file
 from gpuready.workflow import catalog_lists
+from gpuready.workflow.diagnose import limit_reading_time
 from gpuready.workflow.refusal import Refused
 
 WorkerReply = tuple[int, dict[str, Any], str]
 
 
 OK, REFUSED, FAILED = 200, 400, 500
-UPLOAD_SECONDS = 15.0
-"""Processor time for an uploaded log; what was not read until then is said in the answer."""
 BRIEF_FIELDS = {
     "check": ("verdict", "exit", "host", "findings", "undecided", "unstated", "ignored", "strict", "catalog"),
     "plan": (
@@ -112,7 +110,7 @@ def _answer_with_upload(name: str, body: bytes, words: Sequence[str], mode: str)
 
 
 def main() -> None:
-    ReadBudget.most_seconds = UPLOAD_SECONDS
+    limit_reading_time()
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)  # stray prints, also of a child, must not reach the reply stream

@@ -36,6 +36,14 @@ def load_pattern_table() -> PatternIndex:
     return PatternIndex(catalog.load_catalog("patterns"))
 
 
+SERVER_SECONDS = 15.0
+
+
+def limit_reading_time() -> None:
+    """Bound the processor time of every diagnosis of this process, which is a server's: others wait for it."""
+    ReadBudget.most_seconds = SERVER_SECONDS
+
+
 def diagnose_logs(
     logs: Sequence[str | Iterable[bytes]],
     *,
