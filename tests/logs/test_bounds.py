@@ -54,7 +54,9 @@ def judged(*paths):
     return found, time.thread_time() - started
 
 
-@pytest.mark.parametrize(("kind", "packer"), [*zip(LINES, ("xz", "gz", "bz2")), ("few-words-a-line", "plain")])
+@pytest.mark.parametrize(
+    ("kind", "packer"), [*zip(LINES, ("xz", "gz", "bz2"), strict=True), ("few-words-a-line", "plain")]
+)
 def test_a_log_that_is_slow_to_read_is_given_up_and_that_is_said(tmp_path, kind, packer):
     data = LINES[kind]()
     data = HEALTHY + data * (1 + (2 << 20) // len(data))

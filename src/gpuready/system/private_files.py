@@ -127,12 +127,12 @@ def set_file_aside(path: str) -> None:
     os.rename(path, f"{path}.{number}")
 
 
-def refuse_foreign_links(path: str) -> None:
-    """OSError where a folder below the current one is a link that another user made: it may lead anywhere."""
+def refuse_links_below_here(path: str) -> None:
+    """OSError where a folder below the current one is a link: one of a checkout belongs to this user, and may lead anywhere."""
     here, inside = os.getcwd(), os.path.abspath(path)
     while inside != here and inside.startswith(f"{here.rstrip('/')}/"):
-        if os.path.islink(inside) and os.lstat(inside).st_uid not in (0, os.geteuid()):
-            raise OSError(errno.ELOOP, "a link that another user made", inside)
+        if os.path.islink(inside):
+            raise OSError(errno.ELOOP, f"{inside} is a link; name the folder that it leads to", inside)
         inside = os.path.dirname(inside)
 
 
