@@ -76,11 +76,11 @@ def _read_first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[byt
 
 
 def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks that end where a line ends; a line longer than a megabyte is split."""
+    """Blocks that end where a line ends; a line longer than what is searched at once is split."""
     carry = b""
     for chunk in _bounded_chunks(first, rest):
         cut = chunk.rfind(b"\n") + 1
-        if cut or len(carry) + len(chunk) > 1 << 20:
+        if cut or len(carry) + len(chunk) > SEARCH_BYTES:
             yield carry + (chunk[:cut] if cut else chunk)
             carry = chunk[cut:] if cut else b""
         else:

@@ -36,7 +36,7 @@ def load_pattern_table() -> PatternIndex:
     return PatternIndex(catalog.load_catalog("patterns"))
 
 
-SERVER_SECONDS = 15.0
+SERVER_SECONDS = 8.0
 
 
 def limit_reading_time() -> None:
