@@ -88,9 +88,9 @@ class SettingsFile:
 
     def read_own(self, path: str) -> str | None:
         """Return the text that this user's gpuready wrote; None where there is no file. ValueError where it is a link, or of another."""
-        if not os.path.lexists(path):
+        text = file_contents.read_unlinked_text(path)
+        if text is None:
             return None
-        text = "" if os.path.islink(path) else file_contents.read_text_file(path) or ""
         if not text.startswith(_HEADER) or _hash(text) not in FixState(self.host, path).read().written:
             raise ValueError(f"{path} is not as gpuready fix wrote it for you: look at it, and move it away first")
         return text
