@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from gpuready.fit.job.records import FitUndecided
-from gpuready.model.record import Record, field
+from gpuready.model.record import Record
 
 
 class TowerWeight(Record):
@@ -102,8 +102,6 @@ class ModelShape(Record):
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
-    sizes: Mapping[str, int] = field(default_factory=dict)  # what only a gated delta net has
-    mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
     tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
     rotary_grids: int = 1  # positions of a token: 3 with height and width, and then tables for each row
@@ -131,7 +129,6 @@ MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
-    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
 }  # fmt: skip
 
 

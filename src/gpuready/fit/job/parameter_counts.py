@@ -13,15 +13,9 @@ def count_parameters(shape: ModelShape) -> int:
     embeddings = (shape.vocabulary * (1 if shape.tied else 2) + shape.positions) * shape.hidden
     return (
         embeddings + norm + shape.vocabulary * shape.bias_head + sum(one.count_parameters() for one in shape.tower)
-        + _count_mixers(shape) + shape.layers * norms_per_layer * norm
+        + shape.layers * _count_attention(shape) + shape.layers * norms_per_layer * norm
         + (shape.layers - sparse) * _count_dense_mlp(shape) + sparse * _count_experts(shape)
     )  # fmt: skip
-
-
-def _count_mixers(shape: ModelShape) -> int:
-    if not shape.mixers:
-        return shape.layers * _count_attention(shape)
-    return _count_hybrid_mixers(shape)
 
 
 def _count_attention(shape: ModelShape) -> int:
@@ -55,19 +49,3 @@ def _count_experts(shape: ModelShape) -> int:
     shared = 3 * shape.shared_inner + (bool(shape.shared_inner) and shape.shared_gate)  # the shared expert and its gate
     bias = shape.expert_bias * shape.experts * (2 * shape.expert_inner + shape.hidden + 1)
     return shape.hidden * (shape.experts * (3 * shape.expert_inner + 1) + shared) + bias
-
-
-def _count_hybrid_mixers(s: ModelShape) -> int:
-    """Count what mixes tokens where some layers do it by a gated delta net."""
-    keys, values = s.sizes["key_heads"] * s.sizes["key_size"], s.sizes["value_heads"] * s.sizes["value_size"]
-    projected = 2 * keys + 2 * values + 2 * s.sizes["value_heads"]
-    delta = (
-        s.hidden * (projected + values)
-        + (2 * keys + values) * s.sizes["kernel"]
-        + 2 * s.sizes["value_heads"]
-        + s.sizes["value_size"]
-    )
-    queries, few = s.heads * s.head_size, s.kv_heads * s.head_size
-    attention = s.hidden * (3 * queries + 2 * few) + 2 * s.head_size
-    attention += s.bias_qkv * (2 * queries + 2 * few + s.hidden)
-    return sum(delta if kind == "delta" else attention for kind in s.mixers)

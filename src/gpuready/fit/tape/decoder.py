@@ -48,7 +48,7 @@ class DecoderModel:
         self.maker = maker
         ops.bias_first = shape.packed == "conv"
         width = maker.width
-        if shape.router in ("sigmoid", "scores") or shape.family == "qwen3_next":  # these names become the experts'
+        if shape.router in ("sigmoid", "scores"):  # these names become the experts'
             maker.unadapted = ("gate_proj", "up_proj", "down_proj")
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
@@ -137,8 +137,7 @@ class DecoderModel:
             ) -> Tensor:
                 return self.run_layer(layer, x, tables, mask)
 
-            mixer = s.mixers[layer.index] if s.mixers else ""
-            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None, mixer), layer.index)
+            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.apply_norm(hidden, self.norm)
         if ops.zero3 is not None:
             out = ops.zero3.mark_module_end(out)

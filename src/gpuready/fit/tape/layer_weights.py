@@ -12,7 +12,7 @@ LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
     return bool(shape.experts) and shape.rotary_grids == 1 and shape.family not in (  # Qwen's that see are not known to it
-        "qwen2_moe", "llama4_text", "granitemoe", "gpt_oss", "qwen3_5_moe_text",
+        "qwen2_moe", "llama4_text", "granitemoe", "gpt_oss",
     )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from gpuready.fit.job.model_shape import ModelShape, TowerWeight
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape.decoder import DecoderModel
-from gpuready.fit.tape.delta_net import DeltaNetModel
 from gpuready.fit.tape.gpt_oss import GptOssModel
 from gpuready.fit.tape.latent_attention import LatentModel
 from gpuready.fit.tape.linear_layers import WeightMaker
@@ -22,8 +21,6 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
-    if "delta" in shape.mixers:
-        return DeltaNetModel
     if shape.latent:
         return LatentModel
     if shape.sinks:
