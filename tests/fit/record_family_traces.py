@@ -48,10 +48,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt_oss": ("causal", {**BASE, **EXPERTS, "head_dim": 32, "sliding_window": 16}),
     "deepseek_v2": ("causal", {**BASE, **LATENT, "q_lora_rank": None, "topk_method": "greedy"}),
     "deepseek_v3": ("causal", {**BASE, **LATENT}),
-    "llama4_text": (
-        "causal",
-        {**BASE, "head_dim": 32, "intermediate_size_mlp": 192, "num_local_experts": 4, "num_hidden_layers": 4},
-    ),
     "arcee": ("causal", BASE),
     "exaone4": ("causal", {**BASE, "sliding_window": 16}),
     "olmoe": ("causal", {**BASE, "num_experts": 8, "num_experts_per_tok": 2}),

@@ -219,25 +219,6 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape(config, family)
-    rotary = _rotary_layers(config, shape.layers)
-    step = read_count(config, "interleave_moe_layer_step")
-    sparse = config.get("moe_layers")
-    if sparse is not None and not isinstance(sparse, (list, tuple)):
-        raise ValueError("the config's moe_layers must be a list of the numbers of layers")
-    sparse = range(step - 1, shape.layers, step) if sparse is None else sparse
-    bias, chunk = bool(config["attention_bias"]), read_count(config, "attention_chunk_size", default=1 << 30)
-    return shape.replace(
-        norm="llama4", bias_qkv=bias, bias_out=bias, rotary_kind="complex", rotary_layers=rotary, router="dense",
-        unit_qk_norm=bool(config["use_qk_norm"]), tempered=bool(config["attn_temperature_tuning"]),
-        windows=tuple(chunk if turns else 0 for turns in rotary), inner=read_count(config, "intermediate_size_mlp"),
-        experts=read_count(config, "num_local_experts"), expert_inner=shape.inner, shared_inner=shape.inner, shared_gate=False,
-        experts_per_token=read_count(config, "num_experts_per_tok"),
-        dense_layers=tuple(n for n in range(shape.layers) if n not in sparse),
-    )  # fmt: skip
-
-
 def parse_seed_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     return parse_common_shape(config, family).replace(
         bias_qkv=bool(config["attention_bias"]), bias_out=bool(config["attention_out_bias"]),
@@ -312,5 +293,4 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "deepseek_v2": _parse_deepseek,
     "deepseek_v3": _parse_deepseek,
     "gpt_oss": _parse_gpt_oss,
-    "llama4_text": _parse_llama4,
 }

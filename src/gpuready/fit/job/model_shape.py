@@ -92,13 +92,11 @@ class ModelShape(Record):
     fused_gate: bool = False  # gate and up projection in one weight
     scaled_residual: bool = False
     scaled_logits: bool = False
-    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss), sigmoid (DeepSeek V3), scores (DeepSeek V2), dense
+    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss), sigmoid (DeepSeek V3), scores (DeepSeek V2)
     router_groups: int = 0
     shared_gate: bool = True  # whether a gate scales the shared expert
     expert_bias: bool = False
     sinks: bool = False  # a learned logit per head that only takes part in the softmax
-    unit_qk_norm: bool = False  # queries and keys are normed without a weight
-    tempered: bool = False  # queries of layers that do not rotate are scaled by position
     latent: tuple[
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
@@ -127,7 +125,7 @@ GATED_FAMILIES = (
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
 FAMILY_ALIASES = {
-    "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
+    "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from gpuready.fit.tape.experts import run_moe
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
 from gpuready.fit.tape.model_parts import KeyValueCache, LayerWeights
-from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, run_activation, wide_rms_norm
+from gpuready.fit.tape.norms import centred_norm, gemma_norm, rms_norm, run_activation, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -30,14 +30,13 @@ AttentionOutput = tuple[Tensor, Tensor | None]
 
 
 NORMS = {
-    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm, "llama4": late_norm,
+    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm,
 }  # fmt: skip
 
 
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
-    widens_softmax = True  # whether eager attention computes its softmax in fp32
     tower: list[object]  # weights of a vision tower, which live as long as the model
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
@@ -291,7 +290,7 @@ class DecoderModel:
             )
         )  # fmt: skip
         if kernel == "eager":
-            widens = self.widens_softmax and s.family != "gpt2"
+            widens = s.family != "gpt2"
             upcast = widens and bf16  # fp16 enters an fp32 softmax without a copy
             return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens)
         if broadcast:

@@ -12,7 +12,7 @@ LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
     return bool(shape.experts) and shape.rotary_grids == 1 and shape.family not in (  # Qwen's that see are not known to it
-        "qwen2_moe", "llama4_text", "granitemoe", "gpt_oss",
+        "qwen2_moe", "granitemoe", "gpt_oss",
     )  # fmt: skip
 
 
@@ -83,10 +83,7 @@ def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix:
 
 def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
     s, table = model.shape, model.maker.new_expert
-    if s.router == "dense":
-        layer.linears["router"] = model.maker.new_linear("router", s.hidden, s.experts, False)
-    else:
-        layer.moe["router"] = table((s.experts, s.hidden))
+    layer.moe["router"] = table((s.experts, s.hidden))
     layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
     layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
     if adapts_experts(s):

@@ -8,7 +8,6 @@ from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.gpt_oss import GptOssModel
 from gpuready.fit.tape.latent_attention import LatentModel
 from gpuready.fit.tape.linear_layers import WeightMaker
-from gpuready.fit.tape.llama4 import Llama4Model
 from gpuready.fit.tape.torch_ops import TorchOps
 
 
@@ -25,8 +24,6 @@ def _template_class(shape: ModelShape) -> type[DecoderModel]:
         return LatentModel
     if shape.sinks:
         return GptOssModel
-    if shape.family == "llama4_text":
-        return Llama4Model
     return DecoderModel
 
 

@@ -127,20 +127,4 @@ def _gather_scores(ops: TorchOps, scores: Tensor, picks: Tensor, k: int) -> Tens
     return out
 
 
-def scatter_top_logits(ops: TorchOps, logits: Tensor, k: int) -> Tensor:
-    """Llama 4: minus infinity everywhere but at the highest logits, written in place."""
-    values, picks = top_k_values(ops, logits, k)
-    ops.tape.op = "scatter"
-    out = ops.new_empty(logits.shape, logits.width)
-    if ops.any_requires_grad(values):
-        ops.count_saved()
-        shape = values.shape
-
-        def backward(g: Grads, kept: Tensor = picks) -> tuple[Tensor | None, ...]:
-            return (ops.new_empty(shape, g[0].width),)
-
-        ops.add_node(out, "scatter", (values,), backward)
-    return out
-
-
 ROUTERS = {"top": _route_by_top_logits, "sigmoid": _route_by_sigmoid, "scores": _route_by_scores}
