@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 from gpuready.fit.job.records import FitUndecided
 from gpuready.model.record import Record
-
-
-class TowerWeight(Record):
-    """A weight with its bias; ``linear`` is the name of a linear layer, which can be adapted and quantised."""
-
-    shape: tuple[int, ...]
-    linear: str = ""
-    bias: bool = False
-
-    def count_parameters(self) -> int:
-        return prod(self.shape) + self.bias * self.shape[0]
-
 
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
@@ -101,8 +88,6 @@ class ModelShape(Record):
         int, ...
     ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
-    tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
-    rotary_grids: int = 1  # positions of a token: 3 with height and width, and then tables for each row
 
     def is_rotary_layer(self, layer: int) -> bool:
         return not self.rotary_layers or self.rotary_layers[layer]
@@ -126,7 +111,7 @@ GATED_FAMILIES = (
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+    "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
 }  # fmt: skip
 
 

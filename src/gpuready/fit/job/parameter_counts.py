@@ -12,7 +12,7 @@ def count_parameters(shape: ModelShape) -> int:
     sparse = sum(shape.is_sparse_layer(layer) for layer in range(shape.layers))
     embeddings = (shape.vocabulary * (1 if shape.tied else 2) + shape.positions) * shape.hidden
     return (
-        embeddings + norm + shape.vocabulary * shape.bias_head + sum(one.count_parameters() for one in shape.tower)
+        embeddings + norm + shape.vocabulary * shape.bias_head
         + shape.layers * _count_attention(shape) + shape.layers * norms_per_layer * norm
         + (shape.layers - sparse) * _count_dense_mlp(shape) + sparse * _count_experts(shape)
     )  # fmt: skip

@@ -37,8 +37,6 @@ NORMS = {
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
-    tower: list[object]  # weights of a vision tower, which live as long as the model
-
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
@@ -118,7 +116,7 @@ class DecoderModel:
         hidden = ops.dropout(embeds, s.dropout_embedding) if self.training else embeds
         if ops.zero3 is not None:
             ops.zero3.enter_module([])  # the rotary embedding
-        places_to_turn = batch * seq if self.has_row_masks or s.rotary_grids > 1 else seq
+        places_to_turn = batch * seq if self.has_row_masks else seq
         rotary = rotary_tables(self, places_to_turn, embeds.width)
         local = (
             rotary_tables(self, places_to_turn, embeds.width)

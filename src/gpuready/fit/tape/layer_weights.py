@@ -11,7 +11,7 @@ LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before
 
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
-    return bool(shape.experts) and shape.rotary_grids == 1 and shape.family not in (  # Qwen's that see are not known to it
+    return bool(shape.experts) and shape.family not in (
         "qwen2_moe", "granitemoe", "gpt_oss",
     )  # fmt: skip
 

@@ -78,10 +78,6 @@ class WeightMaker:
     def new_norm(self, shape: tuple[int, ...]) -> Tensor:
         return self._new_parameter(shape, self.unquantised_width, self.trains_weights)
 
-    def new_frozen(self, shape: tuple[int, ...]) -> Tensor:
-        """Return a weight that is never trained."""
-        return self._new_parameter(shape, self.unquantised_width, False)
-
     def new_expert(self, shape: tuple[int, ...]) -> Tensor:
         return self._new_parameter(shape, self.unquantised_width, self.trains_weights)
 

@@ -16,8 +16,6 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     if not size:
         return None
     ops.tape.op = "rotary"
-    if model.shape.rotary_grids > 1:
-        return _grid_tables(ops, model.shape.rotary_grids, seq, size, width)
     places = ops.new_empty((seq,), 4)
     freqs = ops.new_empty((seq, size // 2), 4)
     ops.ensure_workspace()
@@ -32,22 +30,6 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
-
-
-def _grid_tables(ops: TorchOps, grids: int, seq: int, size: int, width: int) -> RotaryPair:
-    """Return the tables of tokens with several positions, of which each turns a part of a head."""
-    places = ops.new_empty((grids, seq), 4)
-    freqs = ops.new_empty((grids, seq, size // 2), 4)
-    ops.ensure_workspace()
-    wide = []
-    for _ in ("cos", "sin"):
-        found = ops.empty_like(freqs)
-        wide.append(ops.empty_like(freqs))
-        del found
-    joined = [ops.new_empty((seq, size), 4) for _ in wide]
-    made = tuple(ops.empty_like(one, width) for one in joined) if width != 4 else tuple(joined)
-    del places, freqs, wide
-    return made[0], made[1]
 
 
 def _complex_table(ops: TorchOps, seq: int, size: int) -> RotaryPair:
