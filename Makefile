@@ -94,12 +94,6 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
 
-# One dated file with all tables, for `--knowledge`.
-KNOWLEDGE ?=
-knowledge: $(VENV)/.tested
-	$(BIN)/python tools/compile_catalog.py
-	$(BIN)/python tools/pack_knowledge.py $(if $(KNOWLEDGE),-o $(KNOWLEDGE))
-
 # What gpuready says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
 golden: $(VENV)/.tested
 	$(BIN)/python -m pytest tests/test_docs.py --update-samples
@@ -144,4 +138,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
+.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog golden lock audit benchmarks release-check clean

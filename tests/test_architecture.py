@@ -52,7 +52,6 @@ ON_DEMAND = {
     "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
     "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_results", "junit", "sarif")},
-    "commands/settings.py": {"gpuready.workflow.knowledge"},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.html"},
     "commands/serve.py": {"gpuready.web"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from tests.fleet.faked import SSH, Bin
 from gpuready.fleet.ssh_hosts import is_hostfile
 from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
 from gpuready.render import fleet as render
-from gpuready.workflow import knowledge
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -169,22 +167,6 @@ def test_a_host_file_after_hosts_is_refused_with_the_flag_that_reads_it(service,
     code, out, err = service.run("check", "--hosts", str(file), SLURM_JOB_ID="")
     assert code == 2 and not out and f"{file} is a file with hosts: give it with --hostfile" in err
     assert not is_hostfile("2026-11-17 12:00:01 step 1 loss 3.2\n"), "a log that has the name of its node"
-
-
-def test_the_nodes_judge_by_the_knowledge_that_the_controller_was_given(service, tmp_path):
-    """A contract that asks for Python 3.99: every node says so, and a damaged file reaches none."""
-    packed = knowledge.pack_knowledge()
-    data = copy.deepcopy(packed["parts"]["contracts/trl_1_16"]["data"])
-    next(need for need in data["needs"] if need["key"] == "python.version")["want"] = ">=3.99"
-    packed["parts"]["contracts/trl_1_16"] = {"sha256": knowledge.hash_part(data), "data": data}
-    file = tmp_path / "newer.json"
-    file.write_text(json.dumps(packed))
-    words = ("check", "trl==1.16", "--hosts", "good[1-2]", "--python", sys.executable)
-    own, newer = service.json(*words), service.json(*words, "--knowledge", str(file))
-    assert "PKG004" not in json.dumps(own) and "PKG004" in json.dumps(newer) and newer["nodes"] == 2
-    file.write_text(file.read_text().replace(">=3.99", ">=3.98"))
-    code, out, err = service.run(*words, "--knowledge", str(file))
-    assert code == 2 and not out and "newer.json" in err
 
 
 def test_without_any_engine_the_way_out_is_named(service):

@@ -15,20 +15,8 @@ class MissingTableError(RuntimeError):
     """A compiled table is missing: the package was not built."""
 
 
-_REPLACED: dict[tuple[str, str], Any] = {}
-"""Tables of a knowledge file, by package and name."""
-
-
-def replace_tables(tables: dict[tuple[str, str], Any]) -> None:
-    """Use these tables in the place of the compiled ones, before any of them is looked up; an empty dict undoes it."""
-    _REPLACED.clear()
-    _REPLACED.update(tables)
-
-
 def load_table(package: str, name: str) -> Any:
-    """Load a table that was compiled into ``gpuready.PACKAGE.data``, or its replacement."""
-    if (package, name) in _REPLACED:
-        return _REPLACED[package, name]
+    """Load a table that was compiled into ``gpuready.PACKAGE.data``."""
     try:
         return import_module(f"gpuready.{package}.data.{name}").DATA
     except ModuleNotFoundError:

@@ -208,7 +208,7 @@ CHECK = Command(
     "check",
     "is this machine ready for a framework?",
     run,
-    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.KNOWLEDGE, shared.COMMON),
+    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(),
