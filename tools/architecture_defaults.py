@@ -12,7 +12,7 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 TYPES = (
-    "arcee", "cohere", "cohere2", "deepseek_v2", "deepseek_v3", "exaone4", "glm", "glm4", "glm4_moe", "gpt_oss", "granite",
+    "arcee", "cohere", "cohere2", "exaone4", "glm", "glm4", "gpt_oss", "granite",
     "granitemoe", "olmo2", "olmo3", "olmoe", "opt", "seed_oss", "smollm3", "stablelm", "starcoder2",
 )  # fmt: skip
 IGNORED = (  # parts of the names of keys that change no size

@@ -23,11 +23,6 @@ BASE = {
     "hidden_size": 128, "num_attention_heads": 4, "num_hidden_layers": 3, "intermediate_size": 320, "vocab_size": 1000,
     "num_key_value_heads": 2, "max_position_embeddings": 512, "pad_token_id": 0,
 }  # fmt: skip
-LATENT = {
-    "moe_intermediate_size": 64, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 4,
-    "topk_group": 2, "kv_lora_rank": 48, "q_lora_rank": 56, "qk_rope_head_dim": 16, "qk_nope_head_dim": 24,
-    "v_head_dim": 56, "first_k_dense_replace": 1, "num_key_value_heads": 4,
-}  # fmt: skip
 WINDOWS = {"sliding_window": 16, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"]}
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -41,13 +36,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "smollm3": ("causal", {**BASE, "no_rope_layers": [1, 0, 1]}),
     "glm": ("causal", {**BASE, "head_dim": 32}),
     "glm4": ("causal", {**BASE, "head_dim": 32}),
-    "glm4_moe": (
-        "causal",
-        {**BASE, "head_dim": 32, "moe_intermediate_size": 64, "n_routed_experts": 8, "num_experts_per_tok": 2},
-    ),
     "gpt_oss": ("causal", {**BASE, **EXPERTS, "head_dim": 32, "sliding_window": 16}),
-    "deepseek_v2": ("causal", {**BASE, **LATENT, "q_lora_rank": None, "topk_method": "greedy"}),
-    "deepseek_v3": ("causal", {**BASE, **LATENT}),
     "arcee": ("causal", BASE),
     "exaone4": ("causal", {**BASE, "sliding_window": 16}),
     "olmoe": ("causal", {**BASE, "num_experts": 8, "num_experts_per_tok": 2}),

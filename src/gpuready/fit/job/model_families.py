@@ -166,47 +166,6 @@ def _parse_granitemoe(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def _parse_glm4_moe(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape(_with_half_rotary(config), family)
-    return _with_grouped_experts(shape, config).replace(
-        bias_qkv=bool(config["attention_bias"]), qk_norm=bool(config["use_qk_norm"]), router="sigmoid"
-    )
-
-
-def _parse_deepseek(config: Mapping[str, Any], family: str) -> ModelShape:
-    sizes = [
-        read_count(config, name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-    ]
-    query_rank = read_count(config, "q_lora_rank") if config.get("q_lora_rank") else 0
-    shape = parse_common_shape({**config, "head_dim": sizes[1] + sizes[2]}, family)
-    bias = bool(config["attention_bias"])
-    v2 = family == "deepseek_v2"
-    if v2 and config["topk_method"] not in ("greedy", "group_limited_greedy"):
-        raise FitUndecided(f"the routing {config['topk_method']!r} (topk_method) is not known here; --trace plays it")
-    grouped = not v2 or config["topk_method"] == "group_limited_greedy"
-    shape = _with_grouped_experts(shape, config)
-    return shape.replace(
-        kv_heads=shape.heads, latent=(query_rank, *sizes), bias_qkv=bias, bias_out=bias, router="scores" if v2 else "sigmoid",
-        router_groups=shape.router_groups if grouped else 0,
-        rotary_kind="complex" if v2 else "alternate" if config["rope_interleave"] else "half",
-    )  # fmt: skip
-
-
-def _with_grouped_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelShape:
-    """Add DeepSeek's experts: some dense layers first, and shared experts without a gate."""
-    inner = read_count(config, "moe_intermediate_size")
-    first = config.get("first_k_dense_replace") or 0
-    if not isinstance(first, int) or first < 0:
-        raise ValueError(f"the config's first_k_dense_replace must be a number of layers, not {first!r}")
-    shared = config.get("n_shared_experts") and read_count(config, "n_shared_experts")
-    return shape.replace(
-        experts=read_count(config, "n_routed_experts", "num_local_experts", "num_experts"), expert_inner=inner,
-        experts_per_token=read_count(config, "num_experts_per_tok"), shared_inner=inner * (shared or 0), shared_gate=False,
-        dense_layers=tuple(range(min(first, shape.layers))), normed_router=bool(config["norm_topk_prob"]),
-        router_groups=read_count(config, "n_group", default=1),
-    )  # fmt: skip
-
-
 def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     shape = parse_common_shape(config, family)
     bias, window = bool(config["attention_bias"]), read_count(config, "sliding_window")
@@ -289,8 +248,5 @@ FAMILY_PARSERS: dict[str, ShapeParser] = {
     "glm4": _parse_glm,
     "opt": _parse_opt,
     "granitemoe": _parse_granitemoe,
-    "glm4_moe": _parse_glm4_moe,
-    "deepseek_v2": _parse_deepseek,
-    "deepseek_v3": _parse_deepseek,
     "gpt_oss": _parse_gpt_oss,
 }

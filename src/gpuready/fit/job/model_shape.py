@@ -79,14 +79,9 @@ class ModelShape(Record):
     fused_gate: bool = False  # gate and up projection in one weight
     scaled_residual: bool = False
     scaled_logits: bool = False
-    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss), sigmoid (DeepSeek V3), scores (DeepSeek V2)
-    router_groups: int = 0
-    shared_gate: bool = True  # whether a gate scales the shared expert
+    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss)
     expert_bias: bool = False
     sinks: bool = False  # a learned logit per head that only takes part in the softmax
-    latent: tuple[
-        int, ...
-    ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
 
     def is_rotary_layer(self, layer: int) -> bool:

@@ -20,23 +20,9 @@ def count_parameters(shape: ModelShape) -> int:
 
 def _count_attention(shape: ModelShape) -> int:
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    if shape.latent:
-        return _count_latent_attention(shape)
     bias = shape.bias_qkv * (queries + 2 * keys) + shape.bias_out * shape.hidden
     norms = 2 * shape.head_size if shape.qk_norm_span == "head" else queries + keys
     return 2 * shape.hidden * (queries + keys) + bias + shape.qk_norm * norms + shape.sinks * shape.heads
-
-
-def _count_latent_attention(shape: ModelShape) -> int:
-    """Count DeepSeek's projections through low ranks."""
-    query_rank, rank, rotated, plain, value = shape.latent
-    queries = shape.heads * (rotated + plain)
-    down = (query_rank and shape.hidden * query_rank + query_rank + shape.bias_qkv * query_rank) + (
-        (query_rank or shape.hidden) * queries
-    )
-    latent = shape.hidden * (rank + rotated) + rank + shape.bias_qkv * (rank + rotated)
-    up = rank * shape.heads * (plain + value) + shape.heads * value * shape.hidden + shape.bias_out * shape.hidden
-    return down + latent + up
 
 
 def _count_dense_mlp(shape: ModelShape) -> int:
@@ -46,6 +32,6 @@ def _count_dense_mlp(shape: ModelShape) -> int:
 
 
 def _count_experts(shape: ModelShape) -> int:
-    shared = 3 * shape.shared_inner + (bool(shape.shared_inner) and shape.shared_gate)  # the shared expert and its gate
+    shared = 3 * shape.shared_inner + bool(shape.shared_inner)  # the shared expert and its gate
     bias = shape.expert_bias * shape.experts * (2 * shape.expert_inner + shape.hidden + 1)
     return shape.hidden * (shape.experts * (3 * shape.expert_inner + 1) + shared) + bias

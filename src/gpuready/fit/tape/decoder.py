@@ -45,8 +45,6 @@ class DecoderModel:
         self.maker = maker
         ops.bias_first = shape.packed == "conv"
         width = maker.width
-        if shape.router in ("sigmoid", "scores"):  # these names become the experts'
-            maker.unadapted = ("gate_proj", "up_proj", "down_proj")
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
         self.layers = [self.new_layer(n) for n in range(shape.layers)]

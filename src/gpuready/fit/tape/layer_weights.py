@@ -99,5 +99,4 @@ def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
         )
     if s.shared_inner:
         _add_mlp_weights(model, layer, s.shared_inner, prefix="shared_")
-    if s.shared_inner and s.shared_gate:
         layer.linears["shared"] = model.maker.new_linear("shared_expert_gate", s.hidden, 1, False)

@@ -6,7 +6,6 @@ from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.gpt_oss import GptOssModel
-from gpuready.fit.tape.latent_attention import LatentModel
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -17,8 +16,6 @@ def new_model(ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, make
 
 
 def _template_class(shape: ModelShape) -> type[DecoderModel]:
-    if shape.latent:
-        return LatentModel
     if shape.sinks:
         return GptOssModel
     return DecoderModel

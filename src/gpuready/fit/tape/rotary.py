@@ -19,8 +19,6 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     places = ops.new_empty((seq,), 4)
     freqs = ops.new_empty((seq, size // 2), 4)
     ops.ensure_workspace()
-    if model.shape.rotary_kind == "complex":
-        return _complex_table(ops, seq, size)
     both = freqs if model.shape.rotary_kind == "split" else ops.new_empty((seq, size), 4)
     cos = ops.empty_like(both)
     cos = ops.empty_like(both)
@@ -30,16 +28,6 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
-
-
-def _complex_table(ops: TorchOps, seq: int, size: int) -> RotaryPair:
-    """Return the rotation of every position as complex numbers, twice: there is only one table."""
-    ones = ops.new_empty((seq, size // 2), 4)
-    polar = ops.new_empty((seq, size), 4)
-    del ones
-    table = ops.empty_like(polar)
-    del polar
-    return table, table
 
 
 def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
