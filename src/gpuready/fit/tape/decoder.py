@@ -71,10 +71,6 @@ class DecoderModel:
         """Create the weights of a layer's attention; models with another attention override it."""
         add_attention_weights(self, layer)
 
-    def broadcasts_keys(self, q: Tensor, k: Tensor) -> bool:
-        """Whether the attention gets fewer key heads than query heads without telling torch."""
-        return False
-
     def rotary_size(self) -> int:
         """Return how many values of a head are rotated."""
         return int(self.shape.head_size * self.shape.rotary)
@@ -278,20 +274,15 @@ class DecoderModel:
         grouped = s.kv_heads != s.heads
         job, masked = self.job, mask is not None
         bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
-        broadcast = self.broadcasts_keys(q, k)
         kernel = pick_attention_kernel(
             AttentionQuery(
-                job.attention, self.capability, width, bf16, masked, grouped, q.shape[3], v.shape[3], dropout,
-                fusable=not broadcast,
+                job.attention, self.capability, width, bf16, masked, grouped, q.shape[3], v.shape[3], dropout
             )
         )  # fmt: skip
         if kernel == "eager":
             widens = s.family != "gpt2"
             upcast = widens and bf16  # fp16 enters an fp32 softmax without a copy
             return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens)
-        if broadcast:
-            out = run_attention(ops, "broadcast" if kernel == "math" else kernel, q, k, v, mask, dropout)
-            return ops.merge_heads(out), None
         if masked and grouped:
             k, v = repeat_kv_heads(ops, k, s.heads), repeat_kv_heads(ops, v, s.heads)
         elif self.cache is not None and 1 < q.shape[2] < k.shape[2]:  # a static cache that is not full yet
