@@ -30,18 +30,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo3": ("causal", {**BASE, **WINDOWS}),
     "granite": ("causal", {**BASE, "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0}),
     "granitemoe": ("causal", {**BASE, **EXPERTS}),
-    "cohere": ("causal", {**BASE, "use_qk_norm": True}),
-    "cohere2": ("causal", {**BASE, **WINDOWS, "head_dim": 32}),
     "starcoder2": ("causal", {**BASE, "sliding_window": None}),
     "smollm3": ("causal", {**BASE, "no_rope_layers": [1, 0, 1]}),
     "glm": ("causal", {**BASE, "head_dim": 32}),
     "glm4": ("causal", {**BASE, "head_dim": 32}),
     "gpt_oss": ("causal", {**BASE, **EXPERTS, "head_dim": 32, "sliding_window": 16}),
-    "arcee": ("causal", BASE),
     "exaone4": ("causal", {**BASE, "sliding_window": 16}),
     "olmoe": ("causal", {**BASE, "num_experts": 8, "num_experts_per_tok": 2}),
-    "seed_oss": ("causal", {**BASE, "head_dim": 32, "residual_dropout": 0.0, "attention_dropout": 0.0}),
-    "stablelm": ("causal", BASE),
 }
 AUTO = {
     "causal": "AutoModelForCausalLM", "masked": "AutoModelForMaskedLM", "seq2seq": "AutoModelForSeq2SeqLM",

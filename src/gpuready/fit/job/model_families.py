@@ -86,18 +86,6 @@ def _every_fourth_full(config: Mapping[str, Any], layers: int) -> tuple[int, ...
     return tuple(window if (n + 1) % every else 0 for n in range(layers))
 
 
-def _parse_cohere(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    shape = parse_common_shape(config, family).replace(
-        norm="cohere", bias_qkv=bias, bias_out=bias, parallel="phi", scaled_logits=True, rotary_kind="fp32 pairs",
-        qk_norm=bool(config.get("use_qk_norm")), qk_norm_span="heads",
-    )  # fmt: skip
-    if family == "cohere":
-        return shape
-    windows = _every_fourth_full(config, shape.layers)
-    return shape.replace(windows=windows, rotary_layers=tuple(window > 0 for window in windows))
-
-
 def _parse_starcoder2(config: Mapping[str, Any], family: str) -> ModelShape:
     bias = bool(config["use_bias"])
     shape = parse_common_shape(config, family)
@@ -139,22 +127,6 @@ def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def _parse_opt(config: Mapping[str, Any], family: str) -> ModelShape:
-    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_attention_heads")
-    plain = config["do_layer_norm_before"] and config["enable_bias"] and config["layer_norm_elementwise_affine"]
-    if not plain or config.get("layerdrop") or read_count(config, "word_embed_proj_dim", default=hidden) != hidden:
-        raise FitUndecided(
-            "an OPT with other norms, without biases or with a projected embedding is not known here; --trace plays it"
-        )
-    return ModelShape(
-        family=family, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads, kv_heads=heads,
-        head_size=max(1, hidden // heads), inner=read_count(config, "ffn_dim"), vocabulary=read_count(config, "vocab_size"),
-        tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, rotary=0.0,
-        activation=read_activation(config, ("activation_function",), "relu"), dropout_hidden=read_fraction(config, "dropout"),
-        dropout_attention=read_fraction(config, "attention_dropout"), positions=read_count(config, "max_position_embeddings") + 2,
-    )  # fmt: skip
-
-
 # -- mixtures of experts ------------------------------------------------------------------------------------------
 
 
@@ -176,31 +148,6 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
         experts=read_count(config, "num_local_experts", "num_experts"), expert_inner=shape.inner,
         experts_per_token=read_count(config, "num_experts_per_tok"),
     )  # fmt: skip
-
-
-def parse_seed_oss(config: Mapping[str, Any], family: str) -> ModelShape:
-    return parse_common_shape(config, family).replace(
-        bias_qkv=bool(config["attention_bias"]), bias_out=bool(config["attention_out_bias"]),
-        dropout_hidden=read_fraction(config, "residual_dropout"),
-    )  # fmt: skip
-
-
-def parse_stablelm(config: Mapping[str, Any], family: str) -> ModelShape:
-    if config.get("qk_layernorm") or config.get("use_parallel_residual"):
-        raise FitUndecided("a StableLM with normed queries or parallel blocks is not known here; --trace plays it")
-    inner = config.get("rope_parameters")
-    stated = isinstance(inner, dict) and inner.get("partial_rotary_factor") is not None
-    shape = parse_common_shape({**config} if stated else {"partial_rotary_factor": 0.25, **config}, family)
-    return shape.replace(
-        norm="layer", bias_qkv=bool(config["use_qkv_bias"]), dropout_hidden=read_fraction(config, "hidden_dropout")
-    )
-
-
-def parse_arcee(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    return parse_common_shape(config, family).replace(
-        gated=False, bias_qkv=bias, bias_out=bias, mlp_names=("up_proj", "down_proj")
-    )
 
 
 def parse_exaone4(config: Mapping[str, Any], family: str) -> ModelShape:
@@ -231,22 +178,16 @@ def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 FAMILY_PARSERS: dict[str, ShapeParser] = {
-    "arcee": parse_arcee,
     "exaone4": parse_exaone4,
     "olmoe": parse_olmoe,
-    "seed_oss": parse_seed_oss,
-    "stablelm": parse_stablelm,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,
     "olmo2": _parse_olmo,
     "olmo3": _parse_olmo,
-    "cohere": _parse_cohere,
-    "cohere2": _parse_cohere,
     "starcoder2": _parse_starcoder2,
     "glm": _parse_glm,
     "glm4": _parse_glm,
-    "opt": _parse_opt,
     "granitemoe": _parse_granitemoe,
     "gpt_oss": _parse_gpt_oss,
 }

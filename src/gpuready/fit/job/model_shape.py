@@ -73,8 +73,8 @@ class ModelShape(Record):
     dense_layers: tuple[int, ...] = ()
     normed_router: bool = True
     input_norms: bool = True  # olmo2 norms only what a block returns
-    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, heads (its own weight for each), all
-    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, fp32 pairs, none
+    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, all
+    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, split, none
     rotary_layers: tuple[bool, ...] = ()  # which layers rotate; empty is all
     fused_gate: bool = False  # gate and up projection in one weight
     scaled_residual: bool = False

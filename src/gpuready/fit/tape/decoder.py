@@ -21,7 +21,7 @@ from gpuready.fit.tape.experts import run_moe
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
 from gpuready.fit.tape.model_parts import KeyValueCache, LayerWeights
-from gpuready.fit.tape.norms import centred_norm, gemma_norm, rms_norm, run_activation, wide_rms_norm
+from gpuready.fit.tape.norms import gemma_norm, rms_norm, run_activation, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -30,7 +30,7 @@ AttentionOutput = tuple[Tensor, Tensor | None]
 
 
 NORMS = {
-    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm,
+    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm,
 }  # fmt: skip
 
 
@@ -101,7 +101,7 @@ class DecoderModel:
         self.require_input_grad(embeds)
         tokens = places = None
         if self.position_table is not None:
-            rows = batch if self.has_row_masks or s.family == "opt" else 1  # opt counts the positions of each row
+            rows = batch if self.has_row_masks else 1
             places = ops.embedding(rows * seq, self.position_table, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live until the end of the pass
         positions = ops.new_scratch(8 * seq)
@@ -178,9 +178,7 @@ class DecoderModel:
         residual = hidden
         x = self.apply_norm(hidden, layer.norms["in"]) if s.input_norms else hidden
         before = x if names else None
-        held = [x] if s.family == "stablelm" else []  # its layer has a name for each
         x, weights = self.self_attention(layer, x, rotary, mask)
-        held += [x] * len(held)
         if drop and not names:
             x = ops.dropout(x, drop)
         live_results = (weights, x if names else None)
@@ -196,7 +194,7 @@ class DecoderModel:
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["post"])
         out = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
-        del before, live_results, held
+        del before, live_results
         return out
 
     def _run_neox_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
@@ -318,10 +316,6 @@ class DecoderModel:
                 flat = ops.split_heads_in_place(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.swap_seq_and_heads(self.apply_norm(flat, layer.norms[name])))
                 del flat
-            elif name == "q" and s.family == "opt":  # scaled beforehand
-                made.append(
-                    ops.split_heads(ops.scalar_op(apply_linear(ops, x, layer.linears[name])), heads, s.head_size)
-                )
             else:
                 made.append(ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size))
         return made[0], made[1], made[2]

@@ -31,7 +31,7 @@ def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.qk_norm:
-        spans = {"head": (s.head_size,) * 2, "all": (q, kv), "heads": (q, kv)}[s.qk_norm_span]
+        spans = {"head": (s.head_size,) * 2, "all": (q, kv)}[s.qk_norm_span]
         layer.norms["q"], layer.norms["k"] = (new_norm_weights(model, span) for span in spans)
     if s.is_sparse_layer(index):
         _add_expert_weights(model, layer)
@@ -59,9 +59,7 @@ def add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
     dense = s.parallel == "phi" and s.norm == "layer"
-    out = {"neox": "dense", "conv": "c_proj"}.get(
-        s.packed, "dense" if dense else "out_proj" if s.family == "opt" else "o_proj"
-    )
+    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
     layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
 
 

@@ -46,18 +46,6 @@ def _inner_norm(ops: TorchOps, x: Tensor) -> Tensor:
     )
 
 
-def centred_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
-    """Cohere's layer norm without a bias: the mean is subtracted twice, everything in fp32."""
-    wide = ops.to_width(x, 4)
-    mean = ops.mean(wide)
-    variance = ops.mean(ops.unary_op(ops.add(wide, mean), "pow", temporaries=2))
-    wide = ops.mul(
-        ops.add(wide, mean), ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2)
-    )
-    wide = ops.mul(ops.to_width(w, 4), wide)
-    return ops.to_width(wide, x.width)
-
-
 def run_activation(ops: TorchOps, name: str, x: Tensor) -> Tensor:
     if name == "gelu_new":
         return _tanh_gelu(ops, x)

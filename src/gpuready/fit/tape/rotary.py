@@ -40,8 +40,8 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
     if model.job.loss == "liger":
         return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
     kind = model.shape.rotary_kind
-    if kind in ("wide", "fp32 pairs"):
-        return _rotate_in_fp32(ops, q, k, rotary, casts_first=kind != "wide")
+    if kind == "wide":
+        return _rotate_in_fp32(ops, q, k, rotary)
     if kind == "pairs":  # the tables are interleaved anew in every layer
         rotary = ops.empty_like(rotary[0]), ops.empty_like(rotary[1])
     elif rotated_size == size and not joins_each:
@@ -55,17 +55,15 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
         q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
         return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
     rotated_parts = [rotate_tensor(ops, rot, rotary) for rot, _ in parts]
-    if model.shape.parallel == "phi" or model.shape.family == "stablelm":
+    if model.shape.parallel == "phi":
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
 
 
-def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair, casts_first: bool) -> RotaryPair:
-    """Rotate in fp32, by fp32 tables or after a cast of queries and keys, and cast the results back."""
+def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair) -> RotaryPair:
+    """Rotate by fp32 tables, and cast the results back."""
     width = q.width
-    if casts_first:
-        q, k = ops.to_width(q, 4), ops.to_width(k, 4)
     q_out, k_out = rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     return ops.to_width(q_out, width), ops.to_width(k_out, width)
 
