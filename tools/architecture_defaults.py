@@ -12,18 +12,8 @@ import transformers
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 TYPES = (
-    "exaone4",
-    "glm",
-    "glm4",
-    "gpt_oss",
-    "granite",
-    "granitemoe",
-    "olmo2",
-    "olmo3",
-    "olmoe",
-    "smollm3",
-    "starcoder2",
-)
+    "glm", "glm4", "gpt_oss", "granite", "granitemoe", "olmo2", "olmo3", "olmoe", "smollm3", "starcoder2",
+)  # fmt: skip
 IGNORED = (  # parts of the names of keys that change no size
     "token", "eps", "init", "use_cache", "pretraining", "theta", "output", "label", "loss", "jitter", "median", "mask_",
     "return_dict", "chunk_size", "_cross_attention",

@@ -35,7 +35,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm": ("causal", {**BASE, "head_dim": 32}),
     "glm4": ("causal", {**BASE, "head_dim": 32}),
     "gpt_oss": ("causal", {**BASE, **EXPERTS, "head_dim": 32, "sliding_window": 16}),
-    "exaone4": ("causal", {**BASE, "sliding_window": 16}),
     "olmoe": ("causal", {**BASE, "num_experts": 8, "num_experts_per_tok": 2}),
 }
 AUTO = {

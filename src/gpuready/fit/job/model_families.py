@@ -150,21 +150,6 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def parse_exaone4(config: Mapping[str, Any], family: str) -> ModelShape:
-    """EXAONE 4: norms behind each block; with windows, only the layers that have one rotate."""
-    layers = read_count(config, "num_hidden_layers")
-    shape = parse_common_shape({**config, "sliding_window": None}, family)
-    shape = shape.replace(input_norms=False, post_norms=True, qk_norm=True)
-    if not config.get("sliding_window"):
-        return shape
-    window, every = read_count(config, "sliding_window"), read_count(config, "sliding_window_pattern", default=4)
-    kinds = read_layer_types(config, layers) or [
-        "sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)
-    ]
-    sliding = tuple(kind == "sliding_attention" for kind in kinds)
-    return shape.replace(windows=tuple(window if one else 0 for one in sliding), rotary_layers=sliding)
-
-
 def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
     if config.get("clip_qkv") is not None:
         raise FitUndecided("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
@@ -178,7 +163,6 @@ def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 FAMILY_PARSERS: dict[str, ShapeParser] = {
-    "exaone4": parse_exaone4,
     "olmoe": parse_olmoe,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,

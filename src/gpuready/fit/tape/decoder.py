@@ -304,7 +304,7 @@ class DecoderModel:
             return q, k, v
         made = []
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-            if name in layer.norms and s.family in ("gemma3_text", "exaone4"):  # they transpose before the norm
+            if name in layer.norms and s.family == "gemma3_text":  # it transposes before the norm
                 heads_out = ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.apply_norm(heads_out, layer.norms[name]))
                 del heads_out
