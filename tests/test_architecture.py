@@ -38,7 +38,7 @@ ACCESS_IMPORTS = {
 }  # fmt: skip
 """Modules that touch processes, files or the network."""
 OPTIONAL = {
-    "anyio", "hyperscan", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
+    "anyio", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
     "tomllib", "torch", "transformers", "typing_extensions", "uv", "uvicorn", "yaml",
 }  # fmt: skip
 """Not of the standard library, or not of every Python: may be imported inside any function."""

@@ -23,6 +23,9 @@ NOT_IMPORTED = (
 _PACKAGE_PREFIXES = ("python.", "package.", "torch.")
 """Prefixes of facts that belong to the environment, not the machine."""
 
+Probing = tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]
+"""Functions to collect the facts, to tell whether they are ready, and to stop."""
+
 
 def start_probing(
     on: str | None,
@@ -34,7 +37,7 @@ def start_probing(
     run_python: bool = False,
     deep: bool = False,
     imports: str = "never",
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+) -> Probing:
     """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
 
     ``run_python``: programs of the environment may be started, where its files do not tell. ``deep``: the contents of every
@@ -98,9 +101,7 @@ def choose_probed_host(run_python: bool = False) -> system.LiveHost:
     return system.LiveHost() if run_python else system.ReadOnlyHost()
 
 
-def start_container_facts(
-    file: str, on: str | None, python: str | None, what_if: Mapping[str, str]
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+def start_container_facts(file: str, on: str | None, python: str | None, what_if: Mapping[str, str]) -> Probing:
     """Return the same functions for a container file, on a host that is recorded, named, or not stated."""
     from gpuready.workflow import container_file
 
