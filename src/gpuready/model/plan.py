@@ -144,7 +144,7 @@ class InstallFault(Record):
 class InstallResult(Record):
     """The result of an install; only ``installed`` and ``unchanged`` mean that the environment is usable."""
 
-    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged
+    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged, undecided
     environment: str
     generation: str = ""
     previous: str = ""

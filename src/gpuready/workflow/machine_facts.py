@@ -63,7 +63,7 @@ def start_probing(
         if seconds is not None:
             seconds.update(started.seconds)
         if deep:
-            facts = facts.with_facts(*looking.compare_contents(host, python, distributions))
+            facts = facts.with_facts(*looking.survey_environment(host, python, distributions, deep=True))
         return _apply_what_if(add_import_result(facts, python, imports), what_if)
 
     def stop_probes() -> None:
