@@ -325,9 +325,10 @@ class Installer:
         }
         self.journal.record_step("sync", generation=generation.name)
         durable_files.sync_disk(generation.path)
-        durable_files.replace_file(f"{generation.path}/{MANIFEST_FILE}", json.dumps(manifest | known, default=str))
-        if why := install_seal.write_seal(self.host, f"{generation.path}/{MANIFEST_FILE}"):
+        text = json.dumps(manifest | known, default=str)
+        if why := install_seal.write_seal(self.host, text):
             self.notes.append(f"your state folder cannot be written ({why}): --verify will not know this environment")
+        durable_files.replace_file(f"{generation.path}/{MANIFEST_FILE}", text)
 
     def _publish_generation(self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None) -> None:
         undo = ["gpuready", "install", "--rollback", "-e", self.home.path] if before else []

@@ -59,7 +59,9 @@ class FixStep(Record):
 
     does: str
     run: tuple[str, ...] = ()
-    safety: str = "manual"  # safe, ask, manual
+    safety: str = (
+        "manual"  # safe, ask, manual; elsewhere: it leads to another machine or environment, and fixes nothing here
+    )
     undo: tuple[str, ...] = ()
     note: str = ""
 

@@ -10,6 +10,8 @@ from typing import Any
 from gpuready.model import Fact, FixStep, Record, Requirement
 from gpuready.model.record import field
 
+NOT_RESOLVED = "not resolved here"
+
 
 class PlanReason(Record):
     """One reason for a choice, with its source."""
@@ -107,7 +109,7 @@ class Plan(Record):
     conflicts: tuple[PlanConflict, ...] = ()
     opens: tuple[PlanAlternative, ...] = ()
     lock: tuple[LockedPackage, ...] = ()
-    resolved: str = ""  # "resolved", or "not resolved here: why"
+    resolved: str = ""  # "resolved", "not resolved here: why", or what another tool made
     unresolved: UnresolvedCause | None = None
     image: str = ""  # the base container image
     image_has: str = ""  # for a framework's own image: what it contains
@@ -125,6 +127,13 @@ class Plan(Record):
     @property
     def exit(self) -> int:
         return 0 if self.verdict == "plan" else 1
+
+    @property
+    def why_unresolved(self) -> str:
+        """Why there is no resolution, without the words of ``resolved`` before it; empty where nothing is said, or there is one."""
+        return (
+            "" if self.resolved in ("", "resolved", NOT_RESOLVED) else self.resolved.removeprefix(f"{NOT_RESOLVED}: ")
+        )
 
     @property
     def is_image_alone(self) -> bool:

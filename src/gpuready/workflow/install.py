@@ -165,7 +165,7 @@ class InstallOrder:
             advice = suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
             raise Refused(f"there is no plan for {self.framework} here: {why}; {advice}")
         if not chosen.lock:
-            why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
+            why = chosen.why_unresolved or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
         return chosen
 

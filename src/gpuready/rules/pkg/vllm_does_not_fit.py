@@ -45,5 +45,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("package.vllm"), facts.fact("torch.version")),
         needs=(Requirement("package.torch", wanted, cite=cite),),
         so="its kernels do not load: an undefined symbol at import or at the first request",
-        fix=(*steps, FixStep("give vllm its own environment")),
+        fix=(*steps, FixStep("give vllm its own environment", safety="elsewhere")),
     )
