@@ -41,7 +41,7 @@ class ContractVariable(Record):
     required: bool = False
     cite: str = ""
     note: str = ""
-    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm, own-default
+    traits: tuple[str, ...] = ()  # forced, yields (set only where it is unset), emptied-for-vllm, own-default
 
 
 class KnownError(Record):
