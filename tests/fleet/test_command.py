@@ -59,7 +59,7 @@ def service(tmp_path):
     return FakeService(tmp_path)
 
 
-def test_drift_names_the_odd_node_and_the_silent_ones(service, tmp_path):
+def test_drift_names_the_differing_node_and_the_silent_ones(service, tmp_path):
     """One node has another variable: it is told apart, with the value that the others have."""
     wrong = SSH.replace(
         'os.execvp("sh"', 'os.environ["NCCL_DEBUG"] = "INFO" if host == "good3" else "WARN"\nos.execvp("sh"'

@@ -112,6 +112,7 @@ def run(request: Request) -> Result:
         run_python=request.has_switch("run_python"),
         deep=request.has_switch("deep"),
         imports=_choose_imports(request),
+        note=request.show_progress,
     )
     here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)

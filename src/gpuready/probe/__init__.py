@@ -137,12 +137,14 @@ def _freeze_lists(value: Any) -> Any:
     return tuple(_freeze_lists(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> list[Fact]:
-    """Look at what imports need again, by the contents of every file."""
+def survey_environment(
+    host: HostAccess, python: str | None, frameworks: Iterable[str], deep: bool = False
+) -> list[Fact]:
+    """Look at the files that imports need, and at nothing else; ``deep``: by the contents of every file."""
     from gpuready.probe import imports
 
     def run(probed: HostAccess) -> list[Fact]:
-        return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep=True)
+        return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep)
 
     facts = system.run_probes(host, [("imports", run, fact_helpers.IMPORTS, DEEP_SECONDS)])
     return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]

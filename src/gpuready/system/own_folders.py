@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-from gpuready.system.private_files import make_private_folder
+from gpuready.system.private_files import make_private_folder, require_own_folder
 from gpuready.system.process.isolation import call_within
 
 DISK_SECONDS = 5.0
@@ -39,7 +39,22 @@ def make_state_folder(variables: Mapping[str, str], *subfolders: str) -> str:
     return _make_own_folders(variables, "XDG_STATE_HOME", ".local/state", subfolders)
 
 
+def find_state_folder(variables: Mapping[str, str], name: str) -> str:
+    """The path of a folder in the user's state folder; AccessError where it is not there or others may write to it. Nothing is made."""
+    path = f"{_own_home(variables, 'XDG_STATE_HOME', '.local/state')}/gpuready"
+    require_own_folder(path)
+    require_own_folder(f"{path}/{name}")
+    return f"{path}/{name}"
+
+
 def _make_own_folders(variables: Mapping[str, str], variable: str, below_home: str, subfolders: Sequence[str]) -> str:
+    path = make_private_folder(f"{_own_home(variables, variable, below_home)}/gpuready")
+    for name in subfolders:
+        path = make_private_folder(f"{path}/{name}")
+    return path
+
+
+def _own_home(variables: Mapping[str, str], variable: str, below_home: str) -> str:
     home = variables.get(variable, "")
     if not home.startswith("/"):
         home = variables.get("HOME", "")
@@ -48,10 +63,7 @@ def _make_own_folders(variables: Mapping[str, str], variable: str, below_home: s
         if not os.path.isdir(home):  # do not create a missing home
             raise AccessError(f"HOME is {home}, which is not there")
         home += f"/{below_home}"
-    path = make_private_folder(f"{home}/gpuready")
-    for name in subfolders:
-        path = make_private_folder(f"{path}/{name}")
-    return path
+    return home
 
 
 class TemporaryFolder:

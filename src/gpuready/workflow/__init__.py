@@ -48,6 +48,7 @@ def check_machine(
     run_python: bool = False,
     deep: bool = False,
     imports: str = "never",
+    note: Callable[[str], object] = lambda text: None,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, a container file, or inside an image) for these frameworks.
 
@@ -73,7 +74,7 @@ def check_machine(
         collect, ready, stop = start_image_facts(image, on, what_if or {}, words)
     else:
         collect, ready, stop = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports
+            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports, note
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
