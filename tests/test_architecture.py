@@ -43,8 +43,8 @@ OPTIONAL = {
 }  # fmt: skip
 """Not of the standard library, or not of every Python: may be imported inside any function."""
 HEAVY = {
-    "ast", "asyncio", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "ipaddress", "json", "multiprocessing",
-    "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "urllib", "zipfile",
+    "ast", "asyncio", "base64", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "ipaddress", "json", "multiprocessing",
+    "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "urllib", "xml", "zipfile",
 }  # fmt: skip
 """What most checks need not load: may be imported inside a function of a module that a check imports."""
 ON_DEMAND = {
@@ -59,7 +59,9 @@ ON_DEMAND = {
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
     "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
+    "probe/gpu.py": {"gpuready.probe.nvidia_smi"},
     "probe/job.py": {"gpuready.jobs"},
+    "probe/optional_probes.py": {"gpuready.probe"},
     "rules/__init__.py": {"gpuready.rules.log_rules"},
     "system/live_host.py": {
         f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "nvml", "process.runner")

@@ -7,6 +7,7 @@ callers must not change them.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -27,8 +28,11 @@ def replace_tables(tables: dict[tuple[str, str], Any]) -> None:
 
 def load_table(package: str, name: str) -> Any:
     """Load a table that was compiled into ``gpuready.PACKAGE.data``, or its replacement."""
-    if (package, name) in _REPLACED:
-        return _REPLACED[package, name]
+    return _REPLACED[package, name] if (package, name) in _REPLACED else _load_compiled_table(package, name)
+
+
+@cache
+def _load_compiled_table(package: str, name: str) -> Any:
     try:
         return import_module(f"gpuready.{package}.data.{name}").DATA
     except ModuleNotFoundError:

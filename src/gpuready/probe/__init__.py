@@ -71,13 +71,20 @@ def _run_gpu_probes(host: HostAccess) -> list[Fact]:
 
 
 def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import hub, imports, optional_probes, packages, torch
+    from gpuready.probe import hub
 
     try:
         target = choose_environment(host, python)
     except ValueError as error:
         yield [Fact(PYTHON_REFUSAL_KEY, str(error), "--python")]
         return
+    if not target.prefix:
+        gaps = fact_helpers.gap_facts(NEEDS_ENVIRONMENT, target.gap, target.source)
+        yield [*gaps, *fact_helpers.absent_facts(fact_helpers.IMPORTS, "")]
+        yield hub.probe_hub(host)
+        return
+    from gpuready.probe import imports, optional_probes, packages, torch
+
     yield optional_probes.extend_target_facts(
         host, target, [*packages.probe_packages(host, target, frameworks), *torch.probe_torch(host, target)]
     )
@@ -99,6 +106,7 @@ def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterabl
     yield optional_probes.workspace_and_log_facts(host, target)
 
 
+NEEDS_ENVIRONMENT = (*fact_helpers.PACKAGES, *fact_helpers.TORCH, *fact_helpers.TARGET)
 MACHINE_MODULES = ("machine", "environment", "toolchain", "compilers")
 
 
