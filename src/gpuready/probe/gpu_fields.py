@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 GpuRecord = dict[str, Any]
 FieldReader = Callable[[Any, GpuRecord], Any]
 

@@ -11,7 +11,7 @@ from gpuready.model import Fact, Record
 from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import PACKAGES as KEYS
-from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
+from gpuready.probe.fact_helpers import read_fact, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError, HostAccess
 
