@@ -43,7 +43,7 @@ OPTIONAL = {
 }  # fmt: skip
 """Not of the standard library, or not of every Python: may be imported inside any function."""
 HEAVY = {
-    "ast", "asyncio", "base64", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "ipaddress", "json", "multiprocessing",
+    "ast", "asyncio", "base64", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "json", "multiprocessing",
     "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "unicodedata", "urllib", "xml",
     "zipfile",
 }  # fmt: skip
@@ -58,7 +58,6 @@ ON_DEMAND = {
     "commands/result.py": {"gpuready.render.html"},
     "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
-    "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
     "probe/gpu.py": {"gpuready.probe.nvidia_smi"},
     "probe/imports.py": {"gpuready.system.imports.real_import"},

@@ -8,7 +8,20 @@ from typing import Any
 
 from gpuready import system
 from gpuready.model import Fact, Facts
-from gpuready.probe import fact_helpers
+from gpuready.probe import (
+    compilers,
+    device_detection,
+    environment,
+    fact_helpers,
+    gpu,
+    hub,
+    imports,
+    machine,
+    optional_probes,
+    packages,
+    toolchain,
+    torch,
+)
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -31,8 +44,7 @@ def list_probes(
 
     Reads that can hang for the same reason (the driver, the disk of the environment, a command) share one probe:
     a process for each small one would cost more than the read. Safe reads come first, so their facts survive if
-    the rest hangs. The modules of a probe are imported inside it, and no file of the target environment is
-    touched before: its disk may be dead.
+    the rest hangs. No file of the target environment is touched before: its disk may be dead.
     """
     machine_keys = ProbeKeys(MACHINE_MODULES, (*fact_helpers.WORKSPACE_AND_LOGS, *fact_helpers.NETWORK))
     if not is_driver_loaded(host):  # without a driver the GPU probe cannot hang, so it needs no own process
@@ -64,15 +76,11 @@ def _run_gpu_and_machine_probes(host: HostAccess, python: str | None, variables:
 
 
 def _run_gpu_probes(host: HostAccess) -> list[Fact]:
-    from gpuready.probe import device_detection, gpu, optional_probes
-
     detected = device_detection.detect_devices(host)
     return optional_probes.extend_gpu_facts(host, gpu.probe_gpus(host, detected), detected)
 
 
 def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import hub
-
     try:
         target = choose_environment(host, python)
     except ValueError as error:
@@ -83,8 +91,6 @@ def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterabl
         yield [*gaps, *fact_helpers.absent_facts(fact_helpers.IMPORTS, "")]
         yield hub.probe_hub(host)
         return
-    from gpuready.probe import imports, optional_probes, packages, torch
-
     yield optional_probes.extend_target_facts(
         host, target, [*packages.probe_packages(host, target, frameworks), *torch.probe_torch(host, target)]
     )
@@ -93,8 +99,6 @@ def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterabl
 
 
 def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import compilers, environment, machine, optional_probes, toolchain
-
     yield [*machine.probe_machine(host), *environment.probe_environment(host, variables)]
     yield compilers.probe_compilers(host)
     try:
@@ -147,7 +151,6 @@ def _freeze_lists(value: Any) -> Any:
 
 def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> list[Fact]:
     """Look at what imports need again, by the contents of every file."""
-    from gpuready.probe import imports
 
     def run(probed: HostAccess) -> list[Fact]:
         return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep=True)
@@ -158,15 +161,11 @@ def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[
 
 def is_users_own(host: HostAccess, python: str | None) -> bool:
     """Whether the environment is the user's by his own word, so that its Python may be started."""
-    from gpuready.probe import imports
-
     return imports.is_users_own(choose_environment(host, python))
 
 
 def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import modules in the target environment: its code runs."""
-    from gpuready.probe import imports
-
     fact = imports.run_imports(host, choose_environment(host, python), modules)
     return fact.replace(value=_freeze_lists(fact.value))
 

@@ -1,6 +1,6 @@
 """Probes beyond the basic ones, grouped by the process they share.
 
-Each module is imported only if there is something to probe, inside the probing process: most machines have no
+Those of rare devices are imported only if there is something to probe: most machines have no
 switches, no second vendor and no compiled extension. A probe that fails loses only its own facts.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpuready.model import Fact
-from gpuready.probe import fact_helpers
+from gpuready.probe import fact_helpers, network, workspace
 from gpuready.probe.device_detection import DetectedDevices
 from gpuready.probe.fact_helpers import DRIVER_PATHS, gap_facts, is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -36,8 +36,6 @@ def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
 
 
 def machine_network_facts(host: HostAccess) -> list[Fact]:
-    from gpuready.probe import network
-
     return _probe_or_gaps(fact_helpers.NETWORK, network.probe_network, host)
 
 
@@ -88,8 +86,6 @@ def _extension_facts(host: HostAccess, target: TargetEnvironment, facts: list[Fa
 
 def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list[Fact]:
     """Folders on disks that may hang, the clock, and the kernel log."""
-    from gpuready.probe import workspace
-
     return [
         *_probe_or_gaps(fact_helpers.WORKSPACE, workspace.probe_workspace, host, target),
         *_probe_or_gaps(fact_helpers.CACHES, workspace.probe_caches, host),
