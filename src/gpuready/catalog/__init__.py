@@ -7,6 +7,7 @@ callers must not change them.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,7 @@ class MissingTableError(RuntimeError):
     """A compiled table is missing: the package was not built."""
 
 
+@cache
 def load_table(package: str, name: str) -> Any:
     """Load a table that was compiled into ``gpuready.PACKAGE.data``."""
     try:

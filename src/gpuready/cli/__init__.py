@@ -203,7 +203,7 @@ def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
     text = _shorten_words(text)
     terminal.write_sentence(text)
     if _asks_for_json(argv):
-        from gpuready.render.json_results import render_error_json
+        from gpuready.render.json_document import render_error_json
 
         try:
             terminal.write_answer(render_error_json(kind, redact_text(text.partition(": ")[2]), code))

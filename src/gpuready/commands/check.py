@@ -147,9 +147,9 @@ def _choose_imports(request: Request) -> str:
 
 def _render_json(reports: "list[Report]", is_single: bool) -> str:
     """Return one Report for one named framework; a list otherwise, of any length."""
-    from gpuready.render import json_results
+    from gpuready.render import json_document
 
-    return json_results.render_check_json(reports, is_single)
+    return json_document.render_check_json(reports, is_single)
 
 
 def _format_lines(reports: "list[Report]") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from stat import S_ISDIR
 
@@ -55,6 +54,7 @@ def hash_as_recorded(path: str, kind: str = "sha256") -> str:
     For ``install --verify`` and ``check --deep`` alike.
     """
     import hashlib
+    from base64 import urlsafe_b64encode
 
     digest = hashlib.new(kind)
     fd = open_regular(path, os.O_RDONLY)

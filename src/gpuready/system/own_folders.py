@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
@@ -75,6 +73,8 @@ class TemporaryFolder:
         self.path = ""
 
     def __enter__(self) -> str:
+        import tempfile
+
         faults = []
         for parent in self._parents:
             try:
@@ -85,6 +85,8 @@ class TemporaryFolder:
         raise AccessError("; ".join(faults))
 
     def __exit__(self, *_: object) -> None:
+        import shutil
+
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -123,6 +125,8 @@ def files_beyond_newest(folder: str, keep: int) -> list[str]:
 
 def prune_old_folders(folder: str, keep: int, idle_seconds: float) -> None:
     """Remove all but the last ``keep`` subfolders by name, if nothing in them changed for ``idle_seconds``."""
+    import shutil
+
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:

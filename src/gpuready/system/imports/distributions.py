@@ -258,7 +258,9 @@ def compare_rows(
 
 
 def _size_kind(path: str, found: int, recorded: int) -> str:
-    """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
+    """Call a source short that lost more than half, or whose last line does not end; data that programs add to, as a company its certificates, has grown."""
+    if found > recorded and path.endswith(DATA_SUFFIXES):
+        return "grown"
     if found >= recorded or not path.endswith(".py"):
         return "resized"
     if found * 2 < recorded:
