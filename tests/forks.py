@@ -16,21 +16,22 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.running import QUIET, SRC
-
+SRC = Path(__file__).parent.parent / "src"
+QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "GPUREADY_HOSTNAME": "here"}
 LATE_S = 10.0
 """How long what a command started may outlive it before it counts as left behind; a machine at work is slow."""
 OF_A_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that Python, its libraries or the loader read only when a process starts."""
 
 SERVER = r"""
-import ctypes, difflib, io, json, os, pkgutil, pwd, select, signal, socket, subprocess, sys, time, xml.etree.ElementTree
+import ctypes, difflib, gc, importlib, io, json, os, pkgutil, pwd, select, signal, socket, subprocess, sys, time, xml.etree.ElementTree
 
 def children():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return [int(word) for word in file.read().split()]
 
-def run(job, out, err):
+def run(job, out, err, imported):
+    known = set(sys.modules)
     os.environ.clear(); os.environ.update(job["env"])
     os.chdir(job["cwd"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(out, 1); os.dup2(err, 2)
@@ -45,6 +46,7 @@ def run(job, out, err):
         sys.excepthook(*sys.exc_info())
         code = 1
     sys.stdout.flush(); sys.stderr.flush()
+    os.write(imported, "\n".join(name for name in sys.modules if name.startswith("gpuready.") and name not in known).encode())
     os._exit(code)
 
 def wait(pid, late):
@@ -91,12 +93,20 @@ while True:
     with open(fds[0], "rb") as file:
         file.seek(0)
         job = json.load(file)
+    told, imported = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     pid = os.fork()
     if not pid:
-        run(job, *fds[1:])
-    for fd in fds[1:]:
+        run(job, *fds[1:], imported)
+    for fd in (*fds[1:], imported):
         os.close(fd)
     link.sendall(json.dumps(wait(pid, job["late"])).encode() + b"\n")
+    try:  # what this run imported is there for the next
+        for name in os.read(told, 1 << 16).decode().split():
+            importlib.import_module(name)
+    except (BlockingIOError, ImportError):
+        pass
+    os.close(told)
+    gc.freeze()
 """
 
 
@@ -112,9 +122,9 @@ class CommandServer:
         self.answers = self.link.makefile("rb")
         assert self.answers.readline() == b"ready\n"
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> tuple[int, bytes, bytes, list[int]]:
+    def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str) -> tuple[int, bytes, bytes, list[int]]:
         """Run the command; its exit code, what it printed, and the processes that it left."""
-        job = {"argv": ["bench", *argv], "env": dict(env), "cwd": str(cwd), "late": LATE_S}
+        job = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "late": LATE_S}
         with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             asked.write(json.dumps(job).encode())
             asked.flush()
