@@ -20,6 +20,8 @@ SRC = Path(__file__).parent.parent / "src"
 QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "GPUREADY_HOSTNAME": "here"}
 LATE_S = 10.0
 """How long what a command started may outlive it before it counts as left behind; a machine at work is slow."""
+MOST_S = 120.0
+"""How long a command may take; one that hangs is killed, and its exit code says so."""
 OF_A_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that Python, its libraries or the loader read only when a process starts."""
 
@@ -49,10 +51,10 @@ def run(job, out, err, imported):
     os.write(imported, "\n".join(name for name in sys.modules if name.startswith("gpuready.") and name not in known).encode())
     os._exit(code)
 
-def wait(pid, late):
+def wait(pid, late, most):
     status, until = None, None
     signal.signal(signal.SIGALRM, lambda *_: os.kill(pid, signal.SIGKILL))
-    signal.alarm(MOST_S)
+    signal.setitimer(signal.ITIMER_REAL, most)
     while status is None or children():
         try:
             ended, how = os.waitpid(-1, 0 if status is None else os.WNOHANG)
@@ -71,7 +73,6 @@ def wait(pid, late):
         os.waitpid(stray, 0)
     return {"code": status, "left": left}
 
-MOST_S = 120  # a command that hangs is killed, and its exit code says so
 link = socket.socket(fileno=int(sys.argv[1]))
 ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
 exec(sys.argv[2])
@@ -99,7 +100,7 @@ while True:
         run(job, *fds[1:], imported)
     for fd in (*fds[1:], imported):
         os.close(fd)
-    link.sendall(json.dumps(wait(pid, job["late"])).encode() + b"\n")
+    link.sendall(json.dumps(wait(pid, job["late"], job["most"])).encode() + b"\n")
     try:  # what this run imported is there for the next
         for name in os.read(told, 1 << 16).decode().split():
             importlib.import_module(name)
@@ -122,9 +123,11 @@ class CommandServer:
         self.answers = self.link.makefile("rb")
         assert self.answers.readline() == b"ready\n"
 
-    def run(self, argv: Sequence[str], env: Mapping[str, str], cwd: Path | str) -> tuple[int, bytes, bytes, list[int]]:
+    def run(
+        self, argv: Sequence[str], env: Mapping[str, str], cwd: Path, most_s: float = MOST_S
+    ) -> tuple[int, bytes, bytes, list[int]]:
         """Run the command; its exit code, what it printed, and the processes that it left."""
-        job = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "late": LATE_S}
+        job = {"argv": list(argv), "env": dict(env), "cwd": str(cwd), "late": LATE_S, "most": most_s}
         with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             asked.write(json.dumps(job).encode())
             asked.flush()

@@ -27,10 +27,10 @@ COMMAND = "from gpuready.cli import main; main()"
 
 def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, code: str = COMMAND, **environment: str) -> Run:
     """Run the command; a fork of a process that has imported it serves, but where the start itself matters."""
+    environment |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
     env = {**QUIET, "PYTHONPATH": str(SRC), **environment}
-    env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-    if code == COMMAND and not forks.is_of_a_start(env.keys() - {"LANG", "PYTHONPATH"}):
-        return run_forked(argv, env, cwd)
+    if code == COMMAND and not forks.is_of_a_start(environment):
+        return run_forked(argv, env, cwd, timeout)
     done = subprocess.run(
         [sys.executable, "-c", code, *argv],
         capture_output=True,
@@ -42,8 +42,10 @@ def gpuready(*argv: str, cwd: Path | None = None, timeout: float = 60, code: str
     return Run(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
 
-def run_forked(argv: Sequence[str], env: Mapping[str, str], cwd: Path | None = None) -> Run:
-    code, out, err, _ = forks.start_server("", os.getpid()).run(["-c", *argv], env, cwd or Path.cwd())
+def run_forked(
+    argv: Sequence[str], env: Mapping[str, str], cwd: Path | None = None, timeout: float = forks.MOST_S
+) -> Run:
+    code, out, err, _ = forks.start_server("", os.getpid()).run(["-c", *argv], env, cwd or Path.cwd(), timeout)
     return Run(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
