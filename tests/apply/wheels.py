@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.running import QUIET, SRC, Run
+from tests.running import QUIET, SRC, Run, run_forked
 
 META = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
 WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {}\n"
@@ -94,6 +94,8 @@ class Bench:
         return subprocess.Popen(words, env=self.env | (env or {}), **(pipes | more))  # type: ignore[call-overload]
 
     def run(self, *argv: str, **more: object) -> Run:
+        if not more:
+            return run_forked(argv, self.env)
         process = self.start(*argv, **more)  # type: ignore[arg-type]
         out, err = process.communicate(timeout=120)
         return Run(process.returncode, out, err)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fleet.faked import SSH, Bin
+from tests.running import run_forked
 
 from gpuready.fleet.ssh_hosts import is_hostfile
 from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
@@ -41,10 +42,9 @@ class FakeService:
         )
 
     def run(self, *words: str, **more: str) -> tuple[int, str, str]:
-        process = self.start(*words, **more)
-        out, err = process.communicate(timeout=120)
+        code, out, err = run_forked(["fleet", *words], {**self.env, **more})
         assert "Traceback" not in err, err
-        return process.returncode, out, err
+        return code, out, err
 
     def json(self, *words: str, **more: str) -> dict:
         code, out, err = self.run(*words, "--json", **more)
