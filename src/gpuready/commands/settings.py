@@ -1,4 +1,4 @@
-"""Apply the settings file of the current folder to a request of the command line; its own words win. So the knowledge file."""
+"""Apply the settings file of the current folder to a request of the command line; its own words win."""
 
 from __future__ import annotations
 
@@ -52,12 +52,3 @@ def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
 
 def _names_another(request: Request) -> bool:
     return any(request.options.get(name) is not None for name in _OTHER_MACHINE)
-
-
-def apply_knowledge(request: Request) -> None:
-    """Verify and use the file of ``--knowledge``, before anything is looked up, and say which one it is."""
-    name = request.get_option("knowledge")
-    if name is not None:
-        from gpuready.workflow.knowledge import use_knowledge_file
-
-        request.session.write_sentence(use_knowledge_file(name))

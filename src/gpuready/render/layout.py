@@ -6,7 +6,6 @@ Every method of a Screen that takes text escapes its control characters, so that
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from unicodedata import east_asian_width
 
 from gpuready.model import Record
 from gpuready.render.escape import escape_unprintable, quote_command_words
@@ -206,6 +205,8 @@ def display_width(text: str) -> int:
     """
     if text.isascii() or text.translate(_OWN_MARKS).isascii():
         return len(text)
+    from unicodedata import east_asian_width
+
     return len(text) + sum(east_asian_width(c) in "WF" for c in text)
 
 

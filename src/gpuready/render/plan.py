@@ -32,7 +32,7 @@ KERNEL_INSTALL_WORDS = {
     "none": "left out",
 }
 
-STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand"}
+STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand", "elsewhere": "by hand"}
 
 
 def plan_json_fields(plan: Plan) -> dict[str, Any]:
