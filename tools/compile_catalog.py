@@ -344,11 +344,10 @@ def compile_log_rules() -> dict[str, Any]:
 def compile_asked_variables() -> dict[str, Any]:
     """The environment variables that rules, contracts and probes name: no recording has others."""
     sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.probe.environment import VARIABLE_NAMES, is_relevant_variable
+    from gpuready.probe.environment import COMPARED_PREFIXES, VARIABLE_NAMES, is_relevant_variable
 
     sys.path.remove(str(ROOT.parent))
-    prefixes: set[str] = set()
-    names = set(VARIABLE_NAMES)
+    prefixes, names = set(COMPARED_PREFIXES), set(VARIABLE_NAMES)
     for path in sorted(path for one in VARIABLE_SOURCES for path in ROOT.glob(one)):
         if path.name != "environment.py":  # it has the prefixes of all that may be meant
             found = set(re.findall(r"\b[A-Z][A-Za-z0-9_]+", path.read_text(encoding="utf-8")))

@@ -56,9 +56,9 @@ def write_bundle(
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     notes = list(_fetch_files(host, plan, draft, settings, note))
     _fetch_build_requirements(host, plan, draft, settings)
-    save_atomically(f"{draft}/{LOCK_FILE}", lock)
-    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock))
-    save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes))
+    save_atomically(f"{draft}/{LOCK_FILE}", lock, private=False)
+    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock), private=False)
+    save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes), private=False)
     publish_folder(draft, path)
     return tuple(notes)
 

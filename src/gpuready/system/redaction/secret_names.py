@@ -6,6 +6,7 @@ both: a weak name such as CACHE_KEY hides only what looks generated.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import log2
 
 PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
@@ -105,7 +106,7 @@ def _classify_words(words: list[str]) -> str:
         return NONE
     if last == "id":
         return WEAK if words[-2] == "session" else _classify_key_name(words[:-1])
-    pairs = map("".join, zip(words, words[1:], strict=False))  # pass_phrase, pass-word
+    pairs = map("".join, pairwise(words))  # pass_phrase, pass-word
     if not _PASSWORD_WORDS.isdisjoint((*words, *pairs)) or (last in ("pass", "pw") and len(words) > 1):
         return PASSWORD
     return _classify_strength(words)
