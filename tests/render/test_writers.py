@@ -30,7 +30,7 @@ IGNORABLE = (
 )  # fmt: skip
 """Default_Ignorable_Code_Point, DerivedCoreProperties.txt of Unicode 16: what is drawn as nothing."""
 HIDDEN = (
-    "\x00\x07\x08\x0b\x0c\x1b\x7f\x80\x85\x9b\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200d\u200e\u202a\u202e\u2028\u2029\u2060\u2066\u2069"
+    "\ufe0f\x1b\u3164\U000e0041\x00\x07\x08\x0b\x0c\x1b\x7f\x80\x85\x9b\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u180b\u180e\u200b\u200d\u200e\u202a\u202e\u2028\u2029\u2060\u2066\u2069"
     "\u2800\u3164\ufe00\ufe0f\ufeff\uffa0\ufffb\ufffc\ufffe\uffff\ue000\U0001d159\U0001d173\U000e0001\U000e0041\U000e007f\U000e0100\U000f0000\U0010ffff"
 )  # fmt: skip
 HOSTILE = f"a{HIDDEN}b<b>'\"&]]>`|\\z"
@@ -85,7 +85,7 @@ def machine(tmp_path_factory) -> Path:
 
 def formats(command: str) -> list[list[str]]:
     """Every form in which a command answers, as it declares them: a new one is tried without a word here."""
-    found = [["--json"], []]
+    found = [["--json"], ["-o", "-"] if command == "report" else []]
     for one in load_command(command).parameters.values():
         if one.name in ("format", "shell"):
             found += [[f"--{one.name}", choice] for choice in one.choices if choice not in ("text", "json", "bash")]
@@ -93,7 +93,7 @@ def formats(command: str) -> list[list[str]]:
 
 
 ASKED = {
-    "check": ["check", "--on", "{machine}", "-v"], "probe": ["probe", "--on", "{machine}"], "env": ["env", "vllm", "--on", "{machine}"], "report": ["report", "--on", "{machine}", "-o", "-"],
+    "check": ["check", "--on", "{machine}", "-v"], "probe": ["probe", "--on", "{machine}"], "env": ["env", "vllm", "--on", "{machine}"], "report": ["report", "--on", "{machine}"],
     "diagnose": ["diagnose", "{log}"], "plan": ["plan", "vllm", "--on", "{machine}", "--no-resolve"], "diff": ["diff", "{machine}", "{machine}"], "fit": ["fit", "Qwen/Qwen2.5-7B", "--on", "{machine}"],
 }  # fmt: skip
 
