@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 LOGINS = (
     "svc:{}@proxy.example.org:3128", "git clone me:{}@git.example.org:team/repo", "proxy=svc:{}@10.0.0.7:8080", "pulled from bot:{}@registry:5000/img",
     'index = "me:{}@pip.example.org/simple"', "connect(me:{}@localhost)", ":{}@cache.example.org:6379", "user.name+tag:{}@db.example.org/x", "to [svc:{}@[::1]:443]",
-    "https://me:${}@host/x", "rsync://me:{}@backup/x", "me:a@{}@db.example.org",
+    "https://me:${}@host/x", "rsync://me:{}@backup/x", "me:a@{}@db.example.org", "//me:{}@host.example.org/x", "müller:{}@höst.example.org", "me:{}@registry/img:latest", "me:{}@gate:/path", "svc:{}@PROXY.EXAMPLE.ORG:80",
 )  # fmt: skip
 PLAIN = (
     "git@github.com:org/repo.git", "mailto:someone@example.org", "Author:jane.doe@example.org", "maintainer-email:a.b@example.org", "nvcr.io/nvidia/pytorch:25.01-py3@sha256:4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945",
@@ -82,14 +82,14 @@ def test_a_name_that_was_generated_is_hidden_before_an_at():
 
 SAID = (
     "key: {}", "the key for the hub is {}", "key {} was refused", "auth {}", "license key ({})", "{} is not a valid key", "got '{}' as the credential",
-    "| hub key | {} |", "<key>{}</key>", "session -> {}", "the signing key that was sent: {} (expired)", "Key: {}",
+    "| hub key | {} |", "key：{}", "the passwd we set yesterday for him was {}", "<key>{}</key>", "session -> {}", "the signing key that was sent: {} (expired)", "Key: {}",
 )  # fmt: skip
 UNSAID = (
     "cache key: {}", "public key {}", "primary key {}", "object {} was moved", "digest {}", "step {} of the pipeline", "keyboard {}", "monkey {}", "author {}", "the tokenizer of {}",
 )  # fmt: skip
 ORDINARY = (
     "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d", "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945", "GPU-8a1f3c52-9be0-4d07-b3a6-10d2c5e7f894", "2.8.0+cu128.post20261118",
-    "/opt/venv/lib/python3.11/site-packages/Torch-2.8", "OC4wIDguNiA5LjAgMTAuMCAxMi4w", "Qwen3-30B-A3B-Instruct-2507", "nvidia-Llama-3_3-Nemotron-Super-49B-v1_5", "CUBLAS_COMPUTE_32F_FAST_TF32",
+    "/opt/venv/lib/python3.11/site-packages/Torch-2.8",  "Qwen3-30B-A3B-Instruct-2507", "nvidia-Llama-3_3-Nemotron-Super-49B-v1_5", "CUBLAS_COMPUTE_32F_FAST_TF32",
     "Sm90TmaGmmaWarpSpecializedCooperative", "libcudnn_engines_precompiled_v9", "NVIDIA-H100-80GB-HBM3-MIG-1g", "fxgraphc3mhw2qkzt5u7yd4",
 )  # fmt: skip
 
@@ -114,6 +114,11 @@ def test_hashes_versions_paths_and_names_stay_even_beside_the_word(word):
     assert redact_text(f"key {word}") == f"key {word}" and redact_text(f"{word} for this key") == f"{word} for this key"
 
 
+def test_base64_of_an_arch_list_stays_without_such_a_word():
+    for text in ("archs OC4wIDguNiA5LjAgMTAuMCAxMi4w", "TORCH_CUDA_ARCH_LIST (encoded): OC4wIDguNiA5LjAgMTAuMCAxMi4w"):
+        assert redact_text(text) == text
+
+
 def test_the_recorded_machines_and_the_logs_of_the_tests_stay_as_they_are():
     """Ordinary diagnostics: what is hidden in them was hidden when they were recorded, or is a planted secret."""
     lines = [
@@ -136,10 +141,10 @@ def test_every_form_has_a_source_and_says_whether_it_was_read():
 
 COMMANDS = (
     "swanlab login -k {}", "docker login -u me -P {} registry.example.org", "nexus login registry.example.org -p {}", "ipmitool -I lanplus -H bmc7 -U admin -P {} power status",
-    "sqlcmd -S db -U sa -P{}", "mosquitto_pub -h h -u u -P '{}' -t x", "oc login -u dev -p={}", "cqlsh -u me -p {} db",
+    "sqlcmd -S db -U sa -P{}", "mosquitto_pub -h h -u u -P '{}' -t x", "oc login -u dev -p={}", "cqlsh -u me -p {} db", "lftp -u me,{} ftp.example.org", "mc alias set s3 https://s3.example.org AK {}", "snmpget -v3 -A {} host", "smbclient -U me%{} //h/s",
 )  # fmt: skip
 NAMES = (
-    "pass_phrase={}", "X-JFrog-Art-Api: {}", "passPhrase: '{}'", '"pass-word": "{}"', "X-Acme-Api={}", "ssl_pass_phrase => {}",
+    "pass_phrase={}", "X-JFrog-Art-Api: {}", "passPhrase: '{}'", '"pass-word": "{}"', "X-Acme-Api={}", "ssl_pass_phrase => {}", "Enter pass phrase for /etc/k.pem: {}", "<passPhrase>{}</passPhrase>", "ssl.pass.phrase={}",
 )  # fmt: skip
 
 

@@ -199,7 +199,7 @@ def has_key_entropy(word: str) -> bool:
     if not _alternates_classes("".join(filter(str.isalnum, word))):
         return False
     entropy = -sum(n / size * log2(n / size) for n in map(word.count, set(word)))
-    return entropy >= min(0.85 * log2(size), 4.5)
+    return entropy >= min(0.8 * log2(size), 4.3)
 
 
 def is_surely_generated(value: str) -> bool:

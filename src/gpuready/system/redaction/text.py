@@ -54,12 +54,12 @@ _NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value", "co
 """Keys under which tables of one name and one value have the two."""
 
 _HOST = (
-    r"(?i)(?:(?:[a-z0-9][a-z0-9\-]{0,62}\.){1,8}[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]{2,40}\]|localhost)(?![\w(\-])"
-    r"|(?i:[a-z0-9][a-z0-9\-]{0,62}):\d{2,5}(?![\w.])"
+    r"(?i)(?:(?:[^\W_](?:[^\W_]|-){0,62}\.){1,8}[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]{2,40}\]|localhost)(?![\w(\-])"
+    r"|(?:[^\W_](?:[^\W_]|-){0,62})(?=/|:/|:\d{2,5}(?![\w.]))"
 )
-"""After an @ in running text: a name with a domain, an address, or any name with a port."""
-_LOGIN_ENDS = frozenset(" \t\r\n\v\f\"'`<>(){}[],;|=\\")
-"""Where a login without a scheme begins."""
+"""After an @ in running text: a name with a domain, an address, or any name with a port or a path."""
+_LOGIN_STARTS = " \t\r\n\"'`<>(){}[],;|=\\"
+"""What may stand before a login without a scheme."""
 _WHOLE_LOGIN = r"([^\s:@/]{0,64}):(?!//)(\S{1,256})@((?:[a-zA-Z0-9.\-]{1,253}(?<!\d\.\d)(?<!\d\.\d\d)|(?:\d{1,3}\.){3}\d{1,3}|\[[0-9a-fA-F:]{2,40}\])(?::\d{1,5})?(?:/\S*)?)"
 _LABELS = frozenset(
     ("mailto", "from", "to", "cc", "bcc", "by", "email", "mail", "author", "contact", "maintainer", "owner", "sip")
@@ -317,16 +317,14 @@ def _redact_logins(text: str) -> str:
     """Hide the password of ``user:password@host``, and a generated user, where no scheme stands before them."""
     parts, copied_until, at = [], 0, text.find("@")
     while at >= 0:
-        begin = at
-        while begin > max(copied_until, at - LONGEST_PATH) and text[begin - 1] not in _LOGIN_ENDS:
-            begin -= 1
-        user, colon, password = text[begin:at].partition(":")
-        if "/" not in user and "@" not in user and compile_cached(_HOST).match(text, at + 1):
-            if colon and len(password) > 2 and not password.isdigit() and _is_password(user, password):
-                parts += [text[copied_until : at - len(password)], REDACTED]
-                copied_until = at
-            elif not colon and len(user) >= 20 and is_surely_generated(user):
-                parts += [text[copied_until:begin], REDACTED]
+        if compile_cached(_HOST).match(text, at + 1):
+            before = text[max(copied_until, at - LONGEST_PATH) : at]
+            login = before[max(map(before.rfind, _LOGIN_STARTS)) + 1 :].removeprefix("//")
+            user, colon, password = login.partition(":")
+            secret = password if colon else user
+            is_secret = not password.isdigit() and _is_password(user, password) if colon else is_surely_generated(user)
+            if len(secret) >= (2 if colon else 20) and is_secret and "/" not in user and "@" not in user:
+                parts += [text[copied_until : at - len(secret)], REDACTED]
                 copied_until = at
         at = text.find("@", at + 1)
     return "".join([*parts, text[copied_until:]]) if parts else text
@@ -339,7 +337,7 @@ def _is_password(user: str, password: str) -> bool:
 def _redact_keys_by_entropy(text: str) -> str:
     """Hide words that look like a key by their entropy, where a word on the same line says that they are one."""
     parts, copied_until = [], 0
-    for found in compile_cached(r"[A-Za-z0-9+/_\-]{20,}={0,2}").finditer(text):
+    for found in compile_cached(r"[A-Za-z0-9][A-Za-z0-9+/_.\-]{18,}[A-Za-z0-9+/_\-]={0,2}").finditer(text):
         if has_key_entropy(found.group()) and _says_key(text, *found.span()):
             parts += [text[copied_until : found.start()], REDACTED]
             copied_until = found.end()
