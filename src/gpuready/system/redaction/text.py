@@ -337,8 +337,8 @@ def _is_password(user: str, password: str) -> bool:
 def _redact_keys_by_entropy(text: str) -> str:
     """Hide words that look like a key by their entropy, where a word on the same line says that they are one."""
     parts, copied_until = [], 0
-    for found in compile_cached(r"[A-Za-z0-9][A-Za-z0-9+/_.\-]{18,}[A-Za-z0-9+/_\-]={0,2}").finditer(text):
-        if has_key_entropy(found.group()) and _says_key(text, *found.span()):
+    for found in compile_cached(r"[A-Za-z0-9~./][A-Za-z0-9+/_.\-]{18,}[A-Za-z0-9+/_\-]={0,2}").finditer(text):
+        if _says_key(text, *found.span()) and has_key_entropy(found.group()):
             parts += [text[copied_until : found.start()], REDACTED]
             copied_until = found.end()
     return "".join([*parts, text[copied_until:]]) if parts else text
@@ -347,6 +347,9 @@ def _redact_keys_by_entropy(text: str) -> str:
 def _says_key(text: str, begin: int, end: int) -> bool:
     """Whether a word near this one, on its line, is the name of a secret, or says key, and not cache key."""
     near = f"{text[max(begin - 80, 0) : begin].rpartition(chr(10))[2]} {text[end : end + 40].partition(chr(10))[0]}"
+    low = near.lower()
+    if not any(hint in low for hint in _NAME_HINTS):
+        return False
     words = compile_cached(r"[\w.\-]+").findall(near)
     return any(
         secret_kind(word) or (word.lower() in ("key", "keys") and secret_kind(f"{before}_{word}") != NONE)
