@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gpuready.system import redact_text
-from gpuready.system.redaction.secret_patterns import _TOKENS, PHRASES, ADDRESSES
+from gpuready.system.redaction.secret_patterns import _TOKENS, ADDRESSES, PHRASES
 from tests.sampling import FUZZ
 
 TIMES = 8
