@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The tables of the catalogue, the contracts and the log patterns are compiled from TOML, that of the rules from their modules: by the installation, and here after an edit.
-TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py))
+TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py system/redaction/*.toml))
 $(VENV)/.compiled: tools/compile_catalog.py $(TABLES)
 	@mkdir -p $(VENV)
 	@[ ! -e $(VENV)/.installed ] || $(BIN)/python tools/compile_catalog.py
@@ -24,6 +24,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 	@[ -x $(BIN)/python ] && [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
+	@$(BIN)/python -m compileall -q src  # once, and not by each part that starts first
 	@touch $@ $(VENV)/.installed
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
@@ -34,12 +35,13 @@ check: $(VENV)/.installed
 # takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
 # A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan supply rollcall)
-STARTED := $(addprefix tests/,extensions fleet mcp imports workflow)
+STARTED := $(addprefix tests/,extensions fleet mcp)
+ENVIRONMENTS := $(addprefix tests/,imports workflow)
 PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
-OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-FIRST := tests/faults tests/apply tests/fit tests/rollcall tests/supply test-started tests/launcher
-PARTS := $(FIRST) test-types test-pages test-texts test-others $(filter-out $(FIRST),$(ALONE)) test-files
+OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED) $(ENVIRONMENTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
+FIRST := tests/faults tests/apply tests/fit test-texts test-environments test-started tests/launcher test-pages test-others test-types tests/prove tests/supply
+PARTS := $(FIRST) test-files $(filter-out $(FIRST),$(ALONE))
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
 
@@ -52,15 +54,16 @@ test-changed: $(VENV)/.tested
 $(VENV)/.browser: $(VENV)/.tested
 	$(BIN)/python -m tests.browser
 	@touch $@
-test-pages test-started test-others test-files: $(VENV)/.browser
+test-pages test-started test-environments test-others test-files: $(VENV)/.browser
 
 test-others: TESTS = $(OTHERS)
 test-started: TESTS = $(STARTED)
+test-environments: TESTS = $(ENVIRONMENTS)
 test-pages: TESTS = $(PAGES)
 test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
-$(ALONE) test-others test-started test-pages test-texts test-files: $(VENV)/.tested
+$(ALONE) test-others test-started test-environments test-pages test-texts test-files: $(VENV)/.tested
 	$(BIN)/python -m pytest $(TESTS)
 
 test-types: $(VENV)/.tested
@@ -93,12 +96,6 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/environment_pages.py
 	$(BIN)/python tools/terminal_svg.py
 	$(BIN)/python tools/install_lines.py
-
-# One dated file with all tables, for `--knowledge`.
-KNOWLEDGE ?=
-knowledge: $(VENV)/.tested
-	$(BIN)/python tools/compile_catalog.py
-	$(BIN)/python tools/pack_knowledge.py $(if $(KNOWLEDGE),-o $(KNOWLEDGE))
 
 # What gpuready says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
 golden: $(VENV)/.tested
@@ -144,4 +141,4 @@ release-check: $(VENV)/.tested
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache
 
-.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog knowledge golden lock audit benchmarks release-check clean
+.PHONY: check test test-changed $(PARTS) faults induce lint types docs docs-run catalog golden lock audit benchmarks release-check clean

@@ -1,4 +1,4 @@
-"""A blind exam of ``gpuready fit --trace`` over model types that it was not developed with.
+"""An exam of ``gpuready fit --trace`` over model types that it was not developed with.
 
     python benchmarks/fit_architectures.py freeze FILE [RE [CASES]]  predictions for fit_architecture_cases.json
     python benchmarks/fit_architectures.py templates FILE [CASES]  beside them, what ``fit`` says without torch

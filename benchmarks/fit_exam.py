@@ -1,8 +1,8 @@
-"""A blind exam of ``gpuready fit``: predictions are frozen before a GPU is asked, then scored.
+"""An exam of ``gpuready fit``: predictions are frozen before a GPU is asked, then scored.
 
     python benchmarks/fit_exam.py freeze FILE [RE]     predictions for the cases of fit_cases.json
-    python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not blind
-    python benchmarks/fit_exam.py table FILE EXAM.jsonl    what was said blind beside what is said now, row by row
+    python benchmarks/fit_exam.py score FILE EXAM.jsonl [...]   FILE may be "now": predicted anew, and then not frozen
+    python benchmarks/fit_exam.py table FILE EXAM.jsonl    what was said before beside what is said now, row by row
     python benchmarks/fit_exam.py tape EXAM-TAPES.jsonl.gz ID    where our tape and the allocator's part
 
 ``fit_measure.py`` runs the cases. ``score`` reads only what was frozen; ``tape`` predicts anew, to find what is wrong.
@@ -126,18 +126,18 @@ def score(path: str, measured: list[str]) -> None:
 def table(path: str, measured: str) -> None:
     """The rows of a report."""
     rows = [row for row in measured_in([measured]) if not row.get("cap")]
-    unreadable = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
+    frozen = json.loads(Path(path).read_text(encoding="utf-8"))["cases"]
     now = predictions({row["id"] for row in rows})
-    print(f"{'case':5}{'model':20}{'allocated':>9}{'blind':>10}{'now':>10}{'reserved':>10}{'blind':>10}{'now':>10}")
-    errors: dict[str, dict[str, list[float]]] = {"blind": {}, "now": {}}
+    print(f"{'case':5}{'model':20}{'allocated':>9}{'frozen':>10}{'now':>10}{'reserved':>10}{'frozen':>10}{'now':>10}")
+    errors: dict[str, dict[str, list[float]]] = {"frozen": {}, "now": {}}
     for row in sorted(rows, key=lambda one: str(one["id"])):
         line = f"{row['id']:5}{row['model']:20}"
         if row["status"] != "ok":
-            print(f"{line}  {row['status']}: said {unreadable[row['id']].get('verdict')}")
+            print(f"{line}  {row['status']}: said {frozen[row['id']].get('verdict')}")
             continue
         for kind in ("allocated", "reserved"):
             line += f"{row[kind] / GIB:{9 if kind == 'allocated' else 10}.3f}"
-            for when, said in (("blind", unreadable), ("now", now)):
+            for when, said in (("frozen", frozen), ("now", now)):
                 error = said[row["id"]][kind] / row[kind] - 1
                 errors[when].setdefault(kind, []).append(abs(error))
                 line += f"{error:+10.3%}"

@@ -22,17 +22,21 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 CANARY = "canary-7f3a91c2"
 TESTS = {
     "redaction": ("tests/secrets", "tests/system/test_secret_names.py"),
-    "serve": ("tests/web/test_security.py", "tests/web/test_connections.py", "tests/web/test_asked.py"),
+    "serve": ("tests/web/test_security.py", "tests/web/test_connections.py", "tests/web/test_asked.py", "tests/web/test_uploads.py"),
     "mcp": ("tests/mcp", "tests/workflow/test_fencing.py"),
     "archives and wheels": ("tests/apply/test_audit.py", "tests/apply/test_bundle.py", "tests/faults/test_hostile_packages.py"),
     "readers": ("tests/fuzz", "tests/containers/test_expansion_bounds.py", "tests/faults/test_hostile_places.py"),
     "environments, recordings and projects of a stranger": ("tests/faults/test_hostile_environments.py",),
     "install, killed": ("tests/apply/test_kill.py",),
     "state of a fix, planted": ("tests/workflow/test_planted_state.py",),
+    "files of the current folder, planted": ("tests/workflow/test_folder_files.py", "tests/workflow/test_settings.py"),
+    "logs: small with a large result": ("tests/logs/test_bounds.py", "tests/logs/test_hostile.py", "tests/system/test_log_streams.py"),
+    "names of Slurm and Kubernetes": ("tests/workflow/test_hostile_names.py",),
     "projects and indexes": ("tests/apply/test_project_config.py", "tests/apply/test_two_users.py"),
     "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py"),
-    "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_parts.py"),
+    "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_other_user.py", "tests/rollcall/test_parts.py"),
     "pages: markup": ("tests/render/test_html_hostile.py",),
+    "every writer: what cannot be seen": ("tests/render/test_writers.py",),
     "no network": ("tests/supply/test_no_network.py",),
     "releases": ("tests/supply/test_verify_release.py", "tests/supply/test_locks.py"),
 }  # fmt: skip

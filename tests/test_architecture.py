@@ -38,29 +38,32 @@ ACCESS_IMPORTS = {
 }  # fmt: skip
 """Modules that touch processes, files or the network."""
 OPTIONAL = {
-    "anyio", "hyperscan", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
+    "anyio", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
     "tomllib", "torch", "transformers", "typing_extensions", "uv", "uvicorn", "yaml",
 }  # fmt: skip
 """Not of the standard library, or not of every Python: may be imported inside any function."""
 HEAVY = {
-    "ast", "asyncio", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "ipaddress", "json", "multiprocessing",
-    "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "urllib", "zipfile",
+    "ast", "asyncio", "base64", "concurrent", "ctypes", "difflib", "hashlib", "html", "http", "inspect", "json", "multiprocessing",
+    "shlex", "shutil", "ssl", "subprocess", "tarfile", "tempfile", "threading", "traceback", "unicodedata", "urllib", "xml",
+    "zipfile",
 }  # fmt: skip
 """What most checks need not load: may be imported inside a function of a module that a check imports."""
 ON_DEMAND = {
     "__init__.py": {"gpuready.commands"},
-    "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_results"},
+    "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_document"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
-    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_results", "junit", "sarif")},
-    "commands/settings.py": {"gpuready.workflow.knowledge"},
+    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_document", "junit", "sarif")},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.html"},
     "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
-    "probe/__init__.py": {"gpuready.probe"},
     "probe/environment_choice.py": {"gpuready.probe.project_environment"},
+    "probe/gpu.py": {"gpuready.probe.nvidia_smi"},
+    "probe/imports.py": {"gpuready.system.imports.real_import"},
     "probe/job.py": {"gpuready.jobs"},
+    "probe/optional_probes.py": {"gpuready.probe"},
     "rules/__init__.py": {"gpuready.rules.log_rules"},
+    "system/imports/survey_cache.py": {"gpuready.system.imports"},
     "system/live_host.py": {
         f"gpuready.system.{name}" for name in ("dynamic_loader", "elf", "imports", "nvml", "process.runner")
     },

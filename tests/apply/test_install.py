@@ -68,6 +68,28 @@ def test_the_same_plan_again_is_unchanged(standing):
     assert len(standing.complete()) == 1
 
 
+def test_every_install_really_imports_and_no_dry_run_does(bench):
+    trace = bench.folder / "imported"
+    start = f"import os\nopen({str(trace)!r}, 'a').write('x')\nif os.environ.get('BREAK'): raise OSError('no more')\n"
+    made = wheel(bench.wheels, "alpha", "9.0", {"alpha/__init__.py": start})
+    bench.locks["9.0"] = lock(bench.folder / "9.0.lock", made)
+    assert bench.install("9.0").code == 0 and trace.read_text() == "x"
+    assert reported(bench.install("9.0", "--json"))["verdict"] == "unchanged" and trace.read_text() == "xx"
+    ran = bench.install("9.0", env={"BREAK": "1"})
+    assert ran.code == 1 and "import alpha fails in the new environment: OSError: no more" in ran.out
+    asked, python = len(trace.read_text()), ("--python", str(bench.home))
+    for words in (("fix", "alpha", *python), bench.argv("9.0")):
+        bench.run(*words, "--dry-run")
+    assert bench.run("install", "--verify", "-e", str(bench.home)).code == 0
+    assert len(trace.read_text()) == asked, "neither a dry run nor --verify starts it"
+    bench.run("fix", "alpha", *python, "--yes")
+    assert len(trace.read_text()) > asked, "fix imports, though no file differs"
+    bench.run("check", "alpha", *python)
+    before = len(trace.read_text())
+    bench.run("check", "alpha", *python, "--import")
+    assert len(trace.read_text()) == before + 1
+
+
 def test_a_dry_run_shows_the_commands_and_changes_nothing(bench):
     ran = bench.install("1.0", "--dry-run")
     assert ran.code == 0 and not bench.home.exists()
@@ -347,8 +369,8 @@ def test_f22_an_import_that_crashes_or_hangs_is_not_published(standing):
         standing.locks[version] = lock(
             standing.folder / f"{version}.lock", wheel(standing.wheels, "alpha", version, {"alpha/__init__.py": code})
         )
-        short = f"import gpuready.apply.install_steps as b\nb.SMOKE_DEADLINE = {2 if 'within' in why else 120}\n"
-        ran = standing.install(version, before=short)
+        limit = {"GPUREADY_IMPORT_DEADLINE": "2" if "within" in why else "120"}
+        ran = standing.install(version, env=limit)
         assert ran.code == 1 and why in ran.out and standing.version() == "1.0"
 
 
@@ -376,11 +398,13 @@ def test_a_damaged_environment_is_made_anew(standing):
 
 def test_nothing_outside_the_folder_changes(bench):
     before = {p for p in bench.folder.rglob("*") if "cache" not in p.parts}
+    before |= {bench.folder / "state", bench.folder / "state/gpuready", bench.folder / "state/gpuready/installs"}
     bench.install("1.0")
     after = {
         p
         for p in bench.folder.rglob("*")
         if "cache" not in p.parts and "env" not in p.relative_to(bench.folder).parts[:1]
     }
-    assert after == before
+    (seal,) = (bench.folder / "state/gpuready/installs").iterdir()
+    assert after == before | {seal}
     assert os.listdir(bench.folder / "cache")

@@ -274,9 +274,8 @@ def test_verify_compares_with_the_wheels_of_the_lock(standing):
     assert whole["verdict"] == "intact" and whole["need"]["compared"] == 2 and not whole["notes"]
     _poison_installed(site, manifest)
     unreadable = reported(standing.run(*verify))
-    assert (
-        unreadable["verdict"] == "intact" and "0 of 2 packages were compared with the wheels" in unreadable["notes"][0]
-    )
+    assert unreadable["verdict"] == "undecided", "the manifest is none that this user's gpuready has written"
+    assert "0 of 2 packages were compared with the wheels" in unreadable["notes"][0]
     seen = reported(standing.run(*verify, "--find-links", str(standing.wheels)))
     assert [(fault["kind"], fault["path"].rpartition("/")[2]) for fault in seen["faults"]] == [("changed", "part7.py")]
 

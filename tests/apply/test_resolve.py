@@ -162,10 +162,3 @@ def test_what_a_wheel_of_a_release_page_requires_is_resolved_though_that_wheel_i
     assert row(found, "xgrammar-core").version == "1.0"
     assert not [one for one in found.lock if one.name == "vllm"] and found.packages["vllm"] == "0.30.0"
     assert kernels_to_build(found) == [released]
-
-
-def test_the_version_of_an_imported_page_is_none_of_the_framework(world, index):
-    index.add("sparrow", "3.1", ["torch>=2"])
-    page = contract(origin="environment page (sparrow, 2026-02-07)").replace(version="2026.2.7", variant="page")
-    asked = plan(options={"contract": "page.toml"}).replace(version="2026.2.7", variant="page")
-    assert row(resolve_plan(world, asked, page), "sparrow").version == "3.1"

@@ -29,7 +29,6 @@ WHAT_IF = {
 RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR|GIT"}
 RESOLVE |= {"--find-links": "DIR", "--offline": "", "--allow-build": "", "--use-project-config": ""}
 ALWAYS = {"--json": "", "--color": "WHEN"}
-KNOWING = {"--knowledge": "FILE"} | ALWAYS
 FLEET = {"--image": "IMAGE", "--namespace": "NAME", "--pods": "SELECTOR", "--retries": "N"} | {
     "--engine": "ENGINE",
     "--hosts": "LIST",
@@ -56,7 +55,7 @@ FROZEN = {
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
         | {"--deep": "", "--import": "", "--image": "NAME"}
-        | KNOWING,
+        | ALWAYS,
     ),
     "serve": (
         (0, 0),
@@ -75,7 +74,7 @@ FROZEN = {
         | {"--run-python": ""}
         | {"--fit": "MODEL|FILE", "--plan": "", "--fleet": "FILE"}
         | WHAT_IF
-        | KNOWING,
+        | ALWAYS,
     ),
     "prove": (
         (0, 999),
@@ -90,7 +89,7 @@ FROZEN = {
         | {"-o": "FILE", "--bundle": "DIR", "-q": "", "-v": ""}
         | RESOLVE
         | WHAT_IF
-        | KNOWING,
+        | ALWAYS,
     ),
     "install": (
         (0, 1),
@@ -98,7 +97,7 @@ FROZEN = {
         | {"--rollback": "", "--verify": "", "--keep": "N", "--yes": ""}
         | RESOLVE
         | WHAT_IF
-        | KNOWING,
+        | ALWAYS,
     ),
     "fix": (
         (0, 1),
@@ -106,7 +105,7 @@ FROZEN = {
         | {"--find-links": "DIR", "--offline": "", "--only": "CODES", "--dry-run": "", "--undo": "", "--yes": ""}
         | {"-q": "", "-v": ""}
         | {"--allow-build": "", "--use-project-config": ""}
-        | KNOWING,
+        | ALWAYS,
     ),
     "fit": (
         (1, 9),
@@ -149,7 +148,7 @@ FROZEN = {
             "--samples": "N",
             "--epochs": "N",
         }
-        | KNOWING,
+        | ALWAYS,
     ),
     "env": (
         (1, 1),
@@ -157,7 +156,7 @@ FROZEN = {
         | {"--run-python": ""}
         | {"--wants": "LIST"}
         | WHAT_IF
-        | KNOWING,
+        | ALWAYS,
     ),
     "run": (
         (0, 1),
@@ -186,10 +185,10 @@ FROZEN = {
             "-q": "",
             "-v": "",
         }
-        | KNOWING,
+        | ALWAYS,
     ),
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
-    "explain": ((0, 1), KNOWING),
+    "explain": ((0, 1), ALWAYS),
     "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "--run-python": "", "-o": "FILE"} | WHAT_IF | ALWAYS),
     "bench": (
         (0, 0),
@@ -205,9 +204,9 @@ FROZEN = {
         | ALWAYS,
     ),
     "completion": ((0, 1), {"--list": "KIND"} | ALWAYS),
-    "fleet check": ((0, 99), {"--wants": "LIST", "--reference": "FILE", "--prolog": ""} | FLEET | KNOWING),
-    "fleet prove": ((0, 99), {"--reference": "FILE"} | FLEET | KNOWING),
-    "fleet bench": ((0, 0), {"--only": "LIST"} | FLEET | KNOWING),
+    "fleet check": ((0, 99), {"--wants": "LIST", "--reference": "FILE", "--prolog": ""} | FLEET | ALWAYS),
+    "fleet prove": ((0, 99), {"--reference": "FILE"} | FLEET | ALWAYS),
+    "fleet bench": ((0, 0), {"--only": "LIST"} | FLEET | ALWAYS),
     "fleet drift": ((0, 0), {"--reference": "FILE"} | FLEET | ALWAYS),
     "fleet bisect": ((0, 0), FLEET | ALWAYS),
     "contract list": ((0, 0), ALWAYS),

@@ -111,7 +111,7 @@ REFUSED = {
     "debian 12": ("FROM debian:bookworm\n" + APT + "RUN python3 -m pip install -U pip\n", True),
     "alpine 3.21": ("FROM alpine:3.21\nRUN apk add --no-cache py3-pip\nRUN pip install numpy\n", True),
     "CUDA on ubuntu 24.04": ("FROM nvidia/cuda:12.8.1-devel-ubuntu24.04\n" + APT + "RUN pip install torch==2.8.0\n", True),
-    "uv without a venv": ("FROM python:3.12\nRUN uv pip install numpy\n", True),
+    "uv without a venv, which is not judged": ("FROM python:3.12\nRUN uv pip install numpy\n", False),
     "uv --system into the system's": ("FROM ubuntu:24.04\n" + APT + "RUN uv pip install --system numpy\n", True),
     "uv by UV_PYTHON": ("FROM python:3.12\nENV UV_PYTHON=/usr/local/bin/python\nRUN uv pip install numpy\n", False),
     "the flag": ("FROM ubuntu:24.04\n" + APT + "RUN pip3 install --break-system-packages numpy\n", False),

@@ -189,7 +189,7 @@ KNOWN_HERE = {
     ],
 )
 @pytest.mark.parametrize("environment", [{}, KNOWN_HERE])
-def test_the_short_road_agrees_with_packaging(text, environment, monkeypatch):
+def test_the_short_way_agrees_with_packaging(text, environment, monkeypatch):
     from gpuready.contracts import pins
 
     short = pins._parse_requirement(text, environment)

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.faults import forks
+from tests import forks
 from tests.probe.samples import bus, smi_gpu, smi_xml
 from tests.running import QUIET, SRC
 
@@ -240,7 +240,9 @@ class Machine:
     def _run_forked(self, argv: Sequence[str], more: Mapping[str, Any]) -> Ended:
         """The same in a fork of a process that has imported the command."""
         server, began = forks.start_server(PROLOGUE, os.getpid()), time.monotonic()
-        code, out, err, left = server.run(argv, self._variables(True, f"bench-{uuid.uuid4()}", more), self.home)
+        code, out, err, left = server.run(
+            ["bench", *argv], self._variables(True, f"bench-{uuid.uuid4()}", more), self.home
+        )
         ended = Ended(code, out, err, time.monotonic() - began)
         self.last = (ended, "")
         assert left == [], "processes were left"

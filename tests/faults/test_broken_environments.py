@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import forks
+from tests import forks
 from tests.faults.bench import SITE, VERSION_PY, Machine, patience, strays
 
 HOSTILE = {

@@ -229,9 +229,7 @@ def test_a_language_model_inside_another_is_filled_up_and_the_rest_is_not_forgot
         262208,
         34,
     )
-    assert "vision_config: pictures need more" in result.unmodelled[0]
-    fit = predict_memory(FitJob(result.model, seq=64), H200, False)
-    assert fit.parts["parameters"] == pytest.approx(2 * 4_045_522_944, rel=1e-4)  # as transformers builds it
+    assert "vision_config and what it feeds in" in result.unmodelled[0]
     llava = model_config.read_model_settings(
         {"text_config": {"model_type": "llama", "vocab_size": 32064}, "vision_config": {"x": 1}}, "c"
     )

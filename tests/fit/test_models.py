@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from gpuready.fit import H200, FitJob, predict_memory
 from gpuready.fit.job import known_models
-from gpuready.fit.job.model_parser import parse_model_config
-from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.workflow import fit
 
 
@@ -28,32 +23,17 @@ def test_the_models_of_the_catalogue_are_known_by_how_people_write_them():
 
 def test_a_known_model_that_sees_says_what_is_counted():
     answer = fit.fit_job(["google/gemma-3-4b-it"], {"seq": 128}, on="h200", search=False)
-    assert answer.verdict == "undecided" and any("pictures need more" in note for note in answer.unmodelled)
+    assert answer.verdict == "undecided" and "vision_config and what it feeds in" in answer.unmodelled[0]
     assert fit.fit_job(["gemma-3-4b"], {"seq": 8192}, on="rtx3060", search=False).verdict == "does not fit"
     assert not fit.fit_job(["gemma-3-1b"], {"seq": 128}, on="h200", search=False).unmodelled
     scout = fit.fit_job(["meta-llama/Llama-4-Scout-17B-16E"], {"seq": 128, "method": "lora"}, on="h200", search=False)
-    assert "vision_config" in scout.unmodelled[0]  # its tower is not known here
-
-
-@pytest.mark.parametrize("name", ["qwen2.5-vl-3b", "qwen3-vl-2b", "gemma-3-4b"])
-def test_a_vision_tower_lies_on_the_gpu_and_text_gives_it_no_state(name):
-    """As ``fit --trace`` plays these classes with text alone, within 0.02 %."""
-    config = known_models.find_model_config(name)
-    alone = {key: value for key, value in config.items() if key != "vision_config"}
-    whole, text = (predict_memory(FitJob(one, seq=64), H200, False) for one in (config, alone))
-    tower = count_parameters(parse_model_config(config)) - count_parameters(parse_model_config(alone))
-    assert whole.parts["parameters"] - text.parts["parameters"] == pytest.approx(2 * tower, rel=1e-3)
-    assert whole.parts["optimizer"] == text.parts["optimizer"]
-    adapted = [
-        predict_memory(FitJob(one, seq=64, method="lora", lora_targets="all"), H200, False) for one in (config, alone)
-    ]
-    assert adapted[0].parts["adapters"] > adapted[1].parts["adapters"]  # peft adapts the tower, too
-    assert adapted[0].parts["optimizer"] == adapted[1].parts["optimizer"]
+    assert scout.verdict == "undecided" and "--trace" in scout.why
 
 
 TRACED = {
     "bert", "roberta", "xlm-roberta", "camembert", "distilbert", "modernbert", "vit", "whisper", "bart", "mbart", "pegasus", "marian",
-    "m2m_100", "t5", "mt5", "umt5", "falcon", "gpt_neo", "mamba2",
+    "m2m_100", "t5", "mt5", "umt5", "falcon", "gpt_neo", "mamba2", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "llama4_text", "qwen3_vl_moe_text", "deepseek_v2", "deepseek_v3", "glm4_moe",
+    "cohere", "cohere2", "opt", "seed_oss", "stablelm", "arcee", "exaone4",
 }  # fmt: skip
 
 
@@ -63,7 +43,10 @@ def test_the_parameters_of_the_catalogue_are_what_their_configs_amount_to():
 
     for row in load_catalog("models")["model"]:
         count = count_model_parameters(row["config"])
-        assert count == row["parameters"] or (count is None and row["config"]["model_type"] in TRACED), row["name"]
+        if count is None or "depth" in (tower := row["config"].get("vision_config", ())) or "patch_size" in tower:
+            assert (count or 0) < row["parameters"] and (count or row["config"]["model_type"] in TRACED), row["name"]
+        else:
+            assert count == row["parameters"], row["name"]
 
 
 def test_models_beyond_the_first_families_are_known_by_their_hub_id():
@@ -82,11 +65,9 @@ def test_models_beyond_the_first_families_are_known_by_their_hub_id():
 
 
 ADAPTED = {  # family: trainable values of peft 0.21.2 with rank 8 on all linear layers, transformers 5.17, of family_traces.json
-    "olmo2": 53760, "granitemoe": 21504, "cohere": 53760, "starcoder2": 43008, "glm4": 50688,
-    "glm4_moe": 113792, "gpt_oss": 21504, "deepseek_v3": 123776, "llama4_text": 75904,
-    "arcee": 43008, "exaone4": 53760, "olmoe": 405696, "seed_oss": 53760, "stablelm": 53760,
-    "qwen3_next": 217056, "qwen3_5_text": 77504, "qwen3_5_moe_text": 57056,
-
+    "olmo2": 53760, "granitemoe": 21504, "starcoder2": 43008, "glm4": 50688,
+    "gpt_oss": 21504,
+    "olmoe": 405696,
 }  # fmt: skip
 
 

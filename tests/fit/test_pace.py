@@ -24,21 +24,20 @@ CONFIG = "base_model: llama-3.2-1b\nmicro_batch_size: 1\nsequence_len: 2048\nada
     ],
 )
 def test_rates_of_a_log(line, seconds):
-    assert read_step_times([line])[0] == [pytest.approx(seconds)]
+    assert read_step_times([line]) == [pytest.approx(seconds)]
 
 
 def test_the_first_steps_and_broken_rates_do_not_count():
     assert (
-        read_step_times([b"2/100 [00:10<01:20, 9.0s/it]", b"9/100 [00:10<01:20, 0.0.1s/it]", b"9/100 [?<?, 0it/s]"])[0]
+        read_step_times([b"2/100 [00:10<01:20, 9.0s/it]", b"9/100 [00:10<01:20, 0.0.1s/it]", b"9/100 [?<?, 0it/s]"])
         == []
     )
 
 
-def test_reasons_come_from_the_log():
-    slow = describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", read_step_times([b"NCCL INFO NET/Socket : Using [0]eth0"])[1])
-    assert "3.0 times as long as predicted. Likely: NCCL uses TCP sockets" in slow
-    assert "as fast as it should be" in describe_pace(1.3, 1.0, (0.9, 1.2), "matmul", [])
-    assert "the log tells no reason" in describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", [])
+def test_slow_steps_are_told_and_no_cause_is_guessed():
+    assert "3.0 times as long as predicted. Steps slowed" in describe_pace(3.0, 1.0, (0.9, 1.2), "x", "steps slowed")
+    assert "as fast as it should be" in describe_pace(1.3, 1.0, (0.9, 1.2), "matmul", "")
+    assert "Look at the loading of data" in describe_pace(3.0, 1.0, (0.9, 1.2), "matmul", "")
 
 
 @pytest.mark.parametrize(

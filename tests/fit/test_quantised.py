@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
+
 from tests import target_environment
 
 SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 CODE = """
-import json, sys, types
+import json, os, sys, types
 import torch
+
+is_listed = not os.fork()  # torch is imported once for both
+if not is_listed:
+    os.wait()
 
 class Conv1D(torch.nn.Module):
     def __init__(self, out, size):
@@ -32,7 +38,7 @@ def stand_for(name, **holds):
 for name in ("transformers", "transformers.quantizers"):
     stand_for(name, __path__=[])
 stand_for("transformers.pytorch_utils", Conv1D=Conv1D)
-if sys.argv[1] == "listed":
+if is_listed:
     stand_for("transformers.quantizers.base", HfQuantizer=HfQuantizer)
     stand_for("transformers.quantizers.quantizers_utils", should_convert_module=should_convert_module)
 
@@ -54,20 +60,22 @@ model = Model()
 quantised.quantise_layers(model, torch.bfloat16, True)
 found = {path: [one.in_features, one.out_features, one.weight.numel()]
          for path, one in model.named_modules() if isinstance(one, quantised.FourBitLinear)}
-print(json.dumps(found))
+print(json.dumps(found), flush=True)
 """
 
 
-def list_quantised(which: str) -> dict[str, list[int]]:
-    words = [target_environment.python(), "-s", "-c", CODE, which]
+@pytest.fixture(scope="module")
+def quantised() -> list[dict[str, list[int]]]:
+    """The layers with a transformers that has such a list, and with one that has none."""
+    words = [target_environment.python(), "-s", "-c", CODE]
     ran = subprocess.run(words, env={"PYTHONPATH": str(SCRIPTS)}, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-1000:]
-    return dict(json.loads(ran.stdout))
+    return [json.loads(line) for line in ran.stdout.splitlines()]
 
 
-def test_what_transformers_keeps_wide_is_not_quantised_and_a_turned_layer_is():
-    assert list_quantised("listed") == {"inner.wi": [64, 192, 64 * 96], "inner.mixed": [64, 96, 64 * 48]}
+def test_what_transformers_keeps_wide_is_not_quantised_and_a_turned_layer_is(quantised):
+    assert quantised[0] == {"inner.wi": [64, 192, 64 * 96], "inner.mixed": [64, 96, 64 * 48]}
 
 
-def test_a_transformers_without_such_a_list_keeps_the_head_alone():
-    assert sorted(list_quantised("plain")) == ["inner.mixed", "inner.wi", "inner.wo"]
+def test_a_transformers_without_such_a_list_keeps_the_head_alone(quantised):
+    assert sorted(quantised[1]) == ["inner.mixed", "inner.wi", "inner.wo"]

@@ -46,12 +46,6 @@ def answer(name: str, **more) -> NodeAnswer:
     return NodeAnswer(name, ANSWERED, fleet_node.answer_node_request(request, name))
 
 
-@pytest.mark.parametrize("sent", ["?", "Wp-", "c$@0000"])
-def test_knowledge_that_arrives_damaged_is_not_used(here, sent):
-    with pytest.raises(ValueError, match="the controller's knowledge is not used here"):
-        answer("n1", knowledge=sent)
-
-
 @pytest.mark.parametrize(
     ("file", "text", "facet", "key", "value"),
     [

@@ -96,11 +96,11 @@ def contract(data: bytes) -> None:
 def recording(data: bytes) -> None:
     """A recording that somebody sent, judged and shown."""
     from gpuready import workflow
-    from gpuready.render import check_report, json_results
+    from gpuready.render import check_report, json_document
     from gpuready.render.layout import Screen
 
     reports = workflow.check_machine(["transformers"], on=_file(data, ".json"))
-    json_results.render_check_json(reports, True)
+    json_document.render_check_json(reports, True)
     for report in reports:
         check_report.render_check_screen(report, Screen(80, False))
 

@@ -211,7 +211,7 @@ def test_what_was_found_stays_found(what):
     assert time.process_time() - begun < 10, "a bomb went off"  # it would take for ever
 
 
-def test_a_folder_of_logs_with_odd_names():
+def test_a_folder_of_logs_with_unusual_names():
     from gpuready.system.log_streams import _natural_order
 
     names = sorted(["rank10", "rank2", "rank²"], key=_natural_order)

@@ -35,6 +35,24 @@ def test_deep_sees_nothing_in_a_whole_environment(copy: EnvironmentCopy) -> None
     assert not copy.facts.value("import.damage") and "import.result" not in copy.facts
 
 
+def test_data_that_programs_add_to_starts_no_import_and_data_that_lost_some_does(copy: EnvironmentCopy) -> None:
+    files = {"huggingface_hub/__init__.py": "x = 1\n", "huggingface_hub/roots.pem": "a certificate\n"}
+    copy.delete("huggingface_hub*")
+    copy.install("huggingface_hub", "2.0", files)
+    copy.rewrite("huggingface_hub/roots.pem", lambda data: data + b"that of the company\n")
+    assert not copy.judge() and not copy.facts.value("import.looked")["unjudged"]
+    assert "import.result" not in copy.facts
+    copy.rewrite("huggingface_hub/roots.pem", lambda data: b"a cert")
+    assert not copy.judge() and copy.facts.value("import.result")
+
+
+def test_a_file_that_another_distribution_wrote_shorter_is_whole(copy: EnvironmentCopy) -> None:
+    copy.delete("huggingface_hub*")
+    copy.install("huggingface_hub", "2.0", {"huggingface_hub/__init__.py": "x = 1\n" * 9})
+    copy.install("demo-old", "1.0", {"huggingface_hub/__init__.py": "x = 1\n"})
+    assert not copy.judge() and not copy.facts.value("import.damage") and "import.result" not in copy.facts
+
+
 @pytest.mark.parametrize(
     ("source", "error", "line"),
     [

@@ -71,9 +71,7 @@ def ask(world: Path, **changes: object) -> tuple[dict[str, object], bool]:
     """The answer, and whether it took a survey."""
     made = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            survey_cache, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a)
-        )
+        patch.setattr(damage, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a))
         answer = survey_cache.survey_imports("", {"XDG_CACHE_HOME": str(world / "cache")}, request(world, **changes))
     return answer, bool(made)
 

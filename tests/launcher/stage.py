@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.deadlines import GENEROUS_S
-from tests.running import QUIET, SRC
+from tests.forks import is_of_a_start
+from tests.running import QUIET, SRC, run_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +87,11 @@ class Stage:
         path.chmod(mode)
         return name
 
-    def start(self, *argv: str, **environment: str) -> subprocess.Popen[bytes]:
+    def _words(self, argv: tuple[str, ...]) -> list[str]:
+        requested = [] if "--python" in argv else ["--python", self.python]
+        return ["run", *requested, "--log-dir", "logs", *argv]
+
+    def _variables(self, environment: dict[str, str]) -> dict[str, str]:
         env = {
             **QUIET,
             "PATH": os.environ["PATH"],
@@ -95,16 +100,21 @@ class Stage:
             "TMPDIR": str(self.folder),
             **environment,
         }
-        env |= {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
-        requested = [] if "--python" in argv else ["--python", self.python]
+        return env | {k: v for k, v in os.environ.items() if k.startswith("COVERAGE")}
+
+    def start(self, *argv: str, **environment: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-c", MAIN, "run", *requested, "--log-dir", "logs", *argv],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, env=env,
-            preexec_fn=self.before,
+            [sys.executable, "-c", MAIN, *self._words(argv)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder,
+            env=self._variables(environment), preexec_fn=self.before,
         )  # fmt: skip
 
     def run(self, *argv: str, timeout: float = 2 * GENEROUS_S, **environment: str) -> Ran:
-        return self.ended(self.start(*argv, **environment), timeout)
+        if self.before or is_of_a_start(environment):
+            return self.ended(self.start(*argv, **environment), timeout)
+        began = time.monotonic()
+        code, out, err = run_forked(self._words(argv), self._variables(environment), self.folder)
+        return self._looked_after(Ran(code, out, err, time.monotonic() - began))
 
     def ended(self, process: subprocess.Popen[bytes], timeout: float = 2 * GENEROUS_S) -> Ran:
         began = time.monotonic()
@@ -114,7 +124,9 @@ class Stage:
             process.kill()
             process.communicate()
             raise
-        done = Ran(process.returncode, out.decode(), err.decode(), time.monotonic() - began)
+        return self._looked_after(Ran(process.returncode, out.decode(), err.decode(), time.monotonic() - began))
+
+    def _looked_after(self, done: Ran) -> Ran:
         assert not [line for line in done.err.splitlines() if line.startswith("Traceback")], done.err
         assert not self.left(), f"left behind: {self.left()}"
         return done

@@ -148,12 +148,12 @@ def test_the_rank_is_told_by_its_groups():
 
 
 @pytest.mark.parametrize(
-    "odd",
+    "malformed",
     [[], {"entries": 3}, {"pg_config": [], "pg_status": "x"}, {"pg_status": {"0": None}, "pg_config": {"0": None}}],
 )
-def test_odd_dumps_break_nothing(odd):
+def test_malformed_dumps_break_nothing(malformed):
     with contextlib.suppress(ValueError):
-        parse_recorder_dump(json.dumps(odd).encode(), 0)
+        parse_recorder_dump(json.dumps(malformed).encode(), 0)
 
 
 def test_logs_are_no_dumps():

@@ -6,7 +6,6 @@ a new file beside the old one. Additions break nothing; `make docs` publishes th
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import subprocess
@@ -28,8 +27,8 @@ from gpuready.model.proof import ProofRecord
 from gpuready.model.report_document import ReportDocument, parse_report_document
 from gpuready.model.run import LaunchAttempt, LaunchJob, PreflightItem, RankEnd, RankVariable, RunNote, RunOutcome
 from gpuready.render import fleet as fleet_screen
+from gpuready.render import json_document, json_results
 from gpuready.render import json_document as render
-from gpuready.render import json_results
 from gpuready.workflow import bench, catalog_lists, prove
 from gpuready.workflow.contract_draft import check_contract_file
 from tests.fleet import worlds
@@ -141,9 +140,9 @@ def written(folder: Path, name: str, text: str) -> str:
 
 
 ANSWERS = {
-    "check": lambda at: [json_results.render_check_json([a_report()], True), json_results.render_check_json([a_report()] * 2, False)],
+    "check": lambda at: [json_document.render_check_json([a_report()], True), json_document.render_check_json([a_report()] * 2, False)],
     "prove": lambda at: [json_results.render_prove_json(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
-    "error": lambda at: [json_results.render_error_json("refused", "m.json does not exist", 2)],
+    "error": lambda at: [json_document.render_error_json("refused", "m.json does not exist", 2)],
     "proofs": lambda at: [json_results.render_proofs_json(prove.list_proofs())],
     "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
                         gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],
@@ -200,10 +199,9 @@ def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
 
 
 def test_no_answer_is_without_a_schema():
-    """A new function in render/json_results.py needs a document in tools/json_schema.py, and an example here."""
-    own = [one for one in vars(json_results).values() if getattr(one, "__module__", "") == json_results.__name__]
-    functions = {one.__name__ for one in own if inspect.isfunction(one) and one.__name__[0] != "_"}
-    functions = {name.removeprefix("render_").removesuffix("_json") for name in functions}
+    """A new function that renders a result needs a document in tools/json_schema.py, and an example here."""
+    own = {name for module in (json_document, json_results) for name in vars(module) if name.startswith("render_")}
+    functions = {name.removeprefix("render_").removesuffix("_json") for name in own}
     assert functions | {"exclude"} == set(ANSWERS)
     small = {name for name in PUBLISHED["$defs"] if name.islower()}
     assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(ANSWERS)
@@ -211,7 +209,7 @@ def test_no_answer_is_without_a_schema():
 
 @pytest.mark.parametrize("name", ["h100", "halves", "bare", "apple", "h200-real"])
 def test_reports_of_all_kinds_of_machines_fit_the_schema(name):
-    check_against(json.loads(json_results.render_check_json([goldens.report(name, "transformers")], True)), "check")
+    check_against(json.loads(json_document.render_check_json([goldens.report(name, "transformers")], True)), "check")
     check_against(json.loads(goldens.recorded(name)), "recording")
 
 

@@ -18,7 +18,7 @@ from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Report
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange, apply_changes
 from gpuready.plan.fix import plan_fix as mend
-from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
+from gpuready.plan.fix_changes import list_fix_changes
 from gpuready.rules.fix_steps import install_packages_step
 from gpuready.workflow.fix import plan_fix
 from tests.rules.worlds import H100, contract, example, facts, need
@@ -314,9 +314,11 @@ def test_a_change_that_hides_facts_from_a_rule_is_not_taken():
 
 
 def test_steps_that_lead_away():
-    assert is_for_other_machine(FixStep("use GPUs of compute capability 8.0 or newer"))
-    assert is_for_other_machine(FixStep("memory.total must be >= 64 GB"))
-    assert not is_for_other_machine(FixStep("disk.free must be >= 64 GB"))
+    """A step says by its value that it fixes nothing here: whatever its words are, no plan takes it."""
+    away, here = FixStep("any words", safety="elsewhere"), FixStep("use GPUs of another kind")
+    finding = Finding("SYS001", "error", "it is wrong", fix=(away, here))
+    changes = list_fix_changes(finding, Facts(()), Contract("x", "1"))
+    assert [change.step.does for change in changes] == [here.does]
 
 
 @pytest.mark.parametrize(

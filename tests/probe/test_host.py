@@ -118,7 +118,7 @@ def test_version_one_without_limits():
 
 
 @pytest.mark.parametrize("text", ["", "max", "rubbish", "-5", "9" * 40, "0 0", "100000 0"])
-def test_odd_limits_are_none(text):
+def test_unusual_limits_are_none(text):
     facts = look({"/sys/fs/cgroup/memory.max": text, "/sys/fs/cgroup/cpu.max": text})
     assert facts["host.cores_usable"].value == 96
     assert facts["memory.limit"].value is None

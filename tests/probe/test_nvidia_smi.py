@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.probe import gpu, nvidia_smi
+from gpuready.probe import gpu, gpu_fields, nvidia_smi
 from gpuready.system import AccessError, RunResult
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import MIB, MIG_DEVICES, OLD_V100, RENAMED, machine, smi_gpu, smi_xml, uuid
@@ -291,4 +291,4 @@ def test_fifty_megabytes_are_read_in_no_time():
     ],
 )
 def test_one_spelling_of_an_address(text, address):
-    assert nvidia_smi.normalize_pci_address(text) == address
+    assert gpu_fields.normalize_pci_address(text) == address

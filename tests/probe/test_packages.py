@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 
-from gpuready.catalog.packages import canonical_package_name
+from gpuready.catalog.packages import canonical_package_name, parse_metadata_folder
 from gpuready.probe import packages
 from gpuready.probe.environment_choice import choose_environment
-from gpuready.probe.packages import parse_metadata_folder, read_package_metadata
+from gpuready.probe.packages import read_package_metadata
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, LiveHost
 from tests.deadlines import HANG_S

@@ -147,3 +147,21 @@ def test_probes_import_nothing_heavy():
                          capture_output=True, text=True, check=True)  # fmt: skip
     heavy = {"dataclasses", "subprocess", "pathlib", "packaging", "threading", "logging", "yaml", "xml", "tomllib"}
     assert not heavy & set(ran.stdout.split())
+
+
+def test_without_gpu_and_environment_only_what_is_needed_is_loaded(tmp_path):
+    import subprocess
+
+    code = (
+        "from gpuready import probe, system\nfor path in ('sys/bus/pci/devices', 'dev', 'proc'): os.makedirs(f'{root}/{path}')\n"
+        "host = system.LiveHost(root, {'PATH': ''})\nsystem.LiveHost.runs_command = True\n"
+        "facts = probe.assemble_host_facts(host, system.run_probes(host, [(n, f, k, 600.0) for n, f, k, _ in probe.list_probes(host)]))\n"
+        "assert facts.fact('torch.version').gap and facts.fact('python.path').gap == facts.fact('torch.version').gap\n"
+        "for _, run, _, _ in probe.list_probes(host): list(run(host))\n"
+        "print(*sys.modules)\n"
+    )
+    words = f"import os, sys; sys.path[:0] = {sys.path!r}; root = {str(tmp_path)!r}\n{code}"
+    ran = subprocess.run([sys.executable, "-S", "-c", words], capture_output=True, text=True, check=True, cwd=tmp_path)
+    unused = {"nvidia_smi", "accelerators", "fabric", "cuda_libraries", "torch_extensions"}
+    assert not {f"gpuready.probe.{name}" for name in unused} & set(ran.stdout.split())
+    assert not {"xml", "hashlib", "tempfile", "gpuready.system.imports"} & set(ran.stdout.split())

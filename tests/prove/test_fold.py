@@ -85,7 +85,7 @@ def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, .
     """What CAP016 says to run where a package is missing that a proof needs."""
     row = find_proof(proof)
     contract = load_contract(*parse_contract_spec(framework)) if framework else _make_torch_contract([], [], "")
-    gone = ProofResult(row.name, "absent", why=f"{package} is not installed", capability=row.capability)
+    gone = ProofResult(row.name, "absent", why=f"{package} is not installed", capability=row.capability, lacks=package)
     facts = Facts([Fact("python.path", "/venv/bin/python")], "host").with_facts(*prove._proof_facts([gone], [contract]))
     (found,) = judge([rules.load_rule("CAP016")], facts, contract).findings
     return [step.run for step in found.fix]

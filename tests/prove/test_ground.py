@@ -42,7 +42,11 @@ def test_on_a_machine_with_a_gpu_it_runs_there():
 
 def test_without_a_gpu_it_is_absent_and_the_cpu_shows_something_else():
     absent, task = placement.place_proof(ANY, facts(gpu__count=0, gpu__visible=()), 4)
-    assert (absent.verdict, absent.capability) == ("absent", ("bf16",)) and "no GPU" in absent.why
+    assert (
+        (absent.verdict, absent.capability) == ("absent", ("bf16",))
+        and "no GPU" in absent.why
+        and absent.lacks == "gpu"
+    )
     assert task.device == "cpu" and not task.counts and placement.cpu_capability_names(ANY) == ("cpu-bf16",)
     assert one(GPU, facts(gpu__count=0, gpu__visible=())).verdict == "absent"
 

@@ -214,7 +214,7 @@ def test_a_broken_package_and_one_that_is_not_there(tmp_path):
     assert found.verdict == "failed" and "no_such_module_anywhere" in found.why
     assert found.last_step == "import shattered"
     found = prove(tmp_path, "def run_proof(p):\n    p.import_module('no_such_module_anywhere', 'no-such')\n")
-    assert (found.verdict, found.why) == ("absent", "no-such is not installed")
+    assert (found.verdict, found.why, found.lacks) == ("absent", "no-such is not installed", "no-such")
 
 
 # -- what surrounds it ------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_a44_hosts_of_one_name():
 
 
 @together
-def test_a45_an_odd_host_name_moves_no_cursor():
+def test_a45_a_host_name_with_control_characters_moves_no_cursor():
     for name in ("<script>alert(1)</script>", "a\x1b[2Jb" + "x" * 300, "näme\u202e\na"):
         ranks = world(3, WINDOW="1", GPUREADY_HOSTNAME=name)
         ranks[1] |= {"WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 4}

@@ -130,7 +130,7 @@ def test_a_file_that_the_kernel_will_not_give_is_refused(host):
 # -- list, stat, real, disk
 
 
-def test_names_are_sorted_and_odd_ones_escaped(host, tmp_path):
+def test_names_are_sorted_and_unprintable_ones_escaped(host, tmp_path):
     for name in (b"b", b"a", b"\xffodd", "é".encode()):
         with open(os.path.join(os.fsencode(tmp_path), name), "w"):
             pass

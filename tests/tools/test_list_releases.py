@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.version import Version
 from refresh.index import File, Metadata
-from refresh.web import Trouble
+from refresh.web import Missing
 
 PURE = frozenset([Tag("py3", "none", "any")])
 
@@ -32,7 +32,7 @@ class MadeUpIndex:
 
     def releases(self, project: str) -> dict[Version, list[File]]:
         if project not in self._files:
-            raise Trouble(f"{project}: there is none")
+            raise Missing(f"{project}: there is none")
         found: dict[Version, list[File]] = {}
         for file in self._files[project]:
             found.setdefault(file.version, []).append(file)

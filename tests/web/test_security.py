@@ -234,7 +234,7 @@ def test_no_question_names_a_file(server, tmp_path, question):
      "whatif?count=0&gpu=h100", "whatif?count=99999&gpu=h100", "whatif?framework=trl&wait=x", "whatif?framework=trl&wait=-1",
      "whatif?%ff=1", "check?framework=trl&on=h100&strict=perhaps", "check?framework=trl&ignore=XYZ"],
 )  # fmt: skip
-def test_odd_questions_get_one_sentence(server, question):
+def test_malformed_questions_get_one_sentence(server, question):
     refused(server.ask("/api/" + question), 400)
 
 

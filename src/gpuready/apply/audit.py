@@ -1,30 +1,24 @@
-"""Compare an environment with its RECORD files. File times are never trusted."""
+"""Compare a whole environment with its RECORD files and its manifest, by the functions of the survey. No time that a program can set is trusted."""
 
 from __future__ import annotations
 
 import csv
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Record
 from gpuready.model.plan import InstallFault
 from gpuready.system import durable_files, file_contents
-
-OnProgress = Callable[[], None]
-
-
-LARGE_FILE = 1 << 20
-"""Bytes from which on a file is hashed beside others: these files are most of an environment."""
+from gpuready.system.imports.distributions import Difference, compare_hashes, compare_rows
 
 HARMLESS_FAULTS = ("overlap",)
 """Faults that come from the wheels: they are reported, and an environment with them is as it was published."""
 
 _UNUSUAL_PATH = re.compile(r"//|/$|(?:^|/)\.\.?(?:/|$)")
 """A path that is not in its shortest form; to normalise every path takes longer than to hash a small file."""
-_UNHASHED_FILES = {"RECORD", "RECORD.jws", "RECORD.p7s"}
 
 
 class RecordFileRow(Record):
@@ -69,7 +63,8 @@ class DistributionInventory:
             self.rows.setdefault(row.path, []).append(row)
 
     def unclaimed_files(self) -> Iterator[str]:
-        """Yield files in site folders and bin that no RECORD names, except compiled Python."""
+        """Yield the settings of the environment, and files in site folders and bin that no RECORD names, except compiled Python."""
+        yield "pyvenv.cfg"
         for folder in (*list_site_folders(self.root), "bin"):
             start = f"{self.root}/{folder}"
             for path in durable_files.walk_files(start):
@@ -112,13 +107,13 @@ def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFile
 
 
 def describe_generation(
-    root: str, on_progress: OnProgress = lambda: None, inventory: DistributionInventory | None = None
+    root: str, inventory: DistributionInventory | None = None
 ) -> tuple[dict[str, Any], list[InstallFault]]:
     """Return the manifest data of a new environment, and faults it already has. ``inventory``: that of it, if it was read."""
     inventory = inventory or DistributionInventory(root)
     own = {path: _hash_own_file(f"{root}/{path}") for path in inventory.unclaimed_files()}
     known = {"packages": inventory.packages, "records": inventory.records, "own": own}
-    return known, [*inventory.faults, *_check_files(inventory, True, on_progress)]
+    return known, [*inventory.faults, *_check_files(inventory)]
 
 
 def list_startup_code(root: str, inventory: DistributionInventory | None = None) -> list[str]:
@@ -168,13 +163,11 @@ def _leads_out(path: str) -> bool:
     return path.startswith("/") or "//" in path  # an absolute path below a folder
 
 
-def audit_environment(
-    root: str, manifest: Mapping[str, Any], deep: bool = True, on_progress: OnProgress = lambda: None
-) -> list[InstallFault]:
-    """Return every difference from the published state. Not ``deep``: sizes only, no hashes."""
+def audit_environment(root: str, manifest: Mapping[str, Any], since: float = 0.0) -> list[InstallFault]:
+    """Return every difference from the published state. ``since``: what has not changed after this time is not hashed."""
     inventory = DistributionInventory(root)
     published = manifest.get("misrecorded") or {}
-    differing = list(_check_files(inventory, deep, on_progress))
+    differing = list(_check_files(inventory, since))
     now = hash_faulty_files(root, [fault for fault in differing if fault.path in published])
     faults = [*inventory.faults, *(f for f in differing if f.path not in now or now[f.path] != published[f.path])]
     faults += _find_drift(inventory, manifest)
@@ -187,7 +180,7 @@ def audit_environment(
     for path, recorded_hash in own.items():
         if file_contents.file_size(f"{root}/{path}") is None and not path.startswith("bin/python"):
             faults.append(InstallFault("missing", path, says="made with the environment"))
-        elif deep and recorded_hash and _hash_own_file(f"{root}/{path}") != recorded_hash:
+        elif recorded_hash and _hash_own_file(f"{root}/{path}") != recorded_hash:
             faults.append(InstallFault("changed", path, says="its contents are not those that were published"))
     return [*faults, *_check_interpreter(root, manifest)]
 
@@ -200,39 +193,39 @@ def _hash_own_file(path: str) -> str:
         return ""
 
 
-def _check_files(inventory: DistributionInventory, deep: bool, on_progress: OnProgress) -> Iterator[InstallFault]:
-    large = [path for path, claims in inventory.rows.items() if claims[0].hash and claims[0].size >= LARGE_FILE]
-    paths = [path if path.startswith("/") else f"{inventory.root}/{path}" for path in large]
-    digests = file_contents.hash_large_files(paths, on_progress) if deep else {}
-    for path, claims in inventory.rows.items():
-        at = path if path.startswith("/") else f"{inventory.root}/{path}"
-        size, leads_outside = file_contents.measure_inside(at, inventory.root)
-        if size is None:
-            if not _is_compiled_python(path):
-                yield InstallFault("missing", path, claims[0].package)
-        elif leads_outside:
+def _check_files(inventory: DistributionInventory, since: float = 0.0) -> Iterator[InstallFault]:
+    """Compare every recorded file; of several distributions that bring one, one has to record what is there."""
+    root = inventory.root
+    claimed = {path: claims for path, claims in inventory.rows.items() if not _is_compiled_python(path)}
+    outside = {path for path in claimed if file_contents.leads_outside(_place(root, path), root)}
+    single = [claims[0] for path, claims in claimed.items() if len(claims) == 1 and path not in outside]
+    differing = _compare_claims(root, single, since)
+    for path, claims in claimed.items():
+        each = [_compare_claims(root, [claim], since) for claim in claims] if len(claims) > 1 else []
+        if path in outside:
             yield InstallFault("outside", path, claims[0].package, "a link to a place that is not the environment's")
-        elif path.rpartition("/")[2] not in _UNHASHED_FILES:
-            yield from _check_file(at, path, claims, size, deep, digests.get(at, ""))
-        on_progress()
+        elif path in differing or (each and all(each)):
+            kind, _, detail = differing[path] if path in differing else each[0][path]
+            yield InstallFault("missing" if kind == "missing" else "changed", path, claims[0].package, detail)
+        elif len({(row.hash, row.size) for row in claims if row.hash or row.size >= 0}) > 1:
+            names = " and ".join(dict.fromkeys(row.package for row in claims))
+            yield InstallFault("overlap", path, claims[0].package, f"{names} both bring it, with different contents")
 
 
-def _check_file(
-    at: str, path: str, claims: list[RecordFileRow], size: int, deep: bool, digest: str
-) -> Iterator[InstallFault]:
-    """Check one file against its claims: several distributions may own it if they agree. ``digest``: if it is known."""
-    recorded = {(row.hash, row.size) for row in claims if row.hash or row.size >= 0}
-    sizes = [row for row in claims if row.size in (-1, size)]
-    fits = bool(sizes)
-    if fits and deep and any(row.hash for row in sizes):
-        digest = digest or _record_hash(at)
-        fits = any(row.hash in ("", digest) for row in sizes)
-    if not fits:
-        why = f"{claims[0].size} bytes were published, {size} are there" if not sizes else "another content"
-        yield InstallFault("changed", path, claims[0].package, why)
-    elif len(recorded) > 1:
-        names = " and ".join(dict.fromkeys(row.package for row in claims))
-        yield InstallFault("overlap", path, claims[0].package, f"{names} both bring it, with different contents")
+def _place(root: str, path: str) -> str:
+    return path if path.startswith("/") else f"{root}/{path}"
+
+
+def _compare_claims(root: str, claims: Iterable[RecordFileRow], since: float) -> dict[str, Difference]:
+    """Return what differs, by path: the size, else the contents of what has changed since."""
+    places = {_place(root, claim.path): claim for claim in claims}
+    rows = [
+        (at[1:], f"sha256={row.hash}" if row.hash else "", row.size if row.size >= 0 else None)
+        for at, row in places.items()
+    ]
+    found = list(compare_rows("", rows, is_strict=True))
+    found += compare_hashes("", [row for row in rows if file_contents.has_changed_since(f"/{row[0]}", since)])
+    return {places[difference[1]].path: difference for difference in reversed(found)}
 
 
 def _record_hash(path: str) -> str:

@@ -13,19 +13,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gpuready.apply import audit, wheel_contents
+from gpuready.apply import audit, install_seal, wheel_contents
 from gpuready.apply.lease import Lease, LeaseBusyError
 from gpuready.model import Record
-from gpuready.model.plan import InstallResult, LockedPackage
+from gpuready.model.facts import FILE_KINDS
+from gpuready.model.plan import InstallFault, InstallResult, LockedPackage
 from gpuready.model.validation import parse_record
 from gpuready.system import HostAccess, durable_files, file_contents, private_files, redact_text
 from gpuready.system.files import read_link
 from gpuready.system.process import inspection
 
 MANIFEST_FILE = "gpuready.json"
+UNKNOWN_MANIFEST = (
+    "no file differs from what the environment says of itself, but it was not installed by your gpuready (its state folder knows "
+    "nothing of it): install it again from a lock that you trust"
+)
 IN_USE_LOCK = "in-use.lock"
 ORDER_FILE = "order"
 FIXED_LINKS = ("bin", "lib", "lib64", "include", "share", "etc", "pyvenv.cfg")
@@ -87,6 +92,8 @@ class EnvironmentHome:
             if "pyvenv.cfg" in names:
                 return "is an environment that gpuready did not make: name another folder, or move it away"
             return "has files that are not gpuready's: name another folder"
+        if link := next((name for name in (_OWN_FOLDER, "generations") if os.path.islink(f"{self.path}/{name}")), ""):
+            return f"has a link where gpuready has a folder ({link}): name another folder"
         if not os.access(self.path, os.W_OK | os.X_OK):
             return "cannot be written"
         return self._explain_other_owner()
@@ -121,8 +128,9 @@ class EnvironmentHome:
         generations = []
         for name in file_contents.list_names_or_empty(self.join_path("generations")):
             number, _, plan = name.partition("-")
-            if number.isdigit():
-                generations.append(EnvironmentGeneration(int(number), plan, self.join_path("generations", name)))
+            path = self.join_path("generations", name)
+            if number.isdigit() and not os.path.islink(path):
+                generations.append(EnvironmentGeneration(int(number), plan, path))
         return sorted(generations, key=lambda g: (g.install_order, g.name))
 
     def current_generation(self) -> EnvironmentGeneration | None:
@@ -272,10 +280,16 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
         lease.release_lease()
 
 
-def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> InstallResult:
+def verify_environment(
+    host: HostAccess,
+    home: EnvironmentHome,
+    folders: Sequence[str],
+    survey: Callable[[str, str], Iterable[dict[str, Any]]],
+) -> InstallResult:
     """Check that every file of the published generation is unchanged. ValueError if none is published.
 
     ``folders`` of wheels: packages whose wheel of the lock is there are compared with it, the others with their RECORD.
+    ``survey`` returns what a check finds in the files of a generation, for a framework.
     """
     _require_managed(home)
     published = home.current_generation()
@@ -286,11 +300,14 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
     of_wheels, compared = wheel_contents.compare_with_wheels(published.path, rows, folders)
     all_faults = [*audit.audit_environment(published.path, manifest), *of_wheels]
     all_faults += wheel_contents.find_overreach(published.path)
+    surveyed = list(survey(published.path, _framework_of(manifest)))
+    all_faults += _list_surveyed_faults(published.path, surveyed, {fault.path for fault in all_faults})
     found = {(fault.kind, fault.path): fault for fault in all_faults}
     faults = tuple(fault for fault in found.values() if fault.kind not in audit.HARMLESS_FAULTS)
     harmless = [f"{fault.path}: {fault.says}" for fault in found.values() if fault not in faults]
     before = home.previous_generation()
-    verdict = "damaged" if faults else "intact"
+    is_known = install_seal.read_seal(host, f"{published.path}/{MANIFEST_FILE}") is not None
+    verdict = "damaged" if faults else "intact" if is_known else "undecided"
     known = manifest.get("packages") or {}
     need = {"packages": len(known), "compared": compared}
     return InstallResult(
@@ -299,10 +316,33 @@ def verify_environment(home: EnvironmentHome, folders: Sequence[str] = ()) -> In
         published.name,
         before.name if before else "",
         faults=faults,
-        notes=(*_describe_comparison(compared, len(rows)), *harmless[:5]),
+        notes=(*_describe_needs(surveyed), *_describe_comparison(compared, len(rows)), *harmless[:5]),
+        says="" if is_known else UNKNOWN_MANIFEST,
         need=need,
-        exit=1 if faults else 0,
+        exit={"damaged": 1, "undecided": 3}.get(verdict, 0),
     )
+
+
+def _list_surveyed_faults(root: str, rows: Iterable[dict[str, Any]], known: set[str]) -> Iterator[InstallFault]:
+    """Yield the files that a check finds damaged, as far as they are not known already."""
+    for row in rows:
+        path = str(row["path"]).removeprefix(f"{root}/")
+        if row["kind"] in FILE_KINDS and path not in known:
+            yield InstallFault(
+                "missing" if row["kind"] == "missing" else "changed", path, row["distribution"], row["detail"]
+            )
+
+
+def _describe_needs(rows: Iterable[dict[str, Any]]) -> list[str]:
+    """Say what a check finds that is no file's fault: a library or a package that is not here, or of another version."""
+    others = [row for row in rows if row["kind"] not in FILE_KINDS]
+    return [f"{row['path'] or row['distribution']}: {row['detail']}; gpuready check tells more" for row in others[:5]]
+
+
+def _framework_of(manifest: Mapping[str, Any]) -> str:
+    plan = manifest.get("plan")
+    name = plan.get("framework") if isinstance(plan, dict) else ""
+    return name if isinstance(name, str) else ""
 
 
 def _locked_rows(manifest: Mapping[str, Any]) -> list[LockedPackage]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpuready import __version__
-from gpuready.apply import audit, install_steps, uv, wheel_contents
+from gpuready.apply import audit, install_seal, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome, InstallJournal
 from gpuready.apply.install_errors import InstallFailed, format_os_error, suggest_missing_package
 from gpuready.apply.install_steps import InstallInputs
@@ -92,7 +92,7 @@ class Installer:
             published = self.home.current_generation()
             if generation != published and not locked:
                 return None
-            if self._is_damaged(generation):
+            if not self._is_as_published(generation):
                 continue
             report = self._check_generation(generation)
             if generation != published:
@@ -110,16 +110,23 @@ class Installer:
         generations = self.home.list_generations()
         return len(generations) > self.keep or not all(generation.has_manifest for generation in generations)
 
-    def _is_damaged(self, generation: EnvironmentGeneration) -> bool:
-        all_faults = audit.audit_environment(generation.path, generation.read_manifest(), deep=False)
+    def _is_as_published(self, generation: EnvironmentGeneration) -> bool:
+        """Whether this user's gpuready made it and every file is as it was then; what changed after that is hashed."""
+        made = install_seal.read_seal(self.host, f"{generation.path}/{MANIFEST_FILE}")
+        if made is None:
+            self._add_note(f"{generation.name} was not installed by your gpuready: it is installed anew")
+            return False
+        all_faults = audit.audit_environment(generation.path, generation.read_manifest(), made)
         faults = [fault for fault in all_faults if fault.kind not in audit.HARMLESS_FAULTS]
         if faults:
             first = faults[0]
             more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-            note = f"{generation.name} is not as it was published ({first.kind}: {first.path}{more})"
-            if note not in self.notes:
-                self.notes.append(note)
-        return bool(faults)
+            self._add_note(f"{generation.name} is not as it was published ({first.kind}: {first.path}{more})")
+        return not faults
+
+    def _add_note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _build_generation(self) -> InstallResult:
         before = self.home.current_generation()
@@ -201,8 +208,9 @@ class Installer:
         install_steps.write_generation_hook(generation.path)
         install_steps.note_purpose(generation.path, self.plan, self.inputs.foreign)
         self.show_progress("looking over every file")
-        known, faults = audit.describe_generation(generation.path, self.lease.renew_if_due, self.inventory)
-        return known, [*faults, *self._compare_with_lock(generation)]
+        with self.lease.renew_in_background():
+            known, faults = audit.describe_generation(generation.path, self.inventory)
+            return known, [*faults, *self._compare_with_lock(generation)]
 
     def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
         """Refuse a wheel that replaces the environment's own files, before anything of it is run."""
@@ -231,11 +239,10 @@ class Installer:
     def _compare_with_lock(self, generation: EnvironmentGeneration) -> list[InstallFault]:
         rebuilt = {kernel.package for kernel in install_steps.kernels_to_build(self.plan)}
         rows = [row for row in self.plan.lock if row.name not in rebuilt]
-        renew, folders = self.lease.renew_if_due, self.settings.folders
         inventory = self.inventory or audit.DistributionInventory(generation.path)
         return [
             *wheel_contents.find_absent_packages(inventory, rows),
-            *wheel_contents.compare_with_wheels(generation.path, rows, folders, renew, inventory)[0],
+            *wheel_contents.compare_with_wheels(generation.path, rows, self.settings.folders, inventory)[0],
         ]
 
     def _run_step(self, step: FixStep) -> None:
@@ -265,8 +272,7 @@ class Installer:
 
     def _check_generation(self, generation: EnvironmentGeneration) -> Report:
         """Check that the framework imports and that the check has no errors."""
-        if not generation.has_manifest:
-            self._check_imports(generation)
+        self._check_imports(generation)
         report = self.judge(generation.path)
         errors = [finding.code for finding in report.findings if finding.severity == "error"]
         codes = ", ".join(errors or [rule.code for rule in report.undecided])
@@ -287,17 +293,16 @@ class Installer:
             return
         locked = {row.name for row in self.plan.lock}
         own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
-        named = [audit.list_import_names(generation.path, name, self.inventory) for name in own]
+        named = [audit.list_import_names(generation.path, name) for name in own]
         modules = [module for names in named for module in names]
         if not modules:
             return
         modules += install_steps.list_entry_modules(self.plan)
         self.show_progress(f"importing {', '.join(modules)}")
         self.journal.record_step("import", modules=modules)
-        seconds = min(install_steps.SMOKE_DEADLINE, self.until - time.monotonic())
         task = ImportTask(self.plan.framework, tuple(modules))
         with self.lease.renew_in_background():
-            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",), seconds).values()
+            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
         if not result["error"]:
             return
         error = str(result["error"])[:300]
@@ -320,7 +325,10 @@ class Installer:
         }
         self.journal.record_step("sync", generation=generation.name)
         durable_files.sync_disk(generation.path)
-        durable_files.replace_file(f"{generation.path}/{MANIFEST_FILE}", json.dumps(manifest | known, default=str))
+        text = json.dumps(manifest | known, default=str)
+        if why := install_seal.write_seal(self.host, text):
+            self.notes.append(f"your state folder cannot be written ({why}): --verify will not know this environment")
+        durable_files.replace_file(f"{generation.path}/{MANIFEST_FILE}", text)
 
     def _publish_generation(self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None) -> None:
         undo = ["gpuready", "install", "--rollback", "-e", self.home.path] if before else []

@@ -23,7 +23,6 @@ FOREIGN_LOCK = "resolved by another tool"
 MADE_FOR_KEY, MACHINE_KEY = "gpuready-made-for", "gpuready-machine"
 """The keys of pyvenv.cfg that say what an environment was made for: the CPU, another architecture."""
 
-SMOKE_DEADLINE = 300.0
 _HOOK_MODULE = "_gpuready_generation"
 
 

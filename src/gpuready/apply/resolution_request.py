@@ -242,7 +242,7 @@ class _RequirementCollector:
         self._add_kernel_extras(pins)
         if self.is_on_index():
             version = self.plan.packages.get(self.distribution) or self.plan.version
-            pins[self.distribution] = [] if self._has_version_of_page() else [exact_specifier(version)]
+            pins[self.distribution] = [exact_specifier(version)]
         else:
             self.notes.append(
                 f"{self.distribution} itself is not resolved here: it is on no index and comes from its sources (--source DIR)"
@@ -250,10 +250,6 @@ class _RequirementCollector:
         if self.plan.torch:
             pins["torch"] = [f"=={exact_torch_version(self.plan)}"]
         return {name: ",".join(dict.fromkeys(spec)) for name, spec in pins.items()}
-
-    def _has_version_of_page(self) -> bool:
-        """Whether the version is none of the framework: an imported page has its own day, or 0."""
-        return "contract" in self.plan.options and self.contract.origin.startswith("environment page")
 
     def _can_request(self, name: str, level: str) -> bool:
         if name in ("torch", self.distribution):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpuready.apply.audit import DistributionInventory, OnProgress, list_site_folders, parse_record_rows
+from gpuready.apply.audit import DistributionInventory, list_site_folders, parse_record_rows
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model.plan import InstallFault, LockedPackage
 from gpuready.system import file_contents
@@ -81,14 +81,10 @@ def find_absent_packages(inventory: DistributionInventory, rows: Iterable[Locked
 
 
 def compare_with_wheels(
-    root: str,
-    rows: Iterable[LockedPackage],
-    folders: Sequence[str],
-    on_progress: OnProgress = lambda: None,
-    inventory: DistributionInventory | None = None,
+    root: str, rows: Iterable[LockedPackage], folders: Sequence[str], inventory: DistributionInventory | None = None
 ) -> tuple[list[InstallFault], int]:
     """Compare installed packages with the wheels of the lock, as far as folders have them; return faults and how many."""
-    wheels = {row.name: wheel for row in rows if (wheel := _find_wheel(row, folders, on_progress))}
+    wheels = {row.name: wheel for row in rows if (wheel := _find_wheel(row, folders))}
     installed: dict[str, dict[str, str]] = {name: {} for name in wheels}
     for path, claims in (inventory or DistributionInventory(root)).rows.items() if wheels else ():
         for claim in claims:
@@ -96,16 +92,14 @@ def compare_with_wheels(
                 installed[claim.package][path] = claim.hash
     faults, compared = list[InstallFault](), 0
     for name, wheel in wheels.items():
-        on_progress()
         if installed[name]:
             compared += 1
             faults += _compare_package(root, name, wheel, installed[name])
     return faults, compared
 
 
-def _find_wheel(row: LockedPackage, folders: Sequence[str], on_progress: OnProgress) -> str:
+def _find_wheel(row: LockedPackage, folders: Sequence[str]) -> str:
     """Return the wheel of a row, by its hash; empty where no folder has it."""
-    on_progress()
     places = [f"{folder}/{name}" for folder in folders for name in file_contents.list_names_or_empty(folder)]
     if row.origin and "://" not in row.origin.removeprefix("file://"):
         places.insert(0, row.origin.removeprefix("file://"))

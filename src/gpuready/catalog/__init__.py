@@ -7,6 +7,7 @@ callers must not change them.
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -15,20 +16,9 @@ class MissingTableError(RuntimeError):
     """A compiled table is missing: the package was not built."""
 
 
-_REPLACED: dict[tuple[str, str], Any] = {}
-"""Tables of a knowledge file, by package and name."""
-
-
-def replace_tables(tables: dict[tuple[str, str], Any]) -> None:
-    """Use these tables in the place of the compiled ones, before any of them is looked up; an empty dict undoes it."""
-    _REPLACED.clear()
-    _REPLACED.update(tables)
-
-
+@cache
 def load_table(package: str, name: str) -> Any:
-    """Load a table that was compiled into ``gpuready.PACKAGE.data``, or its replacement."""
-    if (package, name) in _REPLACED:
-        return _REPLACED[package, name]
+    """Load a table that was compiled into ``gpuready.PACKAGE.data``."""
     try:
         return import_module(f"gpuready.{package}.data.{name}").DATA
     except ModuleNotFoundError:

@@ -25,6 +25,16 @@ def canonical_package_name(name: str) -> str:
     return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
 
 
+def parse_metadata_folder(entry: str) -> tuple[str, str]:
+    """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
+    stem = entry.rpartition(".")[0]
+    if entry.endswith((".egg-info", ".egg")):
+        parts = stem.split("-")
+        return canonical_package_name(parts[0]), parts[1] if len(parts) > 1 else ""
+    name, dash, version = stem.rpartition("-")
+    return (canonical_package_name(name), version) if dash else (canonical_package_name(stem), "")
+
+
 def find_package(name: str) -> dict[str, Any] | None:
     """Return what is known of a package in general: its kind, ABI, hardware requirements and conflicts."""
     return _package_rows().get(canonical_package_name(name))

@@ -17,7 +17,7 @@ from gpuready.cli.parser import ParsedCommand
 from gpuready.cli.session import TerminalSession
 from gpuready.commands import load_command
 from gpuready.commands.declaration import Request, UsageError, convert_words, reject_together
-from gpuready.commands.settings import apply_knowledge, apply_settings
+from gpuready.commands.settings import apply_settings
 from gpuready.render.layout import Screen
 from gpuready.system import AccessError, command_line
 from gpuready.system.process.termination import note_interrupt
@@ -93,7 +93,6 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     _require_answering_disks(argv)
     request = make_request(parsed, screen, started)
     apply_settings(request)
-    apply_knowledge(request)
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
         result = request.command.run(request)
@@ -204,7 +203,7 @@ def _write_error(kind: str, text: str, code: int, argv: Sequence[str]) -> int:
     text = _shorten_words(text)
     terminal.write_sentence(text)
     if _asks_for_json(argv):
-        from gpuready.render.json_results import render_error_json
+        from gpuready.render.json_document import render_error_json
 
         try:
             terminal.write_answer(render_error_json(kind, redact_text(text.partition(": ")[2]), code))

@@ -112,6 +112,7 @@ def run(request: Request) -> Result:
         run_python=request.has_switch("run_python"),
         deep=request.has_switch("deep"),
         imports=_choose_imports(request),
+        note=request.show_progress,
     )
     here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)
@@ -146,9 +147,9 @@ def _choose_imports(request: Request) -> str:
 
 def _render_json(reports: "list[Report]", is_single: bool) -> str:
     """Return one Report for one named framework; a list otherwise, of any length."""
-    from gpuready.render import json_results
+    from gpuready.render import json_document
 
-    return json_results.render_check_json(reports, is_single)
+    return json_document.render_check_json(reports, is_single)
 
 
 def _format_lines(reports: "list[Report]") -> str:
@@ -208,7 +209,7 @@ CHECK = Command(
     "check",
     "is this machine ready for a framework?",
     run,
-    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.KNOWLEDGE, shared.COMMON),
+    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(),

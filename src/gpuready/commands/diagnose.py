@@ -13,7 +13,7 @@ from gpuready.commands.declaration import (
     collect_parameters,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, KNOWLEDGE, PathArgument, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, CONFIG_DETAILS, PathArgument, quiet_and_verbose
 from gpuready.commands.result import Result
 from gpuready.model.diagnosis import Diagnosis
 from gpuready.render import diagnosis as render
@@ -147,7 +147,7 @@ def _watch_log(request: Request, machine: "str | None", config: "str | None") ->
         raise UsageError("--watch FILE follows one log: leave the others out")
     if request.get_option("ask") is not None:
         raise UsageError("--ask is for a log that is complete: leave --watch out")
-    reject_unread(request, "watch", "framework", "on", "config", "knowledge")
+    reject_unread(request, "watch", "framework", "on", "config")
     if config is not None:
         require_job_file(config)  # refuse it now, and not when the run fails
     code = 0
@@ -164,7 +164,7 @@ DIAGNOSE = Command(
     "diagnose",
     "find out why a run failed, from its logs",
     run,
-    collect_parameters(DiagnoseOptions, _SHOWN, KNOWLEDGE, COMMON),
+    collect_parameters(DiagnoseOptions, _SHOWN, COMMON),
     "[LOG ...]",
     most=99999,
     argument=Parameter(

@@ -73,7 +73,7 @@ ENV = Command(
     "env",
     "the environment variables that a framework needs",
     run,
-    collect_parameters(EnvOptions, shared.WHAT_IF, shared.KNOWLEDGE, shared.COMMON),
+    collect_parameters(EnvOptions, shared.WHAT_IF, shared.COMMON),
     "FRAMEWORK",
     1,
     1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters
-from gpuready.commands.parameters import COMMON, KNOWLEDGE
+from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
 from gpuready.render import explain as render
 from gpuready.render import json_results
@@ -23,7 +23,7 @@ EXPLAIN = Command(
     "explain",
     "what a code means, why it matters and how to fix it; or all codes",
     run,
-    collect_parameters(KNOWLEDGE, COMMON),
+    collect_parameters(COMMON),
     "[CODE]",
     most=1,
     argument=Parameter(

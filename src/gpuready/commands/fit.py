@@ -14,7 +14,7 @@ from gpuready.commands.declaration import (
     reject_together,
 )
 from gpuready.commands.job_fields import AUTOCAST, CHECKPOINTING, KBIT, job_fields, job_parameter
-from gpuready.commands.parameters import COMMON, KNOWLEDGE, ON_DETAILS, PathArgument, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, ON_DETAILS, PathArgument, quiet_and_verbose
 from gpuready.commands.result import Result
 from gpuready.model.fit import FitResult
 from gpuready.render import fit as render
@@ -206,7 +206,6 @@ FIT = Command(
         {name: _SPECIAL.get(name) or job_parameter(name, help, metavar) for name, help, metavar in _JOB},
         _SERVING,
         _QUESTIONS,
-        KNOWLEDGE,
         COMMON,
     ),
     "MODEL|FILE ...",

@@ -104,9 +104,7 @@ FIX = Command(
     "fix",
     "fix what check found, after asking once; can be undone",
     run,
-    collect_parameters(
-        FixOptions, shared.quiet_and_verbose("also every command and every reason"), shared.KNOWLEDGE, shared.COMMON
-    ),
+    collect_parameters(FixOptions, shared.quiet_and_verbose("also every command and every reason"), shared.COMMON),
     "[FRAMEWORK]",
     0,
     1,

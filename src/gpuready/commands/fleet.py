@@ -12,7 +12,7 @@ from gpuready.commands.declaration import (
     reject_together,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, KNOWLEDGE, Strict, Wants, quiet_and_verbose
+from gpuready.commands.parameters import COMMON, Strict, Wants, quiet_and_verbose
 from gpuready.commands.result import Result
 from gpuready.model.fleet import FleetReport
 from gpuready.render import fleet as render
@@ -84,13 +84,12 @@ def _make_fleet_task(request: Request) -> Any:
         {name: request.options[name] for name in ("wants", "only") if name in request.options},
         request.get_option("retries", RETRIES),
         request.get_option("runs", ""),
-        request.get_option("knowledge", ""),
     )
 
 
 def _run_prolog(request: Request) -> Result:
     reject_together(request, "prolog", "json", why="Slurm reads one line and the exit code")
-    reject_unread(request, "prolog", "python", "wants", "strict", "knowledge")
+    reject_unread(request, "prolog", "python", "wants", "strict")
     wanted = request.pick_options("python", "wants")
     reports = check_machine(request.arguments, **wanted, strict=request.has_switch("strict"))
     return Result.from_text(*render.drain_reason(reports))
@@ -133,7 +132,6 @@ COMMANDS = (
         Wants,
         _REFERENCE,
         _PROLOG,
-        KNOWLEDGE,
         most=99,
         examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog vllm"),
     ),
@@ -141,7 +139,6 @@ COMMANDS = (
         "prove",
         "prove a framework's capabilities on every node",
         _REFERENCE,
-        KNOWLEDGE,
         most=99,
         examples=("vllm --engine slurm", "axolotl --hostfile hosts.txt", "trl --engine ray --address head:6379"),
     ),
@@ -149,7 +146,6 @@ COMMANDS = (
         "bench",
         "measure every node and name the slow ones",
         _ONLY,
-        KNOWLEDGE,
         examples=("--only matmul --exclude", "--hosts 'n[01-16]' -o fleet.json", "--engine slurm --timeout 600"),
     ),
     _fleet_command(

@@ -13,7 +13,6 @@ from gpuready.commands.declaration import (
 )
 from gpuready.commands.parameters import (
     COMMON,
-    KNOWLEDGE,
     WHAT_IF,
     Environment,
     Machine,
@@ -100,7 +99,7 @@ INSTALL = Command(
     "install",
     "install a framework atomically: all of it or nothing",
     run,
-    collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, KNOWLEDGE, COMMON),
+    collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, COMMON),
     "[FRAMEWORK]",
     0,
     1,

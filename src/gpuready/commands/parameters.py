@@ -144,12 +144,6 @@ WHAT_IF = {
 }
 COLOR = {"color": Parameter("colour the answer", "WHEN", ("auto", "always", "never"), python=False)}
 COMMON = {"json": Parameter("the same answer as a JSON document", python=False), **COLOR}
-KNOWLEDGE = {
-    "knowledge": Parameter(
-        "use the knowledge in this file, such as a newer one; FILE#sha256=HEX verifies it", "FILE", python=False
-    )
-}
-"""Never for MCP or the web: only who starts the command says what it believes."""
 
 
 def quiet_and_verbose(verbose: str, quiet: str = "one line") -> dict[str, Parameter]:

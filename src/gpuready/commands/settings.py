@@ -1,12 +1,12 @@
-"""Apply the settings file of the current folder to a request of the command line; its own words win. So the knowledge file."""
+"""Apply the settings file of the current folder to a request of the command line; its own words win."""
 
 from __future__ import annotations
 
 from gpuready.commands.declaration import Request
 from gpuready.workflow.settings import Settings, read_settings
 
-_OTHER_ENVIRONMENT = ("python", "on", "dockerfile", "image")
-"""Options that name what is judged: beside them, the environment of the settings is not meant."""
+_OTHER_MACHINE = ("python", "on", "image")
+"""Options that name what is judged, and is not of this folder: who wrote its settings does not silence findings about it."""
 
 
 def apply_settings(request: Request) -> None:
@@ -31,10 +31,15 @@ def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
             return False
         request.arguments = list(settings.framework)
     elif name == "python":
-        if not settings.python or any(options.get(other) is not None for other in _OTHER_ENVIRONMENT):
+        if not settings.python or _names_another(request) or options.get("dockerfile"):
             return False
         options["python"] = settings.python
     elif name == "ignore":
+        if settings.ignore and _names_another(request):
+            request.session.write_sentence(
+                f"ignore of {settings.path} is not applied to --python, --on and --image: use --ignore CODE=REASON"
+            )
+            return False
         added = {code: why for code, why in settings.ignore.items() if code not in options.get("ignore", {})}
         options["ignore"] = {**options.get("ignore", {}), **added}
         return bool(added)
@@ -45,10 +50,5 @@ def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
     return True
 
 
-def apply_knowledge(request: Request) -> None:
-    """Verify and use the file of ``--knowledge``, before anything is looked up, and say which one it is."""
-    name = request.get_option("knowledge")
-    if name is not None:
-        from gpuready.workflow.knowledge import use_knowledge_file
-
-        request.session.write_sentence(use_knowledge_file(name))
+def _names_another(request: Request) -> bool:
+    return any(request.options.get(name) is not None for name in _OTHER_MACHINE)

@@ -14,8 +14,8 @@ CommandRows = list[tuple[str, tuple[str, ...]]]
 
 _FORMAT_OPTIONS = ("verbose", "quiet", "json", "format", "color", "output", "since")
 """How an answer is shown, not what was asked for."""
-_FIX_OPTIONS = ("python", "wants", "contract", "config", "knowledge")
-_INSTALL_OPTIONS = ("wants", "contract", "config", "knowledge")
+_FIX_OPTIONS = ("python", "wants", "contract", "config")
+_INSTALL_OPTIONS = ("wants", "contract", "config")
 _PROVE_OPTIONS = ("python", "wants", "config")
 
 
@@ -48,7 +48,7 @@ def _machine_options(request: Request) -> list[str]:
     return [
         name
         for name in request.options
-        if name in ("on", "wants", "contract", "config", "knowledge") or known[name].group == "what_if"
+        if name in ("on", "wants", "contract", "config") or known[name].group == "what_if"
     ]
 
 

@@ -22,7 +22,6 @@ MAX_STAGE_DEPTH = 40
 MAX_INCLUDED_FILES = 5
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PEP_668 = "pip refuses to install into the Python of the distribution (PEP 668)"
-NO_VENV = "uv finds no virtual environment, and --system is not given"
 IGNORED_INSTRUCTIONS = {
     "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "ONBUILD", "STOPSIGNAL", "USER", "VOLUME",
 }  # fmt: skip
@@ -258,10 +257,8 @@ def _add_venv(install: Install, image: ImageContents, folder: str, line: int) ->
     image.environments[prefix] = made
 
 
-def _find_target(
-    install: Install, image: ImageContents, folder: str, environment: Mapping[str, str]
-) -> ImagePython | None:
-    """Return the Python that a command installs into; None if uv has none."""
+def _find_target(install: Install, image: ImageContents, folder: str, environment: Mapping[str, str]) -> ImagePython:
+    """Return the Python that a command installs into."""
     if install.installer != "uv":
         return image.find_environment(install.program or "python3", folder)
     if install.target:
@@ -270,18 +267,13 @@ def _find_target(
     active = environment.get("VIRTUAL_ENV", "") or posixpath.join(folder, ".venv")
     if not install.system and (active in image.environments or "VIRTUAL_ENV" in environment):
         return image.find_environment(f"{active}/bin/python")
-    found = image.find_environment("python3")
-    anywhere = install.system or environment.get("UV_SYSTEM_PYTHON", "0").lower() not in ("", "0", "false")
-    return found if anywhere or found.kind in ("venv", "conda") or not image.base.system or image.base.torch else None
+    return image.find_environment("python3")
 
 
 def _install_packages(
-    install: Install, pins: list[PackagePin], image: ImageContents, target: ImagePython | None, line: int
+    install: Install, pins: list[PackagePin], image: ImageContents, environment: ImagePython, line: int
 ) -> None:
-    environment = target or image.main
-    if not image.unread and target is None:
-        image.refused.append((NO_VENV, line))
-    elif not image.unread and environment.managed is True and not install.allowed:
+    if not image.unread and environment.managed is True and not install.allowed:
         image.refused.append((PEP_668, line))
     environment.last_install = line
     if install.python:

@@ -32,7 +32,10 @@ TOP_KEYS = {key: kind for key, kind in _field_types(Contract).items() if key != 
 ALLOWED_VALUES = {"level": LEVELS, "access": ("read", "set", "read and set"), "safety": ("safe", "ask", "manual")}
 
 
-TRAITS = {"capabilities": ("falls-back", "moe-by-block"), "variables": ("forced", "emptied-for-vllm", "own-default")}
+TRAITS = {
+    "capabilities": ("falls-back", "moe-by-block"),
+    "variables": ("forced", "yields", "emptied-for-vllm", "own-default"),
+}
 """What rules need to know of a row beyond its fields: the framework silently does without a capability it
 lacks; fp8 for experts goes by block only; its own value of a variable overrides the user's; it empties the
 variable before a vLLM engine is made; its code chooses among values where the variable is unset.

@@ -189,7 +189,7 @@ def _own_choice(contract: Contract) -> str:
 def _override_consequence(contract: Contract, variable: ContractVariable) -> str:
     if "forced" in variable.traits:
         return f"{contract.framework} sets its own value all the same"
-    if "read" in variable.access or "only where it is unset" in variable.note or "where it is unset" in variable.note:
+    if "read" in variable.access or "yields" in variable.traits:
         return f"{contract.framework} leaves yours"
     return f"{contract.framework} may set its own value over it"
 

@@ -95,8 +95,8 @@ def parse_env_switch(name: str, value: str | None) -> bool:
     raise ValueError(f"{name}={value!r} is neither yes nor no: set it to 1 or 0, or unset it")
 
 
-def is_kind_wanted(kind: str, environment: BuildEnvironment) -> tuple[bool, str]:
-    """Return whether this kind of extension is wanted here, and why. ValueError if variables contradict."""
+def is_kind_wanted(kind: str, environment: BuildEnvironment, arch: str = "") -> tuple[bool, str]:
+    """Return whether this kind of extension is wanted here, and why; ``arch`` asks for CUDA. ValueError if variables contradict."""
     switches = {name: parse_env_switch(name, environment.variables.get(name)) for name in BUILD_VARIABLES[:3]}
     only_cuda, only_cpu = switches["FORCE_ONLY_CUDA"], switches["FORCE_ONLY_CPU"]
     if only_cuda and only_cpu:
@@ -110,6 +110,8 @@ def is_kind_wanted(kind: str, environment: BuildEnvironment) -> tuple[bool, str]
     if switches["FORCE_CUDA"] or only_cuda:
         name = "FORCE_CUDA" if switches["FORCE_CUDA"] else "FORCE_ONLY_CUDA"
         return True, f"no GPU is visible; {name} asks for CUDA all the same"
+    if arch:
+        return True, "no GPU is visible; the architectures are named"
     return False, "no GPU is visible, and FORCE_CUDA is not set"
 
 
@@ -160,12 +162,10 @@ def choose_job_count(max_jobs: str | None, cores: int, memory: int, each: int = 
 def assess_build(kind: str, environment: BuildEnvironment, arch: str = "") -> BuildAssessment:
     """Assess one kind of extension (cuda, cpu). ``arch`` takes precedence over TORCH_CUDA_ARCH_LIST."""
     try:
-        wanted, why = is_kind_wanted(kind, environment)
+        wanted, why = is_kind_wanted(kind, environment, arch)
         count, counted = choose_job_count(environment.variables.get("MAX_JOBS"), environment.cores, environment.memory)
     except ValueError as error:
         return BuildAssessment(kind, False, str(error), (BuildMessage("error", str(error)),))
-    if arch and kind == "cuda" and not wanted and why.startswith("no GPU"):
-        wanted, why = True, "no GPU is visible; the architectures are named"
     messages = (
         [] if environment.compiler else [BuildMessage("error", "there is no C++ compiler: install g++, or set CXX")]
     )

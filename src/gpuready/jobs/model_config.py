@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuready.fit.job.model_parser import parse_model_config, read_tied_embeddings
+from gpuready.fit.job.model_parser import name_text_type, parse_model_config, read_tied_embeddings
 from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import FitUndecided
-from gpuready.fit.job.vision_towers import has_known_tower, name_text_type
 from gpuready.jobs import job_files
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.model.sizes import parse_count
@@ -48,11 +47,7 @@ def read_model_settings(config: Mapping[str, Any], path: str) -> JobSettings:
     reader = ConfigReader("model", path, config)
     flat = language_model_config(config)
     part = next((key for key in MULTIMODAL_KEYS if config.get(key)), "")
-    if part == "vision_config" and has_known_tower(flat, flat):
-        reader.add_uncounted(
-            "text alone is counted, beside the weights of the model's vision_config: pictures need more", "more"
-        )
-    elif part:
+    if part:
         reader.add_uncounted(
             f"the model's {part} and what it feeds in take memory of their own: that is not counted", "more"
         )
@@ -71,8 +66,7 @@ def language_model_config(config: Mapping[str, Any]) -> dict[str, Any]:
     kind = str(inner.get("model_type") or "")
     defaults = {name: size for name, size in zip(SHAPE_KEYS, SHAPE_DEFAULTS.get(kind, ()), strict=False) if size}
     tied = read_tied_embeddings(config, inner)
-    tower = {"vision_config": config["vision_config"]} if has_known_tower(config, inner) else {}
-    merged: dict[str, Any] = defaults | outer | inner | tower | ({} if tied is None else {"tie_word_embeddings": tied})
+    merged: dict[str, Any] = defaults | outer | inner | ({} if tied is None else {"tie_word_embeddings": tied})
     return merged
 
 

@@ -219,16 +219,11 @@ def _check_leftovers() -> Iterator[PreflightItem]:
 def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[PreflightItem]:
     """Report file stores that exist before the start."""
     text = (script.read_script(job.words[0]) or "") if job.kind == "script" else ""
-    run_name = stale_stores.rendezvous_name(job.words)
     for left in stale_stores.find_stale_stores(job.words, environ, text):
         age = stale_stores.format_age(left.age_s)
-        if run_name and run_name in left.closed:
-            yield PreflightItem("leftovers", ERROR, f"the rendezvous {run_name} was closed {age} ago, in {left.path}: nobody can join it again",
-                        f"give this run another name: --rdzv-id {run_name}-2, or remove the file")  # fmt: skip
-        elif not run_name:
-            severity = ERROR if left.age_s > job.window or job.nnodes == 1 else WARNING
-            yield PreflightItem("leftovers", severity, f"the file store {left.path} was left over by an earlier run: {left.size} bytes, last written {age} ago",
-                        f"rm {left.path}, or name another file for each run")  # fmt: skip
+        severity = ERROR if left.age_s > job.window or job.nnodes == 1 else WARNING
+        yield PreflightItem("leftovers", severity, f"the file store {left.path} was left over by an earlier run: {left.size} bytes, last written {age} ago",
+                    f"rm {left.path}, or name another file for each run")  # fmt: skip
 
 
 def end_orphan_ranks() -> list[int]:

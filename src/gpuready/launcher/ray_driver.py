@@ -15,6 +15,8 @@ from typing import Any
 AGENT_SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_agent.py")
 
 
+NO_ROOM = "Ray has no room for the ranks"
+"""How the line begins by which the supervisor learns that Ray waits for room."""
 OWN_TO_A_NODE = ("RAY_", "CUDA_VISIBLE_", "HIP_VISIBLE_", "ROCR_VISIBLE_", "ASCEND_RT_VISIBLE_", "HOSTNAME", "TMPDIR")
 """How variables begin that each node has for itself; all others of the user reach the ranks."""
 
@@ -31,7 +33,7 @@ def describe_room(ray: Any, nodes: int, bundle: dict[str, int]) -> str:
     free, every = ray.available_resources(), ray.cluster_resources()
     asked = " and ".join(f"{bundle.get(kind, 0):g} {kind}" for kind in kinds)
     have = ", ".join(f"{free.get(kind, 0):g} of {every.get(kind, 0):g} {kind}" for kind in kinds)
-    return f"Ray has no room for the ranks: asked for {asked} on each of {nodes} nodes; free are {have}"
+    return f"{NO_ROOM}: asked for {asked} on each of {nodes} nodes; free are {have}"
 
 
 def make_rank_variables(environ: Mapping[str, str], settings: dict[str, Any], rank: int, gpus: int) -> dict[str, str]:

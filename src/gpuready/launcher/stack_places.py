@@ -11,18 +11,20 @@ COLLECTIVE, MESSAGE, OTHER = "collective", "message", "other"
 _MESSAGE_CALLS = ("recv", "send", "irecv", "isend", "batch_isend_irecv", "recv_object_list", "send_object_list")
 _LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/", "<frozen", "<string>")
 _DISTRIBUTED = "/torch/distributed/"
+WORKER, PROGRAM = "worker", "program"
+"""What kind of child a rank waits for."""
 _WAITS = (
-    ("/torch/utils/data/", "its DataLoader"),
-    ("/subprocess.py", "a program that it started"),
-    ("/multiprocessing/", "another process of its own"),
-    ("/concurrent/futures/", "a worker of its own"),
-    ("/queue.py", "a queue"),
-    ("/threading.py", "a thread or a lock"),
-    ("/socket.py", "a connection"),
-    ("/ssl.py", "a connection"),
-    ("/selectors.py", "a connection"),
-    ("/asyncio/", "a coroutine"),
-    ("/torch/autograd/", "the backward pass"),
+    ("/torch/utils/data/", "its DataLoader", WORKER),
+    ("/subprocess.py", "a program that it started", PROGRAM),
+    ("/multiprocessing/", "another process of its own", PROGRAM),
+    ("/concurrent/futures/", "a worker of its own", ""),
+    ("/queue.py", "a queue", ""),
+    ("/threading.py", "a thread or a lock", ""),
+    ("/socket.py", "a connection", ""),
+    ("/ssl.py", "a connection", ""),
+    ("/selectors.py", "a connection", ""),
+    ("/asyncio/", "a coroutine", ""),
+    ("/torch/autograd/", "the backward pass", ""),
 )
 
 
@@ -53,16 +55,14 @@ def _distributed_calls(frames: Sequence[str]) -> list[str]:
 
 def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str, Any]]) -> str:
     above = frames[: frames.index(own)] if own in frames else []
-    waits = next((words for part, words in _WAITS for frame in above if part in frame), "")
+    waits, awaited = next(((words, kind) for part, words, kind in _WAITS for frame in above if part in frame), ("", ""))
     if not waits:
         return ""
     child = next(iter(children), None)
-    if child is None or waits not in ("its DataLoader", "a program that it started", "another process of its own"):
+    if child is None or not awaited:
         return f", waiting for {waits}"
     inside = format_frame(user_frame(main_thread_frames(child["stack"])))
-    what = (
-        f"worker pid {child['pid']}" if waits == "its DataLoader" else f"{child['command'][:60]!r}, pid {child['pid']}"
-    )
+    what = f"worker pid {child['pid']}" if awaited == WORKER else f"{child['command'][:60]!r}, pid {child['pid']}"
     return f", waiting for {waits} ({what}, state {child['state']}{', in ' + inside if inside else ''})"
 
 

@@ -23,6 +23,7 @@ from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
+from gpuready.launcher.ray_driver import NO_ROOM
 from gpuready.model.run import LaunchAttempt, LaunchJob, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
@@ -355,7 +356,7 @@ class Supervisor:
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]
         hosts = sorted({hello["host"] for hello in self.hello_of_rank.values()})
         came = f"{len(self.hello_of_rank)} of {len(self.ledger.ranks)} came, from {', '.join(hosts)}"
-        room = next((line for line in reversed(self.engine_lines) if "no room for the ranks" in line), "")
+        room = next((line for line in reversed(self.engine_lines) if NO_ROOM in line), "")
         message_text = (
             f"missing after {self.job.window:.0f} s: {stack_places.list_ranks(absent)}; {came if hosts else 'none came'}"
             + (f"; {room.removesuffix('; waiting')}" if room else "")

@@ -41,7 +41,7 @@ class ContractVariable(Record):
     required: bool = False
     cite: str = ""
     note: str = ""
-    traits: tuple[str, ...] = ()  # forced, emptied-for-vllm, own-default
+    traits: tuple[str, ...] = ()  # forced, yields (set only where it is unset), emptied-for-vllm, own-default
 
 
 class KnownError(Record):
@@ -59,7 +59,9 @@ class FixStep(Record):
 
     does: str
     run: tuple[str, ...] = ()
-    safety: str = "manual"  # safe, ask, manual
+    safety: str = (
+        "manual"  # safe, ask, manual; elsewhere: it leads to another machine or environment, and fixes nothing here
+    )
     undo: tuple[str, ...] = ()
     note: str = ""
 

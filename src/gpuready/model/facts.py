@@ -128,6 +128,9 @@ def verdict_words(verdict: str) -> str:
     return VERDICT_WORDS.get(verdict) or verdict.replace("-", " ")
 
 
+HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
+            "memory.total", "platform.name")  # fmt: skip
+"""Facts that only another machine changes."""
 FILE_KINDS = ("missing", "resized", "short", "changed", "unreadable", "damaged", "machine", "source")
 """Files that are not as they were installed: PKG043."""
 LIBRARY_KINDS = ("library", "old-library", "other-torch", "python")

@@ -10,6 +10,8 @@ from typing import Any
 from gpuready.model import Fact, FixStep, Record, Requirement
 from gpuready.model.record import field
 
+NOT_RESOLVED = "not resolved here"
+
 
 class PlanReason(Record):
     """One reason for a choice, with its source."""
@@ -107,7 +109,7 @@ class Plan(Record):
     conflicts: tuple[PlanConflict, ...] = ()
     opens: tuple[PlanAlternative, ...] = ()
     lock: tuple[LockedPackage, ...] = ()
-    resolved: str = ""  # "resolved", or "not resolved here: why"
+    resolved: str = ""  # "resolved", "not resolved here: why", or what another tool made
     unresolved: UnresolvedCause | None = None
     image: str = ""  # the base container image
     image_has: str = ""  # for a framework's own image: what it contains
@@ -127,6 +129,13 @@ class Plan(Record):
         return 0 if self.verdict == "plan" else 1
 
     @property
+    def why_unresolved(self) -> str:
+        """Why there is no resolution, without the words of ``resolved`` before it; empty where nothing is said, or there is one."""
+        return (
+            "" if self.resolved in ("", "resolved", NOT_RESOLVED) else self.resolved.removeprefix(f"{NOT_RESOLVED}: ")
+        )
+
+    @property
     def is_image_alone(self) -> bool:
         """Whether the framework comes as an image with everything in it, and nothing is installed."""
         return bool(self.image) and not self.torch
@@ -144,7 +153,7 @@ class InstallFault(Record):
 class InstallResult(Record):
     """The result of an install; only ``installed`` and ``unchanged`` mean that the environment is usable."""
 
-    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged
+    verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged, undecided
     environment: str
     generation: str = ""
     previous: str = ""

@@ -42,6 +42,7 @@ class ProofResult(Record):
     source: str = ""
     capability: tuple[str, ...] = ()
     executed: str = ""  # machine on which this proof was executed before; empty: none
+    lacks: str = ""  # gpu, or the distribution that is not installed
     cause: dict[str, Any] = field(default_factory=dict)  # what diagnose finds in the output: code, says, fix
 
     @property

@@ -146,6 +146,8 @@ def describe_record_type(record_type: type[Record]) -> str:
 
 def _hash_value(value: Any) -> int:
     """A hash that is equal for equal values, also where they hold dicts, lists or sets."""
+    if isinstance(value, (str, int)):  # most fields
+        return hash(value)
     if isinstance(value, (tuple, list)):
         return hash(tuple(map(_hash_value, value)))
     if isinstance(value, (set, frozenset)):

@@ -124,7 +124,4 @@ def old_knowledge_note(days: int) -> str:
     """Return what to do about old knowledge; empty where it is not old."""
     if days <= TRUSTED_DAYS:
         return ""
-    return (
-        f"gpuready's knowledge is {days} days old: newer releases are not in it; upgrade gpuready, or give a newer "
-        "file with --knowledge"
-    )
+    return f"gpuready's knowledge is {days} days old: newer releases are not in it; upgrade gpuready"

@@ -14,7 +14,7 @@ from gpuready.model import Facts, Finding, FixStep, Record, Report
 from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange, apply_changes
-from gpuready.plan.fix_changes import is_for_other_machine, list_fix_changes
+from gpuready.plan.fix_changes import list_fix_changes
 
 JudgeFunction = Callable[[Facts], Report]
 
@@ -297,7 +297,8 @@ def _finding_conflict(finding: Finding) -> PlanConflict:
 def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:
     for finding in errors:
         for step in finding.fix:
-            kind = "gpu" if is_for_other_machine(step) and "gpu" in step.does.lower() else "system"
+            is_gpu = step.safety == "elsewhere" and any(fact.key.startswith("gpu.") for fact in finding.found)
+            kind = "gpu" if is_gpu else "system"
             yield PlanAlternative(kind, step.does, f"fixes {finding.code}")
 
 

@@ -11,6 +11,7 @@ from gpuready.catalog.cuda import needs_open_modules
 from gpuready.catalog.packages import find_lookalike, split_requirement
 from gpuready.catalog.systems import driver_command
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
+from gpuready.model.facts import HARDWARE_FACTS
 from gpuready.plan import change as changing
 from gpuready.plan.change import FixChange
 from gpuready.plan.requirements import (
@@ -21,17 +22,8 @@ from gpuready.plan.requirements import (
     required_package_names,
 )
 
-OTHER_MACHINE_STEPS = (
-    "use gpus of", "use a machine", "run on a machine", "use more gpus", "choose another variant",
-    "give each framework", "run each framework", "use a container or a distribution", "give vllm an environment",
-    "use wsl", "or give vllm", "use what fits",
-)  # fmt: skip
-"""Beginnings of steps that lead to another machine, framework or environment: they fix nothing here."""
-
 OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "--no-binary",
                       "--reinstall-package", "--upgrade-package", "-r", "-f", "-e")  # fmt: skip
-HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",
-            "memory.total", "platform.name")  # fmt: skip
 FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "contract.")
 """Facts that no manual step changes: the hardware, and facts with change kinds of their own."""
 
@@ -44,18 +36,12 @@ def list_fix_changes(finding: Finding, facts: Facts, contract: Contract) -> list
     """List the changes that may clear a finding, predictable ones first."""
     changes: list[FixChange] = []
     for step in finding.fix:
-        if not is_for_other_machine(step):
+        if step.safety != "elsewhere":
             changes += _read_step(step, finding, facts, contract)
     changes += _unset_changes(finding, facts)
     changes += _job_changes(finding, facts)
     changes += _manual_changes(finding, facts)
     return list({(change.acts, change.trusts): change for change in reversed(changes)}.values())[::-1]
-
-
-def is_for_other_machine(step: FixStep) -> bool:
-    """Whether a step means another machine or other hardware."""
-    does = step.does.lower()
-    return does.startswith(OTHER_MACHINE_STEPS) or any(f"{key} must be " in does for key in HARDWARE_FACTS)
 
 
 def _read_step(step: FixStep, finding: Finding, facts: Facts, contract: Contract) -> Iterator[FixChange]:
@@ -277,7 +263,7 @@ def _unset_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
 
 def _job_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
     """Yield the job without one of its wants, or with the alternative that the rule names."""
-    own = next((step for step in finding.fix if not step.run and not is_for_other_machine(step)), None)
+    own = next((step for step in finding.fix if not step.run and step.safety != "elsewhere"), None)
     instead = finding.code.startswith(JOB_CHANGE_FAMILIES) and own is not None
     for word in facts.value_if_known("job.wants") or ():
         does = f"take {word} out of what the job asks for"
@@ -290,7 +276,7 @@ def _manual_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
     """Yield manual steps: with what the finding needs as their effect, else assumed to work."""
     # The effect of CUDA_VISIBLE_DEVICES is predictable, so such a step is never just assumed to work.
     own = [step for step in finding.fix if "CUDA_VISIBLE_DEVICES" not in step.does]
-    steps = [step for step in own if not step.run and not is_for_other_machine(step)]
+    steps = [step for step in own if not step.run and step.safety != "elsewhere"]
     manual = next((step for step in steps if step.note), steps[0] if steps else None)
     if manual is None:
         return

@@ -8,7 +8,20 @@ from typing import Any
 
 from gpuready import system
 from gpuready.model import Fact, Facts
-from gpuready.probe import fact_helpers
+from gpuready.probe import (
+    compilers,
+    device_detection,
+    environment,
+    fact_helpers,
+    gpu,
+    hub,
+    imports,
+    machine,
+    optional_probes,
+    packages,
+    toolchain,
+    torch,
+)
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -31,8 +44,7 @@ def list_probes(
 
     Reads that can hang for the same reason (the driver, the disk of the environment, a command) share one probe:
     a process for each small one would cost more than the read. Safe reads come first, so their facts survive if
-    the rest hangs. The modules of a probe are imported inside it, and no file of the target environment is
-    touched before: its disk may be dead.
+    the rest hangs. No file of the target environment is touched before: its disk may be dead.
     """
     machine_keys = ProbeKeys(MACHINE_MODULES, (*fact_helpers.WORKSPACE_AND_LOGS, *fact_helpers.NETWORK))
     if not is_driver_loaded(host):  # without a driver the GPU probe cannot hang, so it needs no own process
@@ -64,19 +76,20 @@ def _run_gpu_and_machine_probes(host: HostAccess, python: str | None, variables:
 
 
 def _run_gpu_probes(host: HostAccess) -> list[Fact]:
-    from gpuready.probe import device_detection, gpu, optional_probes
-
     detected = device_detection.detect_devices(host)
     return optional_probes.extend_gpu_facts(host, gpu.probe_gpus(host, detected), detected)
 
 
 def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import hub, imports, optional_probes, packages, torch
-
     try:
         target = choose_environment(host, python)
     except ValueError as error:
         yield [Fact(PYTHON_REFUSAL_KEY, str(error), "--python")]
+        return
+    if not target.prefix:
+        gaps = fact_helpers.gap_facts(NEEDS_ENVIRONMENT, target.gap, target.source)
+        yield [*gaps, *fact_helpers.absent_facts(fact_helpers.IMPORTS, "")]
+        yield hub.probe_hub(host)
         return
     yield optional_probes.extend_target_facts(
         host, target, [*packages.probe_packages(host, target, frameworks), *torch.probe_torch(host, target)]
@@ -86,8 +99,6 @@ def _run_target_probes(host: HostAccess, python: str | None, frameworks: Iterabl
 
 
 def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterable[str]) -> Iterator[list[Fact]]:
-    from gpuready.probe import compilers, environment, machine, optional_probes, toolchain
-
     yield [*machine.probe_machine(host), *environment.probe_environment(host, variables)]
     yield compilers.probe_compilers(host)
     try:
@@ -99,6 +110,7 @@ def _run_machine_probes(host: HostAccess, python: str | None, variables: Iterabl
     yield optional_probes.workspace_and_log_facts(host, target)
 
 
+NEEDS_ENVIRONMENT = (*fact_helpers.PACKAGES, *fact_helpers.TORCH, *fact_helpers.TARGET)
 MACHINE_MODULES = ("machine", "environment", "toolchain", "compilers")
 
 
@@ -137,12 +149,13 @@ def _freeze_lists(value: Any) -> Any:
     return tuple(_freeze_lists(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[str]) -> list[Fact]:
-    """Look at what imports need again, by the contents of every file."""
-    from gpuready.probe import imports
+def survey_environment(
+    host: HostAccess, python: str | None, frameworks: Iterable[str], deep: bool = False
+) -> list[Fact]:
+    """Look at the files that imports need, and at nothing else; ``deep``: by the contents of every file."""
 
     def run(probed: HostAccess) -> list[Fact]:
-        return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep=True)
+        return imports.probe_imports(probed, choose_environment(probed, python), tuple(frameworks), deep)
 
     facts = system.run_probes(host, [("imports", run, fact_helpers.IMPORTS, DEEP_SECONDS)])
     return [fact.replace(value=_freeze_lists(fact.value)) for fact in facts]
@@ -150,15 +163,11 @@ def compare_contents(host: HostAccess, python: str | None, frameworks: Iterable[
 
 def is_users_own(host: HostAccess, python: str | None) -> bool:
     """Whether the environment is the user's by his own word, so that its Python may be started."""
-    from gpuready.probe import imports
-
     return imports.is_users_own(choose_environment(host, python))
 
 
 def run_imports(host: HostAccess, python: str | None, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import modules in the target environment: its code runs."""
-    from gpuready.probe import imports
-
     fact = imports.run_imports(host, choose_environment(host, python), modules)
     return fact.replace(value=_freeze_lists(fact.value))
 

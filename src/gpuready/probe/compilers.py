@@ -5,9 +5,9 @@ Most programs contain their version as a string: reading it costs a tenth of sta
 
 from __future__ import annotations
 
+from gpuready.catalog.packages import parse_metadata_folder
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_if_present
-from gpuready.probe.packages import parse_metadata_folder
 from gpuready.system import AccessError, HostAccess
 
 KEYS = ("compiler.gcc", "compiler.gxx", "compiler.ninja", "compiler.cmake")

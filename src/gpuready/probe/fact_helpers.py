@@ -49,6 +49,15 @@ def is_driver_loaded(host: HostAccess) -> bool:
     return any(read_if_present(host.stat_path, path, default=True) for path in DRIVER_PATHS)
 
 
+PACKAGES = (
+    "python.version", "python.path", "python.prefix", "python.kind", "python.chosen_by", "python.site", "python.packages",
+    "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
+    "python.managed",
+)  # fmt: skip
+TORCH = (
+    "torch.version", "torch.build", "torch.cuda", "torch.hip", "torch.xpu", "torch.arch", "torch.abi",
+    "torch.path", "torch.broken", "cudnn.version", "nccl.version",
+)  # fmt: skip
 NETWORK = ("net.interfaces", "net.interface", "net.ib", "net.peermem", "net.hostname_address")
 FABRIC = ("fabric.switches", "fabric.manager")
 NUMA = ("gpu.numa",)

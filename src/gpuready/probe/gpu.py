@@ -10,11 +10,10 @@ from typing import Any
 
 from gpuready.catalog import gpus as catalogue
 from gpuready.model import Fact
-from gpuready.probe import device_detection, driver, gpu_fields, nvidia_smi, visibility
+from gpuready.probe import device_detection, driver, gpu_fields, visibility
 from gpuready.probe.device_detection import PCI_DEVICES, DetectedDevices
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
-from gpuready.probe.gpu_fields import FieldReader, GpuRecord
-from gpuready.probe.nvidia_smi import normalize_pci_address
+from gpuready.probe.gpu_fields import FieldReader, GpuRecord, normalize_pci_address
 from gpuready.system import AccessError, HostAccess
 
 GPU_KEYS = ("gpu.count", "gpu.vendor", *gpu_fields.LIST_FIELDS, "gpu.lost", "gpu.capability", "gpu.remap_pending")
@@ -213,6 +212,8 @@ def _query_nvml(host: HostAccess) -> dict[str, Any]:
 
 
 def _try_nvidia_smi(host: HostAccess) -> dict[str, Any]:
+    from gpuready.probe import nvidia_smi
+
     try:
         return nvidia_smi.query_nvidia_smi(host)
     except AccessError as error:

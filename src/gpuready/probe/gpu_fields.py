@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpuready.probe.nvidia_smi import normalize_pci_address
-
 GpuRecord = dict[str, Any]
 FieldReader = Callable[[Any, GpuRecord], Any]
 
@@ -39,6 +37,12 @@ IDLE_REASONS = ("gpu_idle", "idle", "none", "")
 THROTTLE_REASONS = {0x2: "applications_clocks_setting", 0x4: "sw_power_cap", 0x8: "hw_slowdown", 0x10: "sync_boost"}
 THROTTLE_REASONS |= {0x20: "sw_thermal_slowdown", 0x40: "hw_thermal_slowdown", 0x80: "hw_power_brake_slowdown"}
 THROTTLE_REASONS |= {0x100: "display_clocks_setting"}
+
+
+def normalize_pci_address(text: str) -> str:
+    """Normalize a PCI address: ``00000000:5E:00.0`` -> ``0000:5e:00.0``."""
+    domain, _, rest = text.strip().lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}" if rest.count(":") == 1 else text.strip().lower()
 
 
 def read_gpu_field(gpu: GpuRecord, field: str, reader: FieldReader) -> tuple[Any, str]:

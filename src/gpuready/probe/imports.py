@@ -12,7 +12,6 @@ from gpuready.probe.fact_helpers import IMPORTS as KEYS
 from gpuready.probe.packages import FRAMEWORKS
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError, HostAccess
-from gpuready.system.imports.real_import import ImportTask, import_roots
 
 __all__ = ["KEYS", "is_users_own", "probe_imports", "run_imports"]
 
@@ -49,6 +48,8 @@ def probe_imports(
 
 def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import the modules of each distribution for real, as a program in the current folder would."""
+    from gpuready.system.imports.real_import import ImportTask, import_roots
+
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
     return Fact("import.result", import_roots(host, target.path, tasks), target.path, "run")
 

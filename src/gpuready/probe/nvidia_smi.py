@@ -7,11 +7,14 @@ fields (610 writes ``kmd_version`` and ``cuda_umd_version``).
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
-from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+from typing import TYPE_CHECKING, Any
 
 from gpuready.model.sizes import parse_size
+from gpuready.probe.gpu_fields import normalize_pci_address
 from gpuready.system import HostAccess, RunResult
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 NO_VALUE_WORDS = (
     "",
@@ -100,6 +103,8 @@ _NOT_XML = {code: "?" for code in range(32) if chr(code) not in "\t\n\r"}
 
 def _parse_log(text: str) -> Element:
     """The elements of nvidia-smi's document, up to where it was cut; an empty one if it wrote none."""
+    from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+
     parser: Any = XMLPullParser(("start",))
     parser.feed(text.translate(_NOT_XML).encode("utf-8", "replace"))
     root = Element("nothing")
@@ -148,12 +153,6 @@ def _number_gpus(gpus: list[dict[str, Any]], lost: list[tuple[str, str]]) -> lis
     if len(every) > len(gpus):
         every.sort(key=lambda g: str(g["pci"]))
     return [{**gpu, "index": index} for index, gpu in enumerate(every)]
-
-
-def normalize_pci_address(text: str) -> str:
-    """Normalize a PCI address: ``00000000:5E:00.0`` -> ``0000:5e:00.0``."""
-    domain, _, rest = text.strip().lower().partition(":")
-    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}" if rest.count(":") == 1 else text.strip().lower()
 
 
 def _parse_gpu_node(node: Element) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Probes beyond the basic ones, grouped by the process they share.
 
-Each module is imported only if there is something to probe, inside the probing process: most machines have no
+Those of rare devices are imported only if there is something to probe: most machines have no
 switches, no second vendor and no compiled extension. A probe that fails loses only its own facts.
 """
 
@@ -10,16 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gpuready.model import Fact
-from gpuready.probe import (
-    accelerators,
-    cuda_libraries,
-    fabric,
-    fact_helpers,
-    kernel_log,
-    network,
-    torch_extensions,
-    workspace,
-)
+from gpuready.probe import fact_helpers, network, workspace
 from gpuready.probe.device_detection import DetectedDevices
 from gpuready.probe.fact_helpers import DRIVER_PATHS, gap_facts, is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
@@ -39,6 +30,8 @@ def _add_numa_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
         listed = next((fact for fact in facts if fact.key == "gpu.count"), None)
         gap = listed.gap if listed else "nobody has counted them"
         return [*facts, Fact("gpu.numa", None if gap else (), PCI_DEVICES, gap=gap)]
+    from gpuready.probe import fabric
+
     return [*facts, *_probe_or_gaps(fact_helpers.NUMA, fabric.probe_gpu_numa, host, facts)]
 
 
@@ -49,6 +42,8 @@ def machine_network_facts(host: HostAccess) -> list[Fact]:
 def _fabric_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact]:
     if not detected.signs:
         return _absent_or_gap_facts(fact_helpers.FABRIC, (0, "absent"), detected)
+    from gpuready.probe import fabric
+
     return _probe_or_gaps(fact_helpers.FABRIC, fabric.probe_fabric, host, detected)
 
 
@@ -56,6 +51,8 @@ def _accelerator_facts(host: HostAccess, detected: DetectedDevices) -> list[Fact
     darwin = read_if_present(host.get_uname, default={}).get("system") == "Darwin"
     if not detected.others and not detected.foreign and not darwin:
         return _absent_or_gap_facts(fact_helpers.ACCELERATORS, (None, 0, None, None, None), detected)
+    from gpuready.probe import accelerators
+
     return _probe_or_gaps(fact_helpers.ACCELERATORS, accelerators.probe_accelerators, host, detected)
 
 
@@ -70,6 +67,8 @@ def _cuda_library_facts(host: HostAccess, facts: list[Fact]) -> list[Fact]:
         values: tuple[Any, ...] = (None, None, None if torch_cuda.gap else {})
         pairs = zip(fact_helpers.LIBRARIES, values, strict=True)
         return [Fact(key, value, torch_cuda.source, gap=torch_cuda.gap) for key, value in pairs]
+    from gpuready.probe import cuda_libraries
+
     return _probe_or_gaps(fact_helpers.LIBRARIES, cuda_libraries.probe_cuda_libraries, host, facts)
 
 
@@ -80,6 +79,8 @@ def _extension_facts(host: HostAccess, target: TargetEnvironment, facts: list[Fa
         return gap_facts(fact_helpers.LINKAGE, listed.gap if listed else "no list of packages", source)
     if not {fact.key for fact in facts}.intersection(f"package.{name}" for name in fact_helpers.EXTENSIONS):
         return [Fact("extension.linked", {}, source)]
+    from gpuready.probe import torch_extensions
+
     return _probe_or_gaps(fact_helpers.LINKAGE, torch_extensions.probe_extensions, host, target, facts)
 
 
@@ -95,6 +96,8 @@ def workspace_and_log_facts(host: HostAccess, target: TargetEnvironment) -> list
 def _kernel_log_facts(host: HostAccess) -> list[Fact]:
     if not is_driver_loaded(host):
         return [Fact("kernel.xids", (), f"no driver that could write one: {', '.join(DRIVER_PATHS)}")]
+    from gpuready.probe import kernel_log
+
     return _probe_or_gaps(fact_helpers.KERNEL, kernel_log.probe_kernel_log, host)
 
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import sys
-from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuready.catalog.packages import canonical_package_name
+from gpuready.catalog.packages import canonical_package_name, parse_metadata_folder
 from gpuready.model import Fact, Record
 from gpuready.model.metadata import parse_metadata
 from gpuready.probe.environment_choice import choose_environment
-from gpuready.probe.fact_helpers import gap_facts, read_fact, read_if_present
+from gpuready.probe.fact_helpers import PACKAGES as KEYS
+from gpuready.probe.fact_helpers import read_fact, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment, skips_current_folder
 from gpuready.system import AccessError, HostAccess
 
 __all__ = ["KEYS", "TargetEnvironment", "probe_packages", "read_package_metadata", "scan_site_folders"]
 
-KEYS = (
-    "python.version", "python.path", "python.prefix", "python.kind", "python.chosen_by", "python.site", "python.packages",
-    "python.half_installed", "python.duplicates", "python.shadowed", "python.requires", "python.disk_free",
-    "python.managed",
-)  # fmt: skip
 FRAMEWORKS = (
     "axolotl", "colossalai", "deepspeed", "llamafactory", "roll", "sglang", "transformers", "trl", "unsloth", "verl",
     "vllm",
@@ -48,8 +43,6 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
 
     ``extra_names`` are distributions whose metadata is read in addition to that of the frameworks.
     """
-    if not target.prefix:
-        return gap_facts(KEYS, target.gap, target.source)
     facts = [
         Fact("python.version", target.version, target.version_source, gap=target.gap),
         Fact("python.path", target.path, target.source),
@@ -146,16 +139,6 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
                 installed.twice[name] = tuple(v for v, _ in copies)
             half += [p.rpartition("/")[2] for _, p in copies if _is_half_installed(host, p)]
     return installed.replace(half=tuple(half), whole=tuple(whole))
-
-
-def parse_metadata_folder(entry: str) -> tuple[str, str]:
-    """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
-    stem = entry.rpartition(".")[0]
-    if entry.endswith((".egg-info", ".egg")):
-        parts = stem.split("-")
-        return canonical_package_name(parts[0]), parts[1] if len(parts) > 1 else ""
-    name, dash, version = stem.rpartition("-")
-    return (canonical_package_name(name), version) if dash else (canonical_package_name(stem), "")
 
 
 def _is_half_installed(host: HostAccess, place: str) -> bool:
@@ -255,6 +238,7 @@ def _share_present(host: HostAccess, place: str) -> float:
 
 def is_as_recorded(host: HostAccess, place: str, name: str, text: str) -> bool | None:
     """Return whether a text file has the hash of its RECORD; None where that does not tell."""
+    from base64 import urlsafe_b64encode
     from hashlib import sha256
 
     digest = next((digest for one, digest, _ in _read_rows(host, place) if one == name), "")

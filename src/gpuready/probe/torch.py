@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.catalog import torch as catalogue
+from gpuready.catalog.packages import parse_metadata_folder
 from gpuready.model import Fact
+from gpuready.probe.fact_helpers import TORCH as KEYS
 from gpuready.probe.fact_helpers import absent_facts, gap_facts, leading_version, read_if_present
-from gpuready.probe.packages import is_as_recorded, parse_metadata_folder
+from gpuready.probe.packages import is_as_recorded
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, HostAccess
 
-KEYS = (
-    "torch.version", "torch.build", "torch.cuda", "torch.hip", "torch.xpu", "torch.arch", "torch.abi",
-    "torch.path", "torch.broken", "cudnn.version", "nccl.version",
-)  # fmt: skip
 ABI_SYMBOLS = ("_ZN3c1010IndexErrorC1E", "_ZN3c105ErrorC1E")
 """libc10 symbols with string parameters: their mangling shows the C++ ABI."""
 

@@ -35,9 +35,10 @@ def place_proof(row: ProofSpec, facts: Facts, cpus: int) -> list[ProofTask | Pro
         return [_place_on_cpu(row, facts, cpus, True)]
     if selection.is_cpu_requested(facts):
         return [_place_on_cpu(row, facts, cpus, True)] if row.device == "any" else []
-    why = _why_no_torch(facts) or why_no_gpu(facts)
+    no_torch = _why_no_torch(facts)
+    why = no_torch or why_no_gpu(facts)
     if why:
-        results = [unstarted_proof(row, "absent", why)]
+        results = [unstarted_proof(row, "absent", why, lacks="torch" if no_torch else "gpu")]
         return [*results, _place_on_cpu(row, facts, cpus, False)] if row.device == "any" else [*results]
     return [_place_on_gpu(row, facts)]
 
@@ -65,21 +66,21 @@ def why_no_gpu(facts: Facts) -> str:
 
 def _place_on_cpu(row: ProofSpec, facts: Facts, cpus: int, counts: bool) -> ProofTask | ProofResult:
     if _why_no_torch(facts):
-        return unstarted_proof(row, "absent", "torch is not installed", "cpu", counts)
+        return unstarted_proof(row, "absent", "torch is not installed", "cpu", counts, "torch")
     if missing := _why_package_missing(row, facts):
-        return unstarted_proof(row, "absent", missing, "cpu", counts)
+        return unstarted_proof(row, "absent", missing, "cpu", counts, row.package)
     return ProofTask(row, "cpu", max(2, min(4, cpus)) if row.ranks == 0 else row.ranks, 0, counts)
 
 
 def _place_on_gpu(row: ProofSpec, facts: Facts) -> ProofTask | ProofResult:
     if missing := _why_package_missing(row, facts):
-        return unstarted_proof(row, "absent", missing)
+        return unstarted_proof(row, "absent", missing, lacks=row.package)
     if cannot := selection.why_feature_missing(row, facts):
-        return unstarted_proof(row, "unsupported", cannot)
+        return unstarted_proof(row, "unsupported", cannot, lacks="gpu")
     if few := selection.why_hardware_lacks(row, facts):
         return unstarted_proof(row, SKIPPED, few)
     if shut := _why_gpu_closed(facts):
-        return unstarted_proof(row, "absent", shut)
+        return unstarted_proof(row, "absent", shut, lacks="gpu")
     if full := _why_gpu_full(row, facts):
         return unstarted_proof(row, SKIPPED, full)
     count = len(facts.value_if_known("gpu.visible") or (0,))
@@ -94,7 +95,9 @@ def _why_package_missing(row: ProofSpec, facts: Facts) -> str:
     return f"{row.package} is not installed" if found.value is None and not found.gap else ""
 
 
-def unstarted_proof(row: ProofSpec, verdict: str, why: str, device: str = "cuda", counts: bool = True) -> ProofResult:
+def unstarted_proof(
+    row: ProofSpec, verdict: str, why: str, device: str = "cuda", counts: bool = True, lacks: str = ""
+) -> ProofResult:
     return ProofResult(
         name=row.name if counts else f"{row.name}, cpu",
         verdict=verdict,
@@ -103,6 +106,7 @@ def unstarted_proof(row: ProofSpec, verdict: str, why: str, device: str = "cuda"
         source=row.source,
         capability=row.capability if counts else cpu_capability_names(row),
         executed=row.executed,
+        lacks=lacks,
     )
 
 

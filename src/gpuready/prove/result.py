@@ -108,6 +108,7 @@ def _check_result_record(data: Any) -> dict[str, Any]:
     return {
         "verdict": data.get("verdict", ""),
         "why": str(data.get("why", ""))[:2000],
+        "lacks": str(data.get("lacks", ""))[:80],
         "device": str(data.get("device", ""))[:40],
         "steps": tuple(str(step)[:80] for step in data.get("steps", [])[-MAX_ENTRIES:]),
         "numbers": {str(name)[:80]: _check_number_row(row) for name, row in list(numbers.items())[:MAX_ENTRIES]},
@@ -169,6 +170,7 @@ def combine_ranks(row: ProofSpec, device: str, rank_results: list[RankResult], d
         source=row.source,
         capability=row.capability,
         executed=row.executed,
+        lacks=record.get("lacks", ""),
     )
 
 

@@ -21,6 +21,7 @@ _VERDICT_HEADLINES = {
     "rolled-back": "rolled back",
     "intact": "intact: no file is missing or changed",
     "damaged": "damaged: files are missing or changed",
+    "undecided": "can't tell: the environment was not installed by your gpuready",
 }
 _AFTER_INSTALL = (
     "then every file is verified, the framework is imported and gpuready check must find no problems; the new "

@@ -27,6 +27,21 @@ def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:
     return {"verdict": verdict, "exit": EXIT_CODES[verdict], "reports": [report_json_fields(r) for r in several]}
 
 
+def render_check_json(reports: Sequence[Report], single_framework: bool) -> str:
+    """``single_framework``: one framework was named, so the result is its Report; otherwise it is a list of any length."""
+    return format_json_document(check_report_fields(reports, single_framework))
+
+
+def render_error_json(kind: str, message: str, exit: int) -> str:
+    """Why there is no result: refused, failed, timeout or interrupted; the sentence; the exit code."""
+    return format_json_document({"error": {"kind": kind, "message": message, "exit": exit}})
+
+
+def check_report_fields(reports: Sequence[Report], single_framework: bool) -> dict[str, Any]:
+    is_single = single_framework and len(reports) == 1
+    return report_json_fields(reports[0]) if is_single else reports_json_fields(reports)
+
+
 def facts_json_fields(facts: Facts) -> dict[str, Any]:
     return {"host": facts.host, "facts": facts.to_json()}
 

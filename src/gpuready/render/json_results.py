@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuready.model import Contract, Facts, Report
+from gpuready.model import Contract, Facts
 from gpuready.model.bench import BenchResult, JobBench
 from gpuready.model.contract import ContractCheck
 from gpuready.model.diagnosis import Diagnosis
@@ -17,35 +17,15 @@ from gpuready.model.fleet import FleetReport
 from gpuready.model.plan import EnvironmentSettings, FixOutcome, InstallResult
 from gpuready.model.report_document import ReportDocument
 from gpuready.render import bench, diagnosis, fit, fix, install, plan, report
-from gpuready.render.json_document import (
-    facts_json_fields,
-    format_json_document,
-    report_json_fields,
-    reports_json_fields,
-)
+from gpuready.render.json_document import check_report_fields, facts_json_fields, format_json_document
 from gpuready.render.plan import PlanSet
 
 ResultRows = Sequence[Mapping[str, Any]]
 
 
-def render_check_json(reports: Sequence[Report], single_framework: bool) -> str:
-    """``single_framework``: one framework was named, so the result is its Report; otherwise it is a list of any length."""
-    return format_json_document(_check_report_fields(reports, single_framework))
-
-
-def render_error_json(kind: str, message: str, exit: int) -> str:
-    """Why there is no result: refused, failed, timeout or interrupted; the sentence; the exit code."""
-    return format_json_document({"error": {"kind": kind, "message": message, "exit": exit}})
-
-
-def _check_report_fields(reports: Sequence[Report], single_framework: bool) -> dict[str, Any]:
-    is_single = single_framework and len(reports) == 1
-    return report_json_fields(reports[0]) if is_single else reports_json_fields(reports)
-
-
 def render_prove_json(proved: Any) -> str:
     """The Reports after the proofs (``proved.reports``), the evidence, and the file it was saved to."""
-    fields = _check_report_fields(proved.reports, len(proved.reports) == 1)
+    fields = check_report_fields(proved.reports, len(proved.reports) == 1)
     return format_json_document(fields | {"evidence": proved.evidence.to_json(), "saved": proved.saved})
 
 

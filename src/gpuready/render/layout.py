@@ -6,10 +6,10 @@ Every method of a Screen that takes text escapes its control characters, so that
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from unicodedata import east_asian_width
 
 from gpuready.model import Record
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.escape import quote_command_words
 
 TableRows = Sequence[Sequence[str]]
 
@@ -206,6 +206,8 @@ def display_width(text: str) -> int:
     """
     if text.isascii() or text.translate(_OWN_MARKS).isascii():
         return len(text)
+    from unicodedata import east_asian_width
+
     return len(text) + sum(east_asian_width(c) in "WF" for c in text)
 
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from gpuready.model import FixStep
 from gpuready.model.contract import describe_want
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
 
 
@@ -32,7 +32,7 @@ KERNEL_INSTALL_WORDS = {
     "none": "left out",
 }
 
-STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand"}
+STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand", "elsewhere": "by hand"}
 
 
 def plan_json_fields(plan: Plan) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
-from stat import S_ISDIR, S_ISLNK
+from stat import S_ISDIR
 
 from gpuready.system.files import open_regular
 
@@ -23,16 +22,24 @@ def file_size(path: str) -> int | None:
     return -1 if S_ISDIR(found.st_mode) else found.st_size
 
 
-def measure_inside(path: str, root: str) -> tuple[int | None, bool]:
-    """Size of a file as `file_size` has it, and whether it is a link that leads out of a folder."""
+def leads_outside(path: str, root: str) -> bool:
+    """Whether a path is a link to something that is not below a folder."""
+    if not os.path.islink(path) or not os.path.exists(path):
+        return False
+    return not os.path.realpath(path).startswith(os.path.realpath(root) + "/")
+
+
+def has_changed_since(path: str, time: float) -> bool:
+    """Whether a file was written, moved or linked after a time, as only the kernel can say; also where there is none."""
     try:
-        found = os.lstat(path)
+        return get_change_time(path) >= time
     except (OSError, ValueError):
-        return None, False
-    if not S_ISLNK(found.st_mode):
-        return -1 if S_ISDIR(found.st_mode) else found.st_size, False
-    size = file_size(path)
-    return size, size is not None and not os.path.realpath(path).startswith(os.path.realpath(root) + "/")
+        return True
+
+
+def get_change_time(path: str) -> float:
+    """When a file was last written, moved or linked; OSError where there is none."""
+    return os.lstat(path).st_ctime
 
 
 def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
@@ -47,6 +54,7 @@ def hash_as_recorded(path: str, kind: str = "sha256") -> str:
     For ``install --verify`` and ``check --deep`` alike.
     """
     import hashlib
+    from base64 import urlsafe_b64encode
 
     digest = hashlib.new(kind)
     fd = open_regular(path, os.O_RDONLY)
@@ -60,7 +68,7 @@ def hash_as_recorded(path: str, kind: str = "sha256") -> str:
     return urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
 
 
-def hash_large_files(paths: Sequence[str], beat: Callable[[], None] = lambda: None) -> dict[str, str]:
+def hash_large_files(paths: Sequence[str]) -> dict[str, str]:
     """Hashes of files as a RECORD has them, several at once: hashing lets other threads run. Unreadable ones are left out."""
     from concurrent.futures import ThreadPoolExecutor, as_completed
 
@@ -74,7 +82,6 @@ def hash_large_files(paths: Sequence[str], beat: Callable[[], None] = lambda: No
         for future in as_completed(running):
             if not isinstance(future.exception(), OSError):
                 found[running[future]] = future.result()
-            beat()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
     return found
@@ -99,6 +106,13 @@ def read_text_file(path: str, limit: int = 64 << 20) -> str | None:
             return file.read(limit)
     except (OSError, ValueError):
         return None
+
+
+def read_unlinked_text(path: str) -> str | None:
+    """Text of a file that is no link; None where nothing is there, empty where it is a link or cannot be read."""
+    if not os.path.lexists(path):
+        return None
+    return "" if os.path.islink(path) else read_text_file(path) or ""
 
 
 def read_file_start(path: str, size: int) -> bytes:

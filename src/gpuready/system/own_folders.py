@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
-from gpuready.system.private_files import make_private_folder
+from gpuready.system.private_files import make_private_folder, require_own_folder
 from gpuready.system.process.isolation import call_within
 
 DISK_SECONDS = 5.0
@@ -39,7 +37,22 @@ def make_state_folder(variables: Mapping[str, str], *subfolders: str) -> str:
     return _make_own_folders(variables, "XDG_STATE_HOME", ".local/state", subfolders)
 
 
+def find_state_folder(variables: Mapping[str, str], name: str) -> str:
+    """The path of a folder in the user's state folder; AccessError where it is not there or others may write to it. Nothing is made."""
+    path = f"{_own_home(variables, 'XDG_STATE_HOME', '.local/state')}/gpuready"
+    require_own_folder(path)
+    require_own_folder(f"{path}/{name}")
+    return f"{path}/{name}"
+
+
 def _make_own_folders(variables: Mapping[str, str], variable: str, below_home: str, subfolders: Sequence[str]) -> str:
+    path = make_private_folder(f"{_own_home(variables, variable, below_home)}/gpuready")
+    for name in subfolders:
+        path = make_private_folder(f"{path}/{name}")
+    return path
+
+
+def _own_home(variables: Mapping[str, str], variable: str, below_home: str) -> str:
     home = variables.get(variable, "")
     if not home.startswith("/"):
         home = variables.get("HOME", "")
@@ -48,10 +61,7 @@ def _make_own_folders(variables: Mapping[str, str], variable: str, below_home: s
         if not os.path.isdir(home):  # do not create a missing home
             raise AccessError(f"HOME is {home}, which is not there")
         home += f"/{below_home}"
-    path = make_private_folder(f"{home}/gpuready")
-    for name in subfolders:
-        path = make_private_folder(f"{path}/{name}")
-    return path
+    return home
 
 
 class TemporaryFolder:
@@ -63,6 +73,8 @@ class TemporaryFolder:
         self.path = ""
 
     def __enter__(self) -> str:
+        import tempfile
+
         faults = []
         for parent in self._parents:
             try:
@@ -73,6 +85,8 @@ class TemporaryFolder:
         raise AccessError("; ".join(faults))
 
     def __exit__(self, *_: object) -> None:
+        import shutil
+
         shutil.rmtree(self.path, ignore_errors=True)
 
 
@@ -111,6 +125,8 @@ def files_beyond_newest(folder: str, keep: int) -> list[str]:
 
 def prune_old_folders(folder: str, keep: int, idle_seconds: float) -> None:
     """Remove all but the last ``keep`` subfolders by name, if nothing in them changed for ``idle_seconds``."""
+    import shutil
+
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     except OSError:

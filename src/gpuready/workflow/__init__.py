@@ -48,6 +48,7 @@ def check_machine(
     run_python: bool = False,
     deep: bool = False,
     imports: str = "never",
+    note: Callable[[str], object] = lambda text: None,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, a container file, or inside an image) for these frameworks.
 
@@ -60,20 +61,20 @@ def check_machine(
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
     own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
     metadata = machine_facts.metadata_to_read(specs, own_contract)
-    if dockerfile is not None and (deep or imports == "asked"):
-        raise Refused("--deep and --import look at an environment of this machine, and --dockerfile describes another")
-    if image is not None:
-        if dockerfile is not None:
-            raise Refused("--image and --dockerfile cannot be combined: name one of them")
+    if dockerfile is not None:
+        if image is not None or deep or imports == "asked":
+            raise Refused(
+                "--dockerfile cannot be combined with --image, --deep or --import, which look at what is installed"
+            )
+        collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
+    elif image is not None:
         from gpuready.workflow.image_facts import start_image_facts
 
         words = _words_inside_image(frameworks, python, deep, imports == "asked")
         collect, ready, stop = start_image_facts(image, on, what_if or {}, words)
-    elif dockerfile is not None:
-        collect, ready, stop = machine_facts.start_container_facts(dockerfile, on, python, what_if or {})
     else:
         collect, ready, stop = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports
+            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports, note
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
@@ -273,8 +274,8 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
     }
 
 
-def save_text_file(path: str, text: str, private: bool = False) -> None:
-    """Write a file atomically; a ``private`` one is for its owner alone."""
+def save_text_file(path: str, text: str, private: bool = True) -> None:
+    """Write a file atomically, for its owner alone unless it holds nothing of a machine."""
     try:
         system.save_atomically(path, text, private)
     except system.AccessError as error:

@@ -95,7 +95,7 @@ def _resolve_nearest(
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
         return _resolve_neighbour(first, choose, resolve, free, why, pins) or next(iter(unread), resolved)
-    why, cause = resolved.resolved.removeprefix("not resolved here: "), resolved.unresolved or UnresolvedCause("")
+    why, cause = resolved.why_unresolved, resolved.unresolved or UnresolvedCause("")
     if "python" in free and cause.kind == "no-wheel":
         pythons = _plans_with_older_python(first, choose)
         found = _first_resolved(pythons, resolve, RejectedChoice(f"Python {first.python}", _no_wheel_for(cause)))
@@ -116,8 +116,9 @@ def _resolve_nearest(
 
 
 def _pinned_torches(resolved: Plan) -> list[str]:
-    """Return the torch that a package pins exactly, as a conflict says: ``axolotl 0.14.0 needs torch ==2.8.0``."""
-    found = [pin for one in resolved.conflicts for pin in re.findall(r"needs torch ==(\d+(?:\.\d+){1,3})", one.says)]
+    """Return the torch that a package pins exactly, by the needs of a conflict: ``==2.8.0`` of axolotl 0.14.0."""
+    wants = [need.want for one in resolved.conflicts for need in one.needs if need.key == "package.torch"]
+    found = [exact[1] for want in wants if (exact := re.fullmatch(r"==(\d+(?:\.\d+){1,3})", want))]
     return [pin for pin in dict.fromkeys(found) if pin != _torch_release(resolved)]
 
 

@@ -62,10 +62,9 @@ def fit_serving(
     shown = FitJob(
         model={}, seq=job.context or model_context(job.model), micro_batch=job.wanted, task="generate"
     ).replace(precision=job.precision, quant=job.quant, world=job.tensor_parallel, tensor_parallel=job.tensor_parallel)
-    unmodelled = tuple(text for text in spec.unmodelled if "quantised form" not in text)
     result = FitResult(label, spec.kind, job_spec.job_without_model(shown), spec.said)
     notes = spec.notes if job.context or states_context(job.model) else (*spec.notes, NO_CONTEXT)
-    result = result.replace(notes=notes, unmodelled=unmodelled)
+    result = result.replace(notes=notes, unmodelled=spec.unmodelled)
     try:
         return _judge_serving(result, job, machine, every, (*arguments, *(("--on", on) if on else ())))
     except FitUndecided as undecided:

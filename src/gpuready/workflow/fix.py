@@ -29,7 +29,9 @@ class FixRequest(Record):
     run_python: bool = False
     imports: str = "never"
 
-    def check(self, python: str | None = None, framework: str = "") -> Report:
+    def check(
+        self, python: str | None = None, framework: str = "", note: Callable[[str], object] = lambda text: None
+    ) -> Report:
         """Check the environment, or another one for the same request."""
         reports = workflow.check_machine(
             _frameworks_to_check(self.spec, self.contract),
@@ -42,6 +44,7 @@ class FixRequest(Record):
             what_if=self.what_if,
             run_python=self.run_python,
             imports=self.imports,
+            note=note,
         )
         return next((report for report in reports if report.contract.framework == framework), reports[0])
 
@@ -49,7 +52,7 @@ class FixRequest(Record):
 def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
     """Check the environment and search the smallest change that clears its findings."""
     note("looking at the environment")
-    report = request.check()
+    report = request.check(note=note)
     if request.on is None:
         machine_facts.require_interpreter(report.facts)
     if report.findings:

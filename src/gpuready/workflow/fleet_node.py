@@ -17,7 +17,6 @@ from gpuready.model.bench import BenchResult
 from gpuready.probe import fleet_facts
 from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow import bench, prove
-from gpuready.workflow.knowledge import use_sent_knowledge
 
 NodeRequest = Mapping[str, Any]
 
@@ -233,7 +232,5 @@ NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
 
 
 def answer_node_request(request: object, name: str) -> str:
-    """Answer a request, by the knowledge that came with it; called by fleet/scripts/boot.py in a process of its own."""
-    if isinstance(request, dict) and request.get("knowledge"):
-        use_sent_knowledge(str(request["knowledge"]))
+    """Answer a request; called by fleet/scripts/boot.py in a process of its own."""
     return node_program.answer_request(request, name, NODE_ACTIONS)

@@ -17,7 +17,6 @@ from gpuready.model.record import Record, field
 from gpuready.system import own_folders
 from gpuready.workflow import fleet_transport
 from gpuready.workflow.fleet_transport import ReachOptions
-from gpuready.workflow.knowledge import pack_for_nodes
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 ShowProgress = Callable[[str, int, int], None]
@@ -47,7 +46,6 @@ class FleetTask(Record):
     options: dict[str, Any] = field(default_factory=dict)
     retries: int = RETRIES
     runs: str = ""  # a folder with records of earlier runs
-    knowledge: str = ""  # a file of knowledge that the nodes judge by
 
     @property
     def node_seconds(self) -> float:
@@ -69,7 +67,6 @@ class FleetRun:
         self.failed_for_now: set[str] = set()
         self.python = reach.python
         self.has_named_nodes = bool(reach.nodes or reach.hosts)
-        self.knowledge = _pack_knowledge(task.knowledge)
 
     def list_nodes(self) -> None:
         """Find the nodes, and open the journal of their answers."""
@@ -128,8 +125,7 @@ class FleetRun:
         if self.python:
             options["python"] = self.python
         words = {"schema": 1, "do": do, "framework": list(self.task.frameworks), "token": self.token}
-        known = {"knowledge": self.knowledge} if self.knowledge and do in ("check", "prove", "bench") else {}
-        return {**words, "options": options, **known, **more}
+        return {**words, "options": options, **more}
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: dict[str, Any]) -> None:
         """Ask some nodes; gather their answers and write them to disk."""
@@ -155,12 +151,6 @@ class FleetRun:
         close = getattr(self.transport, "close", None)
         if close is not None:
             close()
-
-
-def _pack_knowledge(name: str) -> str:
-    if not name:
-        return ""
-    return pack_for_nodes(name)
 
 
 def _random_token() -> str:

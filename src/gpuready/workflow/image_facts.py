@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuready import system
 from gpuready.containers.dockerfile_facts import merge_container_facts
@@ -13,7 +13,7 @@ from gpuready.fleet.node_payload import pack_gpuready
 from gpuready.model import NOT_STATED, Fact, Facts
 from gpuready.system.host_access import RunResult
 from gpuready.system.process.runner import ask_program
-from gpuready.workflow.machine_facts import parse_recording, start_probing
+from gpuready.workflow.machine_facts import Probing, parse_recording, start_probing
 from gpuready.workflow.refusal import Refused
 
 ENGINES = ("podman", "docker")
@@ -36,9 +36,7 @@ IMAGE_FACT_PREFIXES = (
 """What is the image's own; shared memory, limits and networks come with how a container is started."""
 
 
-def start_image_facts(
-    image: str, on: str | None, what_if: Mapping[str, str], words: Sequence[str]
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+def start_image_facts(image: str, on: str | None, what_if: Mapping[str, str], words: Sequence[str]) -> Probing:
     """Start probing the host. Return functions to collect the facts, to tell whether they are ready, and to stop."""
     collect, ready, stop = start_probing(on, None, what_if, None)
     return lambda: image_facts(image, collect(), words), ready, stop

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, system, workflow
+from gpuready import probe as looking
 from gpuready.apply import disk_space, generation, install_steps, source_checkout, source_requirements, uv
 from gpuready.apply.generation import EnvironmentHome
 from gpuready.apply.install import DEADLINE, Installer
@@ -26,7 +27,7 @@ from gpuready.catalog.releases import launch_command
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
 from gpuready.plan.limits import is_for_gpus_alone
-from gpuready.workflow import plan
+from gpuready.workflow import machine_facts, plan
 from gpuready.workflow.lock_files import explain_foreign_file, read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -48,8 +49,17 @@ def rollback_environment(environment: str) -> InstallResult:
 
 def verify_environment(environment: str, find_links: Sequence[str] = ()) -> InstallResult:
     """Check that every file of an environment is present and unchanged, by the wheels of its lock where they are at hand."""
-    folders = _read_uv_settings(system.LiveHost(), find_links, True).folders
-    return _time_install(lambda: call_or_refuse(generation.verify_environment, environment_home(environment), folders))
+    host = system.LiveHost()
+    folders = _read_uv_settings(host, find_links, True).folders
+    home = environment_home(environment)
+    return _time_install(lambda: call_or_refuse(generation.verify_environment, host, home, folders, _survey_files))
+
+
+def _survey_files(environment: str, framework: str) -> Sequence[dict[str, Any]]:
+    """Return what a check finds in the files of an environment."""
+    roots = [contracts.distribution_name(framework)] if framework else []
+    facts = Facts(tuple(looking.survey_environment(machine_facts.choose_probed_host(), environment, roots)))
+    return facts.value_if_known("import.damage") or ()
 
 
 def environment_home(environment: str) -> EnvironmentHome:
@@ -155,7 +165,7 @@ class InstallOrder:
             advice = suggest_elsewhere(self.framework, chosen, planned.facts, self.on, self.wants)
             raise Refused(f"there is no plan for {self.framework} here: {why}; {advice}")
         if not chosen.lock:
-            why = chosen.resolved.removeprefix("not resolved here: ") or "nothing was resolved"
+            why = chosen.why_unresolved or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
         return chosen
 

@@ -10,6 +10,7 @@ from gpuready import probe as looking
 from gpuready.contracts.when import wanted_words
 from gpuready.model import SCHEMA, Contract, Fact, Facts
 from gpuready.probe.fact_helpers import is_driver_loaded
+from gpuready.system.imports.real_import import read_time_limit
 from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
 
@@ -23,6 +24,9 @@ NOT_IMPORTED = (
 _PACKAGE_PREFIXES = ("python.", "package.", "torch.")
 """Prefixes of facts that belong to the environment, not the machine."""
 
+Probing = tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]
+"""Functions to collect the facts, to tell whether they are ready, and to stop."""
+
 
 def start_probing(
     on: str | None,
@@ -34,7 +38,8 @@ def start_probing(
     run_python: bool = False,
     deep: bool = False,
     imports: str = "never",
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+    note: Callable[[str], object] = lambda text: None,
+) -> Probing:
     """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
 
     ``run_python``: programs of the environment may be started, where its files do not tell. ``deep``: the contents of every
@@ -63,8 +68,8 @@ def start_probing(
         if seconds is not None:
             seconds.update(started.seconds)
         if deep:
-            facts = facts.with_facts(*looking.compare_contents(host, python, distributions))
-        return _apply_what_if(add_import_result(facts, python, imports), what_if)
+            facts = facts.with_facts(*looking.survey_environment(host, python, distributions, deep=True))
+        return _apply_what_if(add_import_result(facts, python, imports, note), what_if)
 
     def stop_probes() -> None:
         """End what runs; what is collected then is what is known, and no import or comparison begins for it."""
@@ -75,7 +80,9 @@ def start_probing(
     return collect_probed_facts, started.all_ready, stop_probes
 
 
-def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
+def add_import_result(
+    facts: Facts, python: str | None, imports: str, note: Callable[[str], object] = lambda text: None
+) -> Facts:
     """Add what importing torch and the frameworks gave, where it is asked for; else why it was not tried, where that matters."""
     looked = facts.value_if_known("import.looked") or {}
     modules = looked.get("modules") or {}
@@ -89,6 +96,7 @@ def add_import_result(facts: Facts, python: str | None, imports: str) -> Facts:
         return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
+        note(f"importing {', '.join(modules)}, at most {read_time_limit(host):.0f} s each")
         return facts.with_facts(looking.run_imports(host, python, modules))
     return facts.with_facts(Fact("import.result", None, "", gap=NOT_IMPORTED)) if differs else facts
 
@@ -98,9 +106,7 @@ def choose_probed_host(run_python: bool = False) -> system.LiveHost:
     return system.LiveHost() if run_python else system.ReadOnlyHost()
 
 
-def start_container_facts(
-    file: str, on: str | None, python: str | None, what_if: Mapping[str, str]
-) -> tuple[Callable[[], Facts], Callable[[], bool], Callable[[], object]]:
+def start_container_facts(file: str, on: str | None, python: str | None, what_if: Mapping[str, str]) -> Probing:
     """Return the same functions for a container file, on a host that is recorded, named, or not stated."""
     from gpuready.workflow import container_file
 

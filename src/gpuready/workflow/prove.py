@@ -240,7 +240,7 @@ def _proof_facts(proofs: Sequence[ProofResult], needed: Sequence[Contract]) -> l
 
 def _proof_row(proof: ProofResult) -> dict[str, Any]:
     row = {"name": proof.name, "verdict": proof.verdict, "why": proof.why, "capability": proof.capability}
-    row |= {"device": proof.device, "step": proof.last_step}
+    row |= {"device": proof.device, "step": proof.last_step, "lacks": proof.lacks}
     return row | {key: proof.cause[key] for key in ("code", "says", "fix") if key in proof.cause}
 
 

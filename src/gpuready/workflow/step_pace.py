@@ -27,32 +27,20 @@ STATED = (
     (re.compile(rb"iter time \(s\): ?([0-9.]{1,12})"), 1.0),  # DeepSpeed's pipeline engine
 )
 """Times of a step that a line states: the pattern, and the seconds of its unit; 0: steps a second."""
-SIGNS = (
-    ((b"eager",), re.compile(rb"(?i)attn_implementation[=: ]+.?eager|using eager attention|eager attention implementation"), "eager attention, which writes every score to memory: use sdpa or flash attention"),
-    ((b"falling back", b"fast path"), re.compile(rb"(?i)falling back to (?:the )?(?:torch|slow|naive|sequential)|is not available\. falling back|fast path is not available"), "a fused kernel is missing, and the model falls back to a slow one"),
-    ((b"slowdown", b"thermal", b"power brake"), re.compile(rb"(?i)HW Slowdown|SW Thermal|thermal slowdown|power brake"), "the GPU was throttled"),
-    ((b"net/socket",), re.compile(rb"NET/Socket : Using|via NET/Socket"), "NCCL uses TCP sockets between GPUs, not InfiniBand or NVLink"),
-    ((b"dataloader", b"bottleneck", b"num_workers"), re.compile(rb"(?i)this DataLoader will create \d+ worker|data(?:loader)? (?:is|was) (?:the )?bottleneck|num_workers=0"), "the loading of data"),
-)  # fmt: skip
-"""Lines that tell why steps are slow: words of which each has one, in lower case, its pattern, and the reason."""
 RATE_WORDS = (b"s/it", b"it/s", b"train_steps_per_second", b"per iteration (ms)", b"iter time (s)")
 BLOCK_LINES = 4096
 """Lines that are searched for words at once: a pattern for each line takes thirty times as long, and most logs have none of the words."""
 
 
-def read_step_times(lines: Iterable[bytes]) -> tuple[list[float], list[str]]:
-    """Return the seconds of steps that a log shows, and the reasons for slow steps that it tells."""
+def read_step_times(lines: Iterable[bytes]) -> list[float]:
+    """Return the seconds of steps that a log shows."""
     times: list[float] = []
-    reasons: dict[str, None] = {}
     rest = iter(lines)
     while block := list(islice(rest, BLOCK_LINES)):
         text = b"\n".join(block).lower()
         if any(word in text for word in RATE_WORDS):
             _read_rates(block, times)
-        signs = [(sign, reason) for words, sign, reason in SIGNS if any(word in text for word in words)]
-        for line in block if signs else ():
-            reasons.update({reason: None for sign, reason in signs if sign.search(line[:4096])})
-    return times, list(reasons)
+    return times
 
 
 def _read_rates(lines: Iterable[bytes], times: list[float]) -> None:
@@ -77,28 +65,26 @@ def _add_rate(times: list[float], text: bytes, step: int, per_second: bool, unit
 
 def add_pace(diagnosis: Diagnosis, logs: Sequence[str], config: str, machine: Sequence[GpuCandidate]) -> Diagnosis:
     """Add to a diagnosis whether the steps of its log take as long as they should."""
-    times, reasons = read_step_times(line for path in logs for line in _read_lines(path))
+    times = read_step_times(line for path in logs for line in _read_lines(path))
     _, spec = call_or_refuse(job_spec.read_job, [config], {})
-    said = _compare_pace(times, reasons, spec, machine)
+    said = _compare_pace(times, spec, machine)
     return diagnosis.replace(notes=(*diagnosis.notes, said)) if said else diagnosis
 
 
 def judge_run_pace(log: str, words: Sequence[str], on: str | None = None) -> str:
     """Say whether the steps of a run that has ended took as long as they should, where a file of its command line names its job."""
-    times, reasons = read_step_times(_read_lines(log))
+    times = read_step_times(_read_lines(log))
     if not times:
         return ""  # most runs: nothing else is imported
     files = sorted(filter(job_spec.is_job_file, words), key=lambda word: word.endswith(SCRIPT_SUFFIXES))
     try:
         _, spec = job_spec.read_job(files[:1], {})
-        return _compare_pace(times, reasons, spec, fit.find_gpus(on, False))
+        return _compare_pace(times, spec, fit.find_gpus(on, False))
     except (ValueError, Refused, system.AccessError):
         return ""  # a file of another kind: the run's own answer stands without it
 
 
-def _compare_pace(
-    times: Sequence[float], reasons: Sequence[str], spec: JobSettings, machine: Sequence[GpuCandidate]
-) -> str:
+def _compare_pace(times: Sequence[float], spec: JobSettings, machine: Sequence[GpuCandidate]) -> str:
     if not times or not machine:
         return ""
     try:
@@ -109,8 +95,7 @@ def _compare_pace(
     if time is None or time.step_seconds is None:
         return ""
     pattern = describe_slow_pattern(times, time.range[1])
-    found = (*reasons, *((pattern,) if pattern and not reasons else ()))
-    return describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, found)
+    return describe_pace(statistics.median(times), time.step_seconds, time.range, time.bound_by, pattern)
 
 
 def describe_slow_pattern(times: Sequence[float], high: float) -> str:
@@ -127,21 +112,17 @@ def describe_slow_pattern(times: Sequence[float], high: float) -> str:
     return ""
 
 
-def describe_pace(
-    measured: float, predicted: float, limits: tuple[float, float], bound: str, reasons: Sequence[str]
-) -> str:
-    """Say in one sentence whether steps are as fast as they should be, and why not where the log tells."""
+def describe_pace(measured: float, predicted: float, limits: tuple[float, float], bound: str, pattern: str) -> str:
+    """Say in one sentence whether steps are as fast as they should be, and what their times tell where they are not."""
     shown = f"a step took {format_time_span(measured)}; by gpuready fit it should take {format_time_span(limits[0])} to {format_time_span(limits[1])}"
     if measured <= SLOW * limits[1]:
         return f"{shown}: as fast as it should be"
-    likely = "; ".join(reasons)
-    if not likely:
-        likely = (
-            "the log tells no reason: look at the loading of data, at other processes on the GPU, and at `gpuready bench`"
-            if bound != "launches"
-            else "the job is bound by the host: small batches, and other work on its cores, make it slower"
-        )
-    return f"{shown}: {measured / predicted:.1f} times as long as predicted. Likely: {likely}"
+    likely = pattern or (
+        "look at the loading of data, at other processes on the GPU, and at `gpuready bench`"
+        if bound != "launches"
+        else "the job is bound by the host: small batches, and other work on its cores, make it slower"
+    )
+    return f"{shown}: {measured / predicted:.1f} times as long as predicted. {likely[:1].upper()}{likely[1:]}"
 
 
 def _read_lines(path: str) -> list[bytes]:

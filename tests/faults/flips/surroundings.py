@@ -40,7 +40,6 @@ FAULTS: dict[str, Fault] = {
         p.contract(more='[[variables]]\nname = "CUDA_DEVICE_MAX_CONNECTIONS"\naccess = "set"\nvalue = "4"\n'),
         setattr(p, "frameworks", ["colossalai"]),
     ),
-    "SYS018": lambda p: p.set(CUDA_LAUNCH_BLOCKING="1"),
     "SYS019": lambda p: (p.machine.folder_at("/opt/open").chmod(0o777), p.set(PATH="/opt/open:/usr/bin:/bin")),
     "SYS020": lambda p: (
         os.chown(p.machine.folder_at("/tmp/torchinductor_ada"), 4242, 4242),

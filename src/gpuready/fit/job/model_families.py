@@ -13,7 +13,6 @@ from gpuready.fit.job.model_shape import (
     read_activation,
     read_count,
     read_fraction,
-    read_layer_numbers,
     read_layer_types,
 )
 from gpuready.fit.job.records import FitUndecided
@@ -87,18 +86,6 @@ def _every_fourth_full(config: Mapping[str, Any], layers: int) -> tuple[int, ...
     return tuple(window if (n + 1) % every else 0 for n in range(layers))
 
 
-def _parse_cohere(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    shape = parse_common_shape(config, family).replace(
-        norm="cohere", bias_qkv=bias, bias_out=bias, parallel="phi", scaled_logits=True, rotary_kind="fp32 pairs",
-        qk_norm=bool(config.get("use_qk_norm")), qk_norm_span="heads",
-    )  # fmt: skip
-    if family == "cohere":
-        return shape
-    windows = _every_fourth_full(config, shape.layers)
-    return shape.replace(windows=windows, rotary_layers=tuple(window > 0 for window in windows))
-
-
 def _parse_starcoder2(config: Mapping[str, Any], family: str) -> ModelShape:
     bias = bool(config["use_bias"])
     shape = parse_common_shape(config, family)
@@ -140,22 +127,6 @@ def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def _parse_opt(config: Mapping[str, Any], family: str) -> ModelShape:
-    hidden, heads = read_count(config, "hidden_size"), read_count(config, "num_attention_heads")
-    plain = config["do_layer_norm_before"] and config["enable_bias"] and config["layer_norm_elementwise_affine"]
-    if not plain or config.get("layerdrop") or read_count(config, "word_embed_proj_dim", default=hidden) != hidden:
-        raise FitUndecided(
-            "an OPT with other norms, without biases or with a projected embedding is not known here; --trace plays it"
-        )
-    return ModelShape(
-        family=family, hidden=hidden, layers=read_count(config, "num_hidden_layers"), heads=heads, kv_heads=heads,
-        head_size=max(1, hidden // heads), inner=read_count(config, "ffn_dim"), vocabulary=read_count(config, "vocab_size"),
-        tied=bool(config["tie_word_embeddings"]), norm="layer", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, rotary=0.0,
-        activation=read_activation(config, ("activation_function",), "relu"), dropout_hidden=read_fraction(config, "dropout"),
-        dropout_attention=read_fraction(config, "attention_dropout"), positions=read_count(config, "max_position_embeddings") + 2,
-    )  # fmt: skip
-
-
 # -- mixtures of experts ------------------------------------------------------------------------------------------
 
 
@@ -164,47 +135,6 @@ def _parse_granitemoe(config: Mapping[str, Any], family: str) -> ModelShape:
     return shape.replace(
         router="top", experts=read_count(config, "num_local_experts"), expert_inner=shape.inner,
         experts_per_token=read_count(config, "num_experts_per_tok"),
-    )  # fmt: skip
-
-
-def _parse_glm4_moe(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape(_with_half_rotary(config), family)
-    return _with_grouped_experts(shape, config).replace(
-        bias_qkv=bool(config["attention_bias"]), qk_norm=bool(config["use_qk_norm"]), router="sigmoid"
-    )
-
-
-def _parse_deepseek(config: Mapping[str, Any], family: str) -> ModelShape:
-    sizes = [
-        read_count(config, name) for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
-    ]
-    query_rank = read_count(config, "q_lora_rank") if config.get("q_lora_rank") else 0
-    shape = parse_common_shape({**config, "head_dim": sizes[1] + sizes[2]}, family)
-    bias = bool(config["attention_bias"])
-    v2 = family == "deepseek_v2"
-    if v2 and config["topk_method"] not in ("greedy", "group_limited_greedy"):
-        raise FitUndecided(f"the routing {config['topk_method']!r} (topk_method) is not known here; --trace plays it")
-    grouped = not v2 or config["topk_method"] == "group_limited_greedy"
-    shape = _with_grouped_experts(shape, config)
-    return shape.replace(
-        kv_heads=shape.heads, latent=(query_rank, *sizes), bias_qkv=bias, bias_out=bias, router="scores" if v2 else "sigmoid",
-        router_groups=shape.router_groups if grouped else 0,
-        rotary_kind="complex" if v2 else "alternate" if config["rope_interleave"] else "half",
-    )  # fmt: skip
-
-
-def _with_grouped_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelShape:
-    """Add DeepSeek's experts: some dense layers first, and shared experts without a gate."""
-    inner = read_count(config, "moe_intermediate_size")
-    first = config.get("first_k_dense_replace") or 0
-    if not isinstance(first, int) or first < 0:
-        raise ValueError(f"the config's first_k_dense_replace must be a number of layers, not {first!r}")
-    shared = config.get("n_shared_experts") and read_count(config, "n_shared_experts")
-    return shape.replace(
-        experts=read_count(config, "n_routed_experts", "num_local_experts", "num_experts"), expert_inner=inner,
-        experts_per_token=read_count(config, "num_experts_per_tok"), shared_inner=inner * (shared or 0), shared_gate=False,
-        dense_layers=tuple(range(min(first, shape.layers))), normed_router=bool(config["norm_topk_prob"]),
-        router_groups=read_count(config, "n_group", default=1),
     )  # fmt: skip
 
 
@@ -220,65 +150,6 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-def _parse_llama4(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape(config, family)
-    rotary = _rotary_layers(config, shape.layers)
-    step = read_count(config, "interleave_moe_layer_step")
-    sparse = config.get("moe_layers")
-    if sparse is not None and not isinstance(sparse, (list, tuple)):
-        raise ValueError("the config's moe_layers must be a list of the numbers of layers")
-    sparse = range(step - 1, shape.layers, step) if sparse is None else sparse
-    bias, chunk = bool(config["attention_bias"]), read_count(config, "attention_chunk_size", default=1 << 30)
-    return shape.replace(
-        norm="llama4", bias_qkv=bias, bias_out=bias, rotary_kind="complex", rotary_layers=rotary, router="dense",
-        unit_qk_norm=bool(config["use_qk_norm"]), tempered=bool(config["attn_temperature_tuning"]),
-        windows=tuple(chunk if turns else 0 for turns in rotary), inner=read_count(config, "intermediate_size_mlp"),
-        experts=read_count(config, "num_local_experts"), expert_inner=shape.inner, shared_inner=shape.inner, shared_gate=False,
-        experts_per_token=read_count(config, "num_experts_per_tok"),
-        dense_layers=tuple(n for n in range(shape.layers) if n not in sparse),
-    )  # fmt: skip
-
-
-def parse_seed_oss(config: Mapping[str, Any], family: str) -> ModelShape:
-    return parse_common_shape(config, family).replace(
-        bias_qkv=bool(config["attention_bias"]), bias_out=bool(config["attention_out_bias"]),
-        dropout_hidden=read_fraction(config, "residual_dropout"),
-    )  # fmt: skip
-
-
-def parse_stablelm(config: Mapping[str, Any], family: str) -> ModelShape:
-    if config.get("qk_layernorm") or config.get("use_parallel_residual"):
-        raise FitUndecided("a StableLM with normed queries or parallel blocks is not known here; --trace plays it")
-    inner = config.get("rope_parameters")
-    stated = isinstance(inner, dict) and inner.get("partial_rotary_factor") is not None
-    shape = parse_common_shape({**config} if stated else {"partial_rotary_factor": 0.25, **config}, family)
-    return shape.replace(
-        norm="layer", bias_qkv=bool(config["use_qkv_bias"]), dropout_hidden=read_fraction(config, "hidden_dropout")
-    )
-
-
-def parse_arcee(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    return parse_common_shape(config, family).replace(
-        gated=False, bias_qkv=bias, bias_out=bias, mlp_names=("up_proj", "down_proj")
-    )
-
-
-def parse_exaone4(config: Mapping[str, Any], family: str) -> ModelShape:
-    """EXAONE 4: norms behind each block; with windows, only the layers that have one rotate."""
-    layers = read_count(config, "num_hidden_layers")
-    shape = parse_common_shape({**config, "sliding_window": None}, family)
-    shape = shape.replace(input_norms=False, post_norms=True, qk_norm=True)
-    if not config.get("sliding_window"):
-        return shape
-    window, every = read_count(config, "sliding_window"), read_count(config, "sliding_window_pattern", default=4)
-    kinds = read_layer_types(config, layers) or [
-        "sliding_attention" if (n + 1) % every else "full_attention" for n in range(layers)
-    ]
-    sliding = tuple(kind == "sliding_attention" for kind in kinds)
-    return shape.replace(windows=tuple(window if one else 0 for one in sliding), rotary_layers=sliding)
-
-
 def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
     if config.get("clip_qkv") is not None:
         raise FitUndecided("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
@@ -291,79 +162,16 @@ def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-QWEN_SPLIT = ("qwen3_5_text", "qwen3_5_moe_text")  # one projection each; Qwen3-Next packs them
-
-
-def parse_qwen3_next(config: Mapping[str, Any], family: str) -> ModelShape:
-    """Qwen3-Next and Qwen3.5: a gated delta net in most layers, gated attention in the others."""
-    layers = read_count(config, "num_hidden_layers")
-    plain = {key: value for key, value in config.items() if key != "layer_types"}
-    inner = config.get("intermediate_size") or config["moe_intermediate_size"]
-    shape = parse_common_shape({"partial_rotary_factor": 0.25, **plain, "intermediate_size": inner}, family)
-    bias = bool(config["attention_bias"])
-    sizes = {
-        "key_heads": read_count(config, "linear_num_key_heads"), "value_heads": read_count(config, "linear_num_value_heads"),
-        "key_size": read_count(config, "linear_key_head_dim"), "value_size": read_count(config, "linear_value_head_dim"),
-        "kernel": read_count(config, "linear_conv_kernel_dim"),
-    }  # fmt: skip
-    if sizes["value_heads"] % sizes["key_heads"]:
-        raise ValueError("linear_num_value_heads must be a multiple of linear_num_key_heads")
-    shape = shape.replace(
-        norm="gemma", qk_norm=True, bias_qkv=bias, bias_out=bias, sizes=sizes, mixers=_read_mixers(config, layers)
-    )
-    return _with_shared_experts(shape, config) if config.get("num_experts") else shape
-
-
-def _read_mixers(config: Mapping[str, Any], layers: int) -> tuple[str, ...]:
-    """Return what mixes the tokens of each layer: ``delta`` or, as in every fourth, ``attention``."""
-    kinds = config.get("layer_types")
-    if kinds is None:
-        every = read_count(config, "full_attention_interval", default=4)
-        return tuple("delta" if (n + 1) % every else "attention" for n in range(layers))
-    if not isinstance(kinds, (list, tuple)) or len(kinds) != layers:
-        raise ValueError(f"the config's layer_types must be a list of {layers} names, one for each layer")
-    known = {"linear_attention": "delta", "full_attention": "attention"}
-    for kind in kinds:
-        if kind not in known:
-            raise FitUndecided(f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them")
-    return tuple(known[kind] for kind in kinds)
-
-
-def _with_shared_experts(shape: ModelShape, config: Mapping[str, Any]) -> ModelShape:
-    step = read_count(config, "decoder_sparse_step", default=1)
-    dense = set(read_layer_numbers(config, "mlp_only_layers")) | {n for n in range(shape.layers) if (n + 1) % step}
-    return shape.replace(
-        experts=read_count(config, "num_experts"), experts_per_token=read_count(config, "num_experts_per_tok"),
-        expert_inner=read_count(config, "moe_intermediate_size"), dense_layers=tuple(sorted(dense)),
-        shared_inner=read_count(config, "shared_expert_intermediate_size"),
-        normed_router=bool(config.get("norm_topk_prob", True)),
-    )  # fmt: skip
-
-
 FAMILY_PARSERS: dict[str, ShapeParser] = {
-    "arcee": parse_arcee,
-    "exaone4": parse_exaone4,
     "olmoe": parse_olmoe,
-    "seed_oss": parse_seed_oss,
-    "stablelm": parse_stablelm,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,
     "smollm3": _parse_smollm3,
     "olmo2": _parse_olmo,
     "olmo3": _parse_olmo,
-    "cohere": _parse_cohere,
-    "cohere2": _parse_cohere,
     "starcoder2": _parse_starcoder2,
     "glm": _parse_glm,
     "glm4": _parse_glm,
-    "opt": _parse_opt,
     "granitemoe": _parse_granitemoe,
-    "glm4_moe": _parse_glm4_moe,
-    "deepseek_v2": _parse_deepseek,
-    "deepseek_v3": _parse_deepseek,
     "gpt_oss": _parse_gpt_oss,
-    "llama4_text": _parse_llama4,
-    "qwen3_next": parse_qwen3_next,
-    "qwen3_5_text": parse_qwen3_next,
-    "qwen3_5_moe_text": parse_qwen3_next,
 }

@@ -15,7 +15,6 @@ from gpuready.fit.job.model_shape import (
     parse_common_shape,
 )
 from gpuready.fit.job.records import FitUndecided
-from gpuready.fit.job.vision_towers import count_rotary_grids, has_known_tower, name_text_type, parse_vision_tower
 
 FORWARDING_TYPES = (
     "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "qwen2_5_vl",
@@ -53,7 +52,6 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
         shape = parse_common_shape(config, family)
     else:
         shape = parse_family_shape(config, family)
-    shape = shape.replace(tower=parse_vision_tower(config), rotary_grids=count_rotary_grids(config))
     for name, maximum in (("layers", MAX_LAYERS), ("vocabulary", 1 << 26), ("experts", 1 << 14), ("hidden", 1 << 22)):
         if getattr(shape, name) > maximum:
             raise ValueError(f"the config has {name} {getattr(shape, name)}; no model has more than {maximum}")
@@ -69,12 +67,17 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
 
 
 def _flatten_text_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config of the language model, with the one of its tower where that is known."""
+    """Return the config of the language model."""
     inner = name_text_type(config, config["text_config"])
-    tower = {"vision_config": config["vision_config"]} if has_known_tower(config, inner) else {}
-    _refuse_other_parts({name: part for name, part in config.items() if name not in tower})
+    _refuse_other_parts(config)
     tied = read_tied_embeddings(config, inner)
-    return inner | tower | ({} if tied is None else {"tie_word_embeddings": tied})
+    return inner | ({} if tied is None else {"tie_word_embeddings": tied})
+
+
+def name_text_type(config: Mapping[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
+    """Return a nested config with its type: transformers knows it by the outer one."""
+    kind = f"{config.get('model_type')}_text"
+    return {"model_type": kind, **inner} if kind in FAMILY_ALIASES or kind in MODEL_FAMILIES else inner
 
 
 def _refuse_other_parts(config: Mapping[str, Any]) -> None:

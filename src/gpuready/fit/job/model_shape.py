@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any
 
 from gpuready.fit.job.records import FitUndecided
-from gpuready.model.record import Record, field
-
-
-class TowerWeight(Record):
-    """A weight with its bias; ``linear`` is the name of a linear layer, which can be adapted and quantised."""
-
-    shape: tuple[int, ...]
-    linear: str = ""
-    bias: bool = False
-
-    def count_parameters(self) -> int:
-        return prod(self.shape) + self.bias * self.shape[0]
-
+from gpuready.model.record import Record
 
 MAX_CONFIG_NUMBER = 1 << 31
 MAX_LAYERS = 1024
@@ -86,27 +73,16 @@ class ModelShape(Record):
     dense_layers: tuple[int, ...] = ()
     normed_router: bool = True
     input_norms: bool = True  # olmo2 norms only what a block returns
-    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, heads (its own weight for each), all
-    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, fp32 pairs, none
+    qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, all
+    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, split, none
     rotary_layers: tuple[bool, ...] = ()  # which layers rotate; empty is all
     fused_gate: bool = False  # gate and up projection in one weight
     scaled_residual: bool = False
     scaled_logits: bool = False
-    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss), sigmoid (DeepSeek V3), scores (DeepSeek V2), dense
-    router_groups: int = 0
-    shared_gate: bool = True  # whether a gate scales the shared expert
+    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss)
     expert_bias: bool = False
     sinks: bool = False  # a learned logit per head that only takes part in the softmax
-    unit_qk_norm: bool = False  # queries and keys are normed without a weight
-    tempered: bool = False  # queries of layers that do not rotate are scaled by position
-    latent: tuple[
-        int, ...
-    ] = ()  # ranks of queries and of keys and values, sizes of the rotated, the plain and the value part
-    sizes: Mapping[str, int] = field(default_factory=dict)  # what only a gated delta net has
-    mixers: tuple[str, ...] = ()  # what mixes the tokens of each layer, where not all have attention
     mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
-    tower: tuple[TowerWeight, ...] = ()  # the weights of a vision tower
-    rotary_grids: int = 1  # positions of a token: 3 with height and width, and then tables for each row
 
     def is_rotary_layer(self, layer: int) -> bool:
         return not self.rotary_layers or self.rotary_layers[layer]
@@ -129,9 +105,8 @@ GATED_FAMILIES = (
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
 FAMILY_ALIASES = {
-    "gemma3": "gemma3_text", "llama4": "llama4_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
-    "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
-    "qwen3_5": "qwen3_5_text", "qwen3_5_moe": "qwen3_5_moe_text",
+    "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
 }  # fmt: skip
 
 

@@ -12,37 +12,17 @@ def count_parameters(shape: ModelShape) -> int:
     sparse = sum(shape.is_sparse_layer(layer) for layer in range(shape.layers))
     embeddings = (shape.vocabulary * (1 if shape.tied else 2) + shape.positions) * shape.hidden
     return (
-        embeddings + norm + shape.vocabulary * shape.bias_head + sum(one.count_parameters() for one in shape.tower)
-        + _count_mixers(shape) + shape.layers * norms_per_layer * norm
+        embeddings + norm + shape.vocabulary * shape.bias_head
+        + shape.layers * _count_attention(shape) + shape.layers * norms_per_layer * norm
         + (shape.layers - sparse) * _count_dense_mlp(shape) + sparse * _count_experts(shape)
     )  # fmt: skip
 
 
-def _count_mixers(shape: ModelShape) -> int:
-    if not shape.mixers:
-        return shape.layers * _count_attention(shape)
-    return _count_hybrid_mixers(shape)
-
-
 def _count_attention(shape: ModelShape) -> int:
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    if shape.latent:
-        return _count_latent_attention(shape)
     bias = shape.bias_qkv * (queries + 2 * keys) + shape.bias_out * shape.hidden
     norms = 2 * shape.head_size if shape.qk_norm_span == "head" else queries + keys
     return 2 * shape.hidden * (queries + keys) + bias + shape.qk_norm * norms + shape.sinks * shape.heads
-
-
-def _count_latent_attention(shape: ModelShape) -> int:
-    """Count DeepSeek's projections through low ranks."""
-    query_rank, rank, rotated, plain, value = shape.latent
-    queries = shape.heads * (rotated + plain)
-    down = (query_rank and shape.hidden * query_rank + query_rank + shape.bias_qkv * query_rank) + (
-        (query_rank or shape.hidden) * queries
-    )
-    latent = shape.hidden * (rank + rotated) + rank + shape.bias_qkv * (rank + rotated)
-    up = rank * shape.heads * (plain + value) + shape.heads * value * shape.hidden + shape.bias_out * shape.hidden
-    return down + latent + up
 
 
 def _count_dense_mlp(shape: ModelShape) -> int:
@@ -52,22 +32,6 @@ def _count_dense_mlp(shape: ModelShape) -> int:
 
 
 def _count_experts(shape: ModelShape) -> int:
-    shared = 3 * shape.shared_inner + (bool(shape.shared_inner) and shape.shared_gate)  # the shared expert and its gate
+    shared = 3 * shape.shared_inner + bool(shape.shared_inner)  # the shared expert and its gate
     bias = shape.expert_bias * shape.experts * (2 * shape.expert_inner + shape.hidden + 1)
     return shape.hidden * (shape.experts * (3 * shape.expert_inner + 1) + shared) + bias
-
-
-def _count_hybrid_mixers(s: ModelShape) -> int:
-    """Count what mixes tokens where some layers do it by a gated delta net."""
-    keys, values = s.sizes["key_heads"] * s.sizes["key_size"], s.sizes["value_heads"] * s.sizes["value_size"]
-    projected = 2 * keys + 2 * values + 2 * s.sizes["value_heads"]
-    delta = (
-        s.hidden * (projected + values)
-        + (2 * keys + values) * s.sizes["kernel"]
-        + 2 * s.sizes["value_heads"]
-        + s.sizes["value_size"]
-    )
-    queries, few = s.heads * s.head_size, s.kv_heads * s.head_size
-    attention = s.hidden * (3 * queries + 2 * few) + 2 * s.head_size
-    attention += s.bias_qkv * (2 * queries + 2 * few + s.hidden)
-    return sum(delta if kind == "delta" else attention for kind in s.mixers)

@@ -49,8 +49,7 @@ def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_
     ):  # a search asks without the minimum first, then with it
         tape = cached_job_tape(job, card)
         _LAST_PREDICTION[:] = [(job, card), tape, TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))]
-    fit = fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)
-    return fit.replace(notes=(*fit.notes, *missing_kernel_notes(job)))
+    return fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)
 
 
 _LAST_PREDICTION: list[Any] = []
@@ -181,15 +180,6 @@ def context_overhead(job: FitJob, card: GpuCard) -> tuple[int, int]:
     if job.world > 1:
         low, high = low + data["nccl"]["least"], high + data["nccl"]["most"]
     return low * MIB, high * MIB
-
-
-def missing_kernel_notes(job: FitJob) -> list[str]:
-    """Say which packages are taken as not installed: transformers falls back to other memory without them."""
-    family = str(job.model.get("model_type") or "")
-    packages = "flash-linear-attention and causal-conv1d"
-    if not family.startswith(("qwen3_next", "qwen3_5")):
-        return []
-    return [f"as transformers runs it without {packages}: with them less memory is needed"]
 
 
 def prediction_notes(job: FitJob, card: GpuCard) -> list[str]:

@@ -58,9 +58,9 @@ def run_attention(
     """Run attention on (batch, heads, seq, size) tensors; ``mask`` is boolean."""
     if ops.autocast and kernel != "eager":
         v, k, q = (ops.to_width(x, ops.autocast) for x in (v, k, q))
-    if kernel in ("math", "broadcast"):
+    if kernel == "math":
         autocast, ops.autocast = ops.autocast, 0  # torch casts the arguments, and runs the fallback without autocast
-        out = _math_attention(ops, q, k, v, mask, dropout, kernel == "broadcast")
+        out = _math_attention(ops, q, k, v, mask, dropout)
         ops.autocast = autocast
         return out
     return _fused_attention(ops, kernel, q, k, v, mask, dropout)
@@ -174,13 +174,8 @@ def backward_scratch(
     return [4 * batch * heads * (-(-seq // 32) * 32)]
 
 
-def _math_attention(
-    ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, broadcast: bool = False
-) -> Tensor:
-    """Torch's fallback: materializes all scores, in fp32 since torch 2.5.
-
-    Keys are repeated for all heads before they are scaled; where the product broadcasts them, after it.
-    """
+def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """Torch's fallback: materializes all scores, in fp32 since torch 2.5; keys are repeated, then scaled."""
     narrow = q.width
     batch, heads, seq, _ = q.shape
     keys = k.shape[2]
@@ -195,17 +190,13 @@ def _math_attention(
         del lower
     elif mask is not None:
         bias = ops.new_empty(mask.shape, q.width) if mask.width == 1 else mask
-    if broadcast:
-        k_all, v_all = k, v
-        k_scaled = repeat_kv_heads(ops, ops.scalar_op(k), heads, always=True)
-    else:
-        k_all, v_all = repeat_kv_heads(ops, k, heads, always=True), repeat_kv_heads(ops, v, heads, always=True)
-        k_scaled = ops.scalar_op(k_all)
+    k_all, v_all = repeat_kv_heads(ops, k, heads, always=True), repeat_kv_heads(ops, v, heads, always=True)
+    k_scaled = ops.scalar_op(k_all)
     dense = make_heads_contiguous(ops, q_scaled)
     scores = ops.matmul(dense, k_scaled, (batch, heads, seq, keys))
     del dense, k_scaled
     if bias is not None:  # a mask keeps the query's dtype and is cast as it is added
-        mixed = narrow != 4 and (mask is not None or broadcast)
+        mixed = narrow != 4 and mask is not None
         ops.tape.launch_kernel("mixed" if mixed else "spread", scores.numel, 8 * scores.numel)
     weights = _safe_softmax(ops, scores)
     del scores

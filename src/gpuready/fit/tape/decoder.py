@@ -21,7 +21,7 @@ from gpuready.fit.tape.experts import run_moe
 from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
 from gpuready.fit.tape.model_parts import KeyValueCache, LayerWeights
-from gpuready.fit.tape.norms import centred_norm, gemma_norm, late_norm, rms_norm, run_activation, wide_rms_norm
+from gpuready.fit.tape.norms import gemma_norm, rms_norm, run_activation, wide_rms_norm
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -30,15 +30,12 @@ AttentionOutput = tuple[Tensor, Tensor | None]
 
 
 NORMS = {
-    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm, "cohere": centred_norm, "llama4": late_norm,
+    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm,
 }  # fmt: skip
 
 
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
-
-    widens_softmax = True  # whether eager attention computes its softmax in fp32
-    tower: list[object]  # weights of a vision tower, which live as long as the model
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
         self.ops, self.shape, self.job = ops, shape, job
@@ -48,8 +45,6 @@ class DecoderModel:
         self.maker = maker
         ops.bias_first = shape.packed == "conv"
         width = maker.width
-        if shape.router in ("sigmoid", "scores") or shape.family == "qwen3_next":  # these names become the experts'
-            maker.unadapted = ("gate_proj", "up_proj", "down_proj")
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
         self.layers = [self.new_layer(n) for n in range(shape.layers)]
@@ -75,10 +70,6 @@ class DecoderModel:
     def add_attention_weights(self, layer: LayerWeights) -> None:
         """Create the weights of a layer's attention; models with another attention override it."""
         add_attention_weights(self, layer)
-
-    def broadcasts_keys(self, q: Tensor, k: Tensor) -> bool:
-        """Whether the attention gets fewer key heads than query heads without telling torch."""
-        return False
 
     def rotary_size(self) -> int:
         """Return how many values of a head are rotated."""
@@ -110,7 +101,7 @@ class DecoderModel:
         self.require_input_grad(embeds)
         tokens = places = None
         if self.position_table is not None:
-            rows = batch if self.has_row_masks or s.family == "opt" else 1  # opt counts the positions of each row
+            rows = batch if self.has_row_masks else 1
             places = ops.embedding(rows * seq, self.position_table, (rows, seq, s.hidden))
             tokens, embeds = embeds, ops.add(embeds, places)  # all three live until the end of the pass
         positions = ops.new_scratch(8 * seq)
@@ -119,7 +110,7 @@ class DecoderModel:
         hidden = ops.dropout(embeds, s.dropout_embedding) if self.training else embeds
         if ops.zero3 is not None:
             ops.zero3.enter_module([])  # the rotary embedding
-        places_to_turn = batch * seq if self.has_row_masks or s.rotary_grids > 1 else seq
+        places_to_turn = batch * seq if self.has_row_masks else seq
         rotary = rotary_tables(self, places_to_turn, embeds.width)
         local = (
             rotary_tables(self, places_to_turn, embeds.width)
@@ -137,8 +128,7 @@ class DecoderModel:
             ) -> Tensor:
                 return self.run_layer(layer, x, tables, mask)
 
-            mixer = s.mixers[layer.index] if s.mixers else ""
-            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None, mixer), layer.index)
+            hidden = run(call_layer, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.apply_norm(hidden, self.norm)
         if ops.zero3 is not None:
             out = ops.zero3.mark_module_end(out)
@@ -188,9 +178,7 @@ class DecoderModel:
         residual = hidden
         x = self.apply_norm(hidden, layer.norms["in"]) if s.input_norms else hidden
         before = x if names else None
-        held = [x] if s.family == "stablelm" else []  # its layer has a name for each
         x, weights = self.self_attention(layer, x, rotary, mask)
-        held += [x] * len(held)
         if drop and not names:
             x = ops.dropout(x, drop)
         live_results = (weights, x if names else None)
@@ -206,7 +194,7 @@ class DecoderModel:
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["post"])
         out = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
-        del before, live_results, held
+        del before, live_results
         return out
 
     def _run_neox_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
@@ -284,20 +272,15 @@ class DecoderModel:
         grouped = s.kv_heads != s.heads
         job, masked = self.job, mask is not None
         bf16 = "fp16" not in (job.precision.removeprefix("amp-"), job.autocast)
-        broadcast = self.broadcasts_keys(q, k)
         kernel = pick_attention_kernel(
             AttentionQuery(
-                job.attention, self.capability, width, bf16, masked, grouped, q.shape[3], v.shape[3], dropout,
-                fusable=not broadcast,
+                job.attention, self.capability, width, bf16, masked, grouped, q.shape[3], v.shape[3], dropout
             )
         )  # fmt: skip
         if kernel == "eager":
-            widens = self.widens_softmax and s.family != "gpt2"
+            widens = s.family != "gpt2"
             upcast = widens and bf16  # fp16 enters an fp32 softmax without a copy
             return eager_attention(ops, q, k, v, mask, dropout, s.softcap_attention, upcast, widens)
-        if broadcast:
-            out = run_attention(ops, "broadcast" if kernel == "math" else kernel, q, k, v, mask, dropout)
-            return ops.merge_heads(out), None
         if masked and grouped:
             k, v = repeat_kv_heads(ops, k, s.heads), repeat_kv_heads(ops, v, s.heads)
         elif self.cache is not None and 1 < q.shape[2] < k.shape[2]:  # a static cache that is not full yet
@@ -321,7 +304,7 @@ class DecoderModel:
             return q, k, v
         made = []
         for name, heads in (("q", s.heads), ("k", s.kv_heads), ("v", s.kv_heads)):
-            if name in layer.norms and s.family in ("gemma3_text", "exaone4"):  # they transpose before the norm
+            if name in layer.norms and s.family == "gemma3_text":  # it transposes before the norm
                 heads_out = ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.apply_norm(heads_out, layer.norms[name]))
                 del heads_out
@@ -333,10 +316,6 @@ class DecoderModel:
                 flat = ops.split_heads_in_place(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.swap_seq_and_heads(self.apply_norm(flat, layer.norms[name])))
                 del flat
-            elif name == "q" and s.family == "opt":  # scaled beforehand
-                made.append(
-                    ops.split_heads(ops.scalar_op(apply_linear(ops, x, layer.linears[name])), heads, s.head_size)
-                )
             else:
                 made.append(ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size))
         return made[0], made[1], made[2]

@@ -6,7 +6,7 @@ from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.linear_layers import apply_linear
 from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
-from gpuready.fit.tape.routers import adapted_router_weight, route_tokens, top_k_values
+from gpuready.fit.tape.routers import adapted_router_weight, route_by_top_logits, top_k_values
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SORT_KERNELS = 22  # small kernels that sort the tokens by expert and count them
@@ -18,7 +18,7 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
     rows = x.numel // s.hidden
     flat = ops.view(x, (rows, s.hidden))
     shared = None
-    if s.shared_inner and s.shared_gate:
+    if s.shared_inner:
         shared = model.run_gated_mlp(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
     weights, picks, logits = _route_tokens(model, layer, flat)
     run = _run_grouped if model.job.experts == "grouped_mm" else _run_one_by_one
@@ -30,8 +30,6 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
         shared = ops.mul(gate, shared)
         out = ops.add(out, shared)
     out = ops.view(out, x.shape)
-    if s.shared_inner and not s.shared_gate:
-        out = ops.add(out, model.run_gated_mlp(x, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down"))))
     del logits  # the block holds them to its end
     return out
 
@@ -39,8 +37,8 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
 def _route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the weights and the experts of every token, and the logits that the block holds."""
     ops, s = model.ops, model.shape
-    if s.router != "softmax":
-        return route_tokens(model, layer, x)
+    if s.router == "top":
+        return route_by_top_logits(model, layer, x)
     logits = ops.linear(x, adapted_router_weight(ops, layer))
     probabilities = softmax(ops, ops.to_width(logits, 4), 4)
     weights, picks = top_k_values(ops, probabilities, s.experts_per_token)

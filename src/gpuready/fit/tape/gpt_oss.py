@@ -8,11 +8,10 @@ from gpuready.fit.tape.attention import make_heads_contiguous, repeat_kv_heads, 
 from gpuready.fit.tape.autograd import Tensor, view_gradient
 from gpuready.fit.tape.decoder import AttentionOutput, DecoderModel, RotaryTables
 from gpuready.fit.tape.experts import FoldedExperts, gather_rows, grouped_matmul, mask_rows, sum_expert_outputs
-from gpuready.fit.tape.latent_attention import rotate_alternate
 from gpuready.fit.tape.layer_weights import add_attention_weights
 from gpuready.fit.tape.linear_layers import WeightMaker, apply_linear
 from gpuready.fit.tape.model_parts import LayerWeights
-from gpuready.fit.tape.routers import route_tokens
+from gpuready.fit.tape.routers import route_by_top_logits
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 
@@ -34,7 +33,7 @@ class GptOssModel(DecoderModel):
         ops = self.ops
         q, k, v = self._project_qkv(layer, x)
         assert rotary is not None
-        q, k = (rotate_alternate(ops, one, rotary, strided=False) for one in (q, k))
+        q, k = (_rotate_halves(ops, one, rotary) for one in (q, k))
         if self.cache is not None:
             k, v = self.cache.update_layer(layer.index, k, v, self.total_length, self._layer_window(layer.index))
         if self.job.attention == "flash":
@@ -48,7 +47,7 @@ class GptOssModel(DecoderModel):
         ops, s = self.ops, self.shape
         rows, k = x.numel // s.hidden, s.experts_per_token
         flat = ops.view(x, (rows, s.hidden))
-        weights, _picks, logits = route_tokens(self, layer, flat)
+        weights, _picks, logits = route_by_top_logits(self, layer, flat)
         count, stacks = rows * k, FoldedExperts(ops, layer)
         ids, order, index = (ops.new_scratch(8 * count) for _ in range(3))
         selected = gather_rows(ops, flat, count, index)
@@ -155,3 +154,13 @@ def _subtract_maximum(ops: TorchOps, x: Tensor) -> Tensor:
 
         ops.add_node(out, "max", (x,), backward)
     return out
+
+
+def _rotate_halves(ops: TorchOps, x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate two halves by half tables: ``cat(a * cos - b * sin, b * cos + a * sin)``."""
+    half = (*x.shape[:-1], x.shape[-1] // 2)
+    cos, sin = (Tensor(table.memory, (*table.shape[:-1], half[-1]), table.width) for table in rotary)
+    a, b = ops.split(x, [half, half])
+    first = ops.add(ops.mul(a, cos), ops.mul(b, sin))
+    second = ops.add(ops.mul(b, cos), ops.mul(a, sin))
+    return ops.cat((first, second), x.shape)

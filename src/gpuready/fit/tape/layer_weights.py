@@ -11,8 +11,8 @@ LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before
 
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
-    return bool(shape.experts) and shape.rotary_grids == 1 and shape.family not in (  # Qwen's that see are not known to it
-        "qwen2_moe", "llama4_text", "granitemoe", "gpt_oss", "qwen3_5_moe_text",
+    return bool(shape.experts) and shape.family not in (
+        "qwen2_moe", "granitemoe", "gpt_oss",
     )  # fmt: skip
 
 
@@ -31,7 +31,7 @@ def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.qk_norm:
-        spans = {"head": (s.head_size,) * 2, "all": (q, kv), "heads": (q, kv)}[s.qk_norm_span]
+        spans = {"head": (s.head_size,) * 2, "all": (q, kv)}[s.qk_norm_span]
         layer.norms["q"], layer.norms["k"] = (new_norm_weights(model, span) for span in spans)
     if s.is_sparse_layer(index):
         _add_expert_weights(model, layer)
@@ -59,9 +59,7 @@ def add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
     dense = s.parallel == "phi" and s.norm == "layer"
-    out = {"neox": "dense", "conv": "c_proj"}.get(
-        s.packed, "dense" if dense else "out_proj" if s.family == "opt" else "o_proj"
-    )
+    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
     layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
 
 
@@ -83,10 +81,7 @@ def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix:
 
 def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
     s, table = model.shape, model.maker.new_expert
-    if s.router == "dense":
-        layer.linears["router"] = model.maker.new_linear("router", s.hidden, s.experts, False)
-    else:
-        layer.moe["router"] = table((s.experts, s.hidden))
+    layer.moe["router"] = table((s.experts, s.hidden))
     layer.moe["gate_up"] = table((s.experts, 2 * s.expert_inner, s.hidden))
     layer.moe["down"] = table((s.experts, s.hidden, s.expert_inner))
     if adapts_experts(s):
@@ -102,5 +97,4 @@ def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
         )
     if s.shared_inner:
         _add_mlp_weights(model, layer, s.shared_inner, prefix="shared_")
-    if s.shared_inner and s.shared_gate:
         layer.linears["shared"] = model.maker.new_linear("shared_expert_gate", s.hidden, 1, False)

@@ -53,7 +53,6 @@ class WeightMaker:
         self.shares: list[Tensor] = []  # shards of frozen weights
         self.trained: list[Tensor] = []
         self.has_own_linears = False  # whether the model's linear layers are of a class that is not quantised
-        self.unadapted: tuple[str, ...] = ()  # modules that peft leaves out where all linear layers are adapted
         self.embeddings: list[Tensor] = []
         self.inputs_need_grad = self.trains_adapters and (job.checkpointing != "none" or self.kbit)
 
@@ -77,10 +76,6 @@ class WeightMaker:
 
     def new_norm(self, shape: tuple[int, ...]) -> Tensor:
         return self._new_parameter(shape, self.unquantised_width, self.trains_weights)
-
-    def new_frozen(self, shape: tuple[int, ...]) -> Tensor:
-        """Return a weight that is never trained."""
-        return self._new_parameter(shape, self.unquantised_width, False)
 
     def new_expert(self, shape: tuple[int, ...]) -> Tensor:
         return self._new_parameter(shape, self.unquantised_width, self.trains_weights)
@@ -116,7 +111,7 @@ class WeightMaker:
     def _is_lora_target(self, name: str) -> bool:
         targets = self.job.lora_targets
         if targets in ("all", "all-linear"):
-            return name not in UNADAPTED_MODULES and name not in self.unadapted
+            return name not in UNADAPTED_MODULES
         return name in (QV_MODULE_NAMES if targets == "qv" else targets)
 
     def _add_lora(self, made: LinearLayer, size: int, out: int) -> None:

@@ -34,39 +34,16 @@ def _scale_by_rms(ops: TorchOps, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def gemma_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
     """Gemma's: 1 + weight in fp32."""
-    out = inner_norm(ops, ops.to_width(x, 4))
+    out = _inner_norm(ops, ops.to_width(x, 4))
     out = ops.mul(out, ops.scalar_op(ops.to_width(w, 4), "add"))
     return ops.to_width(out, x.width)
 
 
-def inner_norm(ops: TorchOps, x: Tensor) -> Tensor:
+def _inner_norm(ops: TorchOps, x: Tensor) -> Tensor:
     """Divide by the root of the mean square, in one expression."""
     return ops.mul(
         x, ops.unary_op(ops.scalar_op(ops.mean(ops.unary_op(x, "pow", temporaries=2)), "add"), "rsqrt", "result", 0, 2)
     )
-
-
-def centred_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
-    """Cohere's layer norm without a bias: the mean is subtracted twice, everything in fp32."""
-    wide = ops.to_width(x, 4)
-    mean = ops.mean(wide)
-    variance = ops.mean(ops.unary_op(ops.add(wide, mean), "pow", temporaries=2))
-    wide = ops.mul(
-        ops.add(wide, mean), ops.unary_op(ops.scalar_op(variance, "add"), "rsqrt", keeps="result", temporaries=2)
-    )
-    wide = ops.mul(ops.to_width(w, 4), wide)
-    return ops.to_width(wide, x.width)
-
-
-def unit_norm(ops: TorchOps, x: Tensor) -> Tensor:
-    """Llama 4's norm of queries and keys: no weight."""
-    return ops.to_width(inner_norm(ops, ops.to_width(x, 4)), x.width)
-
-
-def late_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
-    """Llama 4's: normed in fp32, cast back, then scaled."""
-    out = unit_norm(ops, x)
-    return ops.mul(out, w)
 
 
 def run_activation(ops: TorchOps, name: str, x: Tensor) -> Tensor:

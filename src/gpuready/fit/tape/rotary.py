@@ -16,13 +16,9 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     if not size:
         return None
     ops.tape.op = "rotary"
-    if model.shape.rotary_grids > 1:
-        return _grid_tables(ops, model.shape.rotary_grids, seq, size, width)
     places = ops.new_empty((seq,), 4)
     freqs = ops.new_empty((seq, size // 2), 4)
     ops.ensure_workspace()
-    if model.shape.rotary_kind == "complex":
-        return _complex_table(ops, seq, size)
     both = freqs if model.shape.rotary_kind == "split" else ops.new_empty((seq, size), 4)
     cos = ops.empty_like(both)
     cos = ops.empty_like(both)
@@ -32,32 +28,6 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
-
-
-def _grid_tables(ops: TorchOps, grids: int, seq: int, size: int, width: int) -> RotaryPair:
-    """Return the tables of tokens with several positions, of which each turns a part of a head."""
-    places = ops.new_empty((grids, seq), 4)
-    freqs = ops.new_empty((grids, seq, size // 2), 4)
-    ops.ensure_workspace()
-    wide = []
-    for _ in ("cos", "sin"):
-        found = ops.empty_like(freqs)
-        wide.append(ops.empty_like(freqs))
-        del found
-    joined = [ops.new_empty((seq, size), 4) for _ in wide]
-    made = tuple(ops.empty_like(one, width) for one in joined) if width != 4 else tuple(joined)
-    del places, freqs, wide
-    return made[0], made[1]
-
-
-def _complex_table(ops: TorchOps, seq: int, size: int) -> RotaryPair:
-    """Return the rotation of every position as complex numbers, twice: there is only one table."""
-    ones = ops.new_empty((seq, size // 2), 4)
-    polar = ops.new_empty((seq, size), 4)
-    del ones
-    table = ops.empty_like(polar)
-    del polar
-    return table, table
 
 
 def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
@@ -70,8 +40,8 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
     if model.job.loss == "liger":
         return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
     kind = model.shape.rotary_kind
-    if kind in ("wide", "fp32 pairs"):
-        return _rotate_in_fp32(ops, q, k, rotary, casts_first=kind != "wide")
+    if kind == "wide":
+        return _rotate_in_fp32(ops, q, k, rotary)
     if kind == "pairs":  # the tables are interleaved anew in every layer
         rotary = ops.empty_like(rotary[0]), ops.empty_like(rotary[1])
     elif rotated_size == size and not joins_each:
@@ -85,17 +55,15 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
         q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
         return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
     rotated_parts = [rotate_tensor(ops, rot, rotary) for rot, _ in parts]
-    if model.shape.parallel == "phi" or model.shape.family == "stablelm":
+    if model.shape.parallel == "phi":
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
 
 
-def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair, casts_first: bool) -> RotaryPair:
-    """Rotate in fp32, by fp32 tables or after a cast of queries and keys, and cast the results back."""
+def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair) -> RotaryPair:
+    """Rotate by fp32 tables, and cast the results back."""
     width = q.width
-    if casts_first:
-        q, k = ops.to_width(q, 4), ops.to_width(k, 4)
     q_out, k_out = rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     return ops.to_width(q_out, width), ops.to_width(k_out, width)
 

@@ -28,7 +28,7 @@ def list_modules(argument):
     try:
         files = metadata.files(name) or ()
     except metadata.PackageNotFoundError:
-        raise proof.Absent("%s is not installed" % name) from None
+        raise proof.Absent("%s is not installed" % name, name) from None
     packages = {file.parts[0] for file in files if len(file.parts) == 2 and file.parts[1] == "__init__.py"}
     modules = {file.parts[0][:-3] for file in files if len(file.parts) == 1 and file.suffix == ".py"}
     known = sorted(one for one in packages | modules if one.isidentifier())

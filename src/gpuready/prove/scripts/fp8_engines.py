@@ -74,7 +74,7 @@ def check_fbgemm(p, torch):
         except proof.Absent:
             continue
     else:
-        raise proof.Absent("fbgemm-gpu-genai is not installed")
+        raise proof.Absent("fbgemm-gpu-genai is not installed", "fbgemm-gpu-genai")
     package_import.import_compiled(p, "fbgemm_gpu.experimental.gen_ai")
     x = torch.randn(128, 512, device=p.device, dtype=torch.bfloat16)
     weight = torch.randn(256, 512, device=p.device, dtype=torch.bfloat16)

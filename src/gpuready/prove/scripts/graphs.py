@@ -8,7 +8,7 @@ import proof
 def run_proof(p):
     torch = p.torch()
     if not p.cuda:
-        raise proof.Absent("CUDA graphs need a GPU")
+        raise proof.Absent("CUDA graphs need a GPU", "gpu")
     torch.backends.cuda.matmul.allow_tf32 = False
     x = torch.randn(128, 256, device=p.device)
     weight = torch.randn(256, 256, device=p.device) / 16

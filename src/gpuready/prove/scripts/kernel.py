@@ -25,7 +25,7 @@ def run_proof(p):
     tl = p.import_module("triton.language")
     p.record["versions"]["triton"] = str(triton.__version__)
     if not p.cuda:
-        raise proof.Absent("Triton needs a GPU")
+        raise proof.Absent("Triton needs a GPU", "gpu")
     rows, columns = 512, 1000
     x = torch.randn(rows, columns, device=p.device)
     out = torch.empty_like(x)

@@ -10,7 +10,7 @@ PIECE, SHARE = 1 << 30, 0.9
 def run_proof(p):
     torch = p.torch()
     if not p.cuda:
-        raise proof.Absent("this is about the memory of a GPU")
+        raise proof.Absent("this is about the memory of a GPU", "gpu")
     free, total = torch.cuda.mem_get_info(p.device)
     p.record_number("free", free, unit="B")
     p.record_number("total", total, unit="B")

@@ -10,7 +10,7 @@ COUNT = 16 << 20
 def run_proof(p):
     torch = p.torch()
     if not p.cuda or torch.cuda.device_count() < 2:
-        raise proof.Absent("peer access needs two GPUs")
+        raise proof.Absent("peer access needs two GPUs", "gpu")
     count = torch.cuda.device_count()
     pairs = [(a, b) for a in range(count) for b in range(count) if a != b]
     able = [pair for pair in pairs if torch.cuda.can_device_access_peer(*pair)]

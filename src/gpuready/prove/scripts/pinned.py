@@ -12,7 +12,7 @@ SIZE = 512 << 20
 def run_proof(p):
     torch = p.torch()
     if not p.cuda:
-        raise proof.Absent("pinned memory is for copies to a GPU")
+        raise proof.Absent("pinned memory is for copies to a GPU", "gpu")
     p.begin_step("pin %d MiB" % (SIZE >> 20))
     here = torch.empty(SIZE // 4, dtype=torch.int32, pin_memory=True)
     if not here.is_pinned():

@@ -37,7 +37,11 @@ BOUNDS = {"most": "<=", "least": ">=", "equal": "=="}
 
 
 class Absent(Exception):
-    """Something is missing: a GPU, an installed package."""
+    """Something is missing. ``lacks``: "gpu", or the distribution that is not installed."""
+
+    def __init__(self, why: str, lacks: str = ""):
+        super().__init__(why)
+        self.lacks = lacks
 
 
 class Unsupported(Exception):
@@ -126,7 +130,7 @@ class ProofRun:
         try:
             installed = metadata.version(distribution)
         except metadata.PackageNotFoundError:
-            raise Absent("%s is not installed" % distribution) from None
+            raise Absent("%s is not installed" % distribution, distribution) from None
         self.record["versions"][distribution] = str(installed)
         return str(installed)
 
@@ -137,7 +141,7 @@ class ProofRun:
 
         self.begin_step("import " + name)
         if importlib.util.find_spec(name.partition(".")[0]) is None:
-            raise Absent("%s is not installed" % (distribution or name))
+            raise Absent("%s is not installed" % (distribution or name), distribution or name)
         imported = importlib.import_module(name)
         if distribution:
             self.record_version(distribution)
@@ -167,10 +171,10 @@ class ProofRun:
             raise Absent("torch %s is a build without CUDA" % torch.__version__)
         torch.cuda.init()  # raises the driver's message, where is_available() only returns False
         if torch.cuda.device_count() == 0:
-            raise Absent("torch sees no GPU")
+            raise Absent("torch sees no GPU", "gpu")
         index = self.device.index or 0
         if index >= torch.cuda.device_count():
-            raise Absent("torch sees %d GPUs, and GPU %d was asked for" % (torch.cuda.device_count(), index))
+            raise Absent("torch sees %d GPUs, and GPU %d was asked for" % (torch.cuda.device_count(), index), "gpu")
         torch.cuda.set_device(index)
         properties = torch.cuda.get_device_properties(index)
         self.record["hardware"].update(
@@ -259,7 +263,7 @@ def main(act: Callable[[ProofRun], None]) -> None:
         if not any("bound" in row for row in p.record["numbers"].values()):
             raise WrongResult("nothing was measured against a bound: nothing is proved")
     except Absent as gone:
-        verdict, why = "absent", str(gone)
+        verdict, why, p.record["lacks"] = "absent", str(gone), gone.lacks
     except Unsupported as cannot:
         verdict, why = "unsupported", str(cannot)
     except WrongResult as wrong:

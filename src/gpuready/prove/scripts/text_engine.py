@@ -54,7 +54,7 @@ def memory_share(p):
     """Return the memory fraction for the engine: up to 6 GiB, and no more than is free."""
     free, total = p.torch().cuda.mem_get_info(p.device)
     if free < 3 << 30:
-        raise proof.Absent("less than 3 GiB of GPU memory are free")
+        raise proof.Absent("less than 3 GiB of GPU memory are free", "gpu")
     return min(0.9, max(0.02, min(free, 6 << 30) / total))
 
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from gpuready.model import FixStep
-from gpuready.model.plan import KernelPlan, LockedPackage, Plan
+from gpuready.model.plan import NOT_RESOLVED, KernelPlan, LockedPackage, Plan
 from gpuready.render.files import quoting
 
 REQUIRE_HASHES_FLAG = "--require-hashes"
@@ -26,8 +26,8 @@ def is_resolved(plan: Plan) -> bool:
 
 def unresolved_reason(plan: Plan) -> str:
     """Why there is no resolution, as the plan states it."""
-    reason = plan.resolved if plan.resolved not in ("", "resolved") else "not resolved here"
-    return reason if reason.startswith("not resolved") else f"not resolved here: {reason}"
+    why = plan.why_unresolved
+    return f"{NOT_RESOLVED}: {why}" if why else NOT_RESOLVED
 
 
 def packages_from_indexes(plan: Plan) -> list[LockedPackage]:

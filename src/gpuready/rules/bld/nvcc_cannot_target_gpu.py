@@ -32,6 +32,7 @@ from gpuready.rules import compilation, visible_gpus
 CODE = "BLD004"
 SEVERITY = "error"
 READS = (*visible_gpus.READS, "gpu.capability", "torch.arch", "toolkit.path", *compilation.READS)
+REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.version": "12.4",

@@ -46,5 +46,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
         so="the job starts, because torch counts emulation as support, and is many times slower",
-        fix=(FixStep("use fp16 instead of bf16"), FixStep("use GPUs of compute capability 8.0 or newer")),
+        fix=(
+            FixStep("use fp16 instead of bf16"),
+            FixStep("use GPUs of compute capability 8.0 or newer", safety="elsewhere"),
+        ),
     )

@@ -52,16 +52,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _missing_capability_steps(facts: Facts, contract: Contract, proofs: list[dict[str, Any]]) -> list[FixStep]:
-    missing = {_missing_package(row): str(row["capability"][0]) for row in proofs if _missing_package(row)}
+    lacking = [(str(row.get("lacks") or ""), str(row["capability"][0])) for row in proofs]
+    missing = {package: name for package, name in lacking if package not in ("", "gpu")}
     steps = _install_steps(facts, contract, missing)
-    if any("GPU" in str(row.get("why", "")) for row in proofs):
+    if any(package == "gpu" for package, _ in lacking):
         steps.append(FixStep("run it on a machine with such a GPU, or make the GPU visible"))
     return steps or [FixStep("do not ask for it")]
-
-
-def _missing_package(row: dict[str, Any]) -> str:
-    package, found, _ = str(row.get("why", "")).partition(" is not installed")
-    return package if found else ""
 
 
 def _install_steps(facts: Facts, contract: Contract, missing: dict[str, str]) -> list[FixStep]:

@@ -54,6 +54,6 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so=f"{contract.framework} refuses the job, or silently uses something else",
         fix=(
             FixStep(f"turn off {visible_gpus.join_names(missing)}; every platform has sdpa attention"),
-            FixStep("use a machine with NVIDIA GPUs"),
+            FixStep("use a machine with NVIDIA GPUs", safety="elsewhere"),
         ),
     )

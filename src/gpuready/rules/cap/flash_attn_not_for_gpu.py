@@ -66,7 +66,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         fix=(
             FixStep("use torch's own attention: sdpa"),
             FixStep(
-                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}"
+                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}",
+                safety="elsewhere",
             ),
         ),
     )

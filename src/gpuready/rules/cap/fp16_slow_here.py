@@ -54,7 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
         ),
         so="the job runs many times slower than in fp32, with the same results",
-        fix=(FixStep("compute in fp32"), FixStep("use GPUs of compute capability 7.0 or newer")),
+        fix=(FixStep("compute in fp32"), FixStep("use GPUs of compute capability 7.0 or newer", safety="elsewhere")),
     )
 
 

@@ -55,6 +55,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         else "the job stops, or computes in another precision than requested",
         fix=(
             FixStep("use bf16, or fp16 on GPUs before Ampere"),
-            FixStep(f"use GPUs of compute capability {capability_floors.highest_floor(floors)} or newer"),
+            FixStep(
+                f"use GPUs of compute capability {capability_floors.highest_floor(floors)} or newer", safety="elsewhere"
+            ),
         ),
     )

@@ -56,7 +56,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 "load the weights in fp16 or fp32, without quantization" if is_error else "use 4 bits instead of 8"
             ),
             FixStep(
-                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}"
+                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}",
+                safety="elsewhere",
             ),
         ),
     )

@@ -50,5 +50,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(capability_floors.feature_need("tf32"),),
         so=f"{contract.framework} refuses the job when it parses its arguments",
-        fix=(FixStep("remove tf32 from the configuration"), FixStep("use GPUs of compute capability 8.0 or newer")),
+        fix=(
+            FixStep("remove tf32 from the configuration"),
+            FixStep("use GPUs of compute capability 8.0 or newer", safety="elsewhere"),
+        ),
     )

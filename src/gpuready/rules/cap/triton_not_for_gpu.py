@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="the job stops when the first kernel is compiled",
         fix=(
             FixStep(f"turn off {visible_gpus.join_names(words)}"),
-            FixStep("use GPUs of compute capability 7.0 or newer"),
+            FixStep("use GPUs of compute capability 7.0 or newer", safety="elsewhere"),
         ),
     )
 

@@ -51,5 +51,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
         needs=(capability_floors.feature_need("xformers_attention").replace(level="recommended"),),
         so="attention works only where torch's operator does, and fails for other types and shapes",
-        fix=(FixStep("use torch's own attention: sdpa"), FixStep("use GPUs of compute capability 7.5 or newer")),
+        fix=(
+            FixStep("use torch's own attention: sdpa"),
+            FixStep("use GPUs of compute capability 7.5 or newer", safety="elsewhere"),
+        ),
     )

@@ -25,6 +25,7 @@ from gpuready.rules import gpu_health
 CODE = "DRV002"
 SEVERITY = "error"
 READS = ("driver.version", "driver.library", "driver.error", "driver.compat", "driver.wsl", "gpu.count", "os.container")
+REQUIRED_FACTS = ("driver.version", "driver.error")
 BROKEN = {"driver.version": "535.161.08", "driver.library": "535.183.01", "driver.error": None}
 HEALTHY = {"driver.version": "535.183.01", "driver.library": "535.183.01", "driver.error": None, "gpu.count": 1}
 

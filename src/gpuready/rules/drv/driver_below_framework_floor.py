@@ -24,6 +24,7 @@ from gpuready.rules import contract_needs
 CODE = "DRV003"
 SEVERITY = "error"
 READS = ("driver.version", *contract_needs.READS)
+REQUIRED_FACTS = ("driver.version",)
 CONTRACT = {"needs": ({"key": "driver.version", "want": ">=525", "cite": "environment page"},)}
 BROKEN = {"driver.version": "470.256.02"}
 HEALTHY = {"driver.version": "525.60.13"}

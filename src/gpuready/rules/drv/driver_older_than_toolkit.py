@@ -29,6 +29,7 @@ CODE = "DRV006"
 SEVERITY = "warning"
 KEYS = ("toolkit.version", "driver.version", "toolkit.path")
 READS = (*KEYS, "toolkit.others", "driver.compat", "torch.cuda", *contract_needs.READS)
+REQUIRED_FACTS = ("driver.version",)
 BROKEN = {
     "job.wants": ("build",),
     "toolkit.version": "13.0",

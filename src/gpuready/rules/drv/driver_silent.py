@@ -26,6 +26,7 @@ from gpuready.rules import gpu_health
 CODE = "DRV004"
 SEVERITY = "error"
 READS = ("driver.error", "driver.says", "driver.version", "gpu.pci_count", "gpu.nodes", "libcuda.path", "os.container")
+REQUIRED_FACTS = ("driver.error", "driver.version", "gpu.pci_count")
 BROKEN = {
     "driver.error": 9,
     "driver.says": "Driver Not Loaded",

@@ -96,4 +96,4 @@ def _capability_floor_steps(
     if _failed_features(failed):
         steps.append(FixStep(f"turn off {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    return [*steps, FixStep(f"use GPUs of compute capability {wanted}")]
+    return [*steps, FixStep(f"use GPUs of compute capability {wanted}", safety="elsewhere")]

@@ -54,4 +54,4 @@ def _gpu_count_steps(facts: Facts, wanted: int, visible_count: int) -> list[FixS
     if facts.value("gpu.count") >= wanted:
         names = visible_gpus.visible_devices_value(facts, range(wanted))
         return [FixStep(f"show more GPUs: CUDA_VISIBLE_DEVICES={names}"), fewer]
-    return [fewer, FixStep(f"use a machine or a scheduler request with {wanted} GPUs")]
+    return [fewer, FixStep(f"use a machine or a scheduler request with {wanted} GPUs", safety="elsewhere")]

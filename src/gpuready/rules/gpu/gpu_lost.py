@@ -25,6 +25,7 @@ from gpuready.rules import gpu_health, visible_gpus
 CODE = "GPU013"
 SEVERITY = "error"
 READS = ("gpu.lost", "gpu.pci", "job.wants")
+REQUIRED_FACTS = ("gpu.lost",)
 BROKEN = {"gpu.lost": (3,), "gpu.pci": ("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0", "0000:5e:00.0")}
 HEALTHY = BROKEN | {"gpu.lost": ()}
 

@@ -88,7 +88,7 @@ def _no_gpu_consequence(facts: Facts, contract: Contract) -> str:
 
 def _no_gpu_steps(facts: Facts, contract: Contract) -> list[FixStep]:
     kind = "an NVIDIA GPU" if "cuda" in contract.platforms else "such a device"
-    elsewhere = FixStep(f"run on a machine with {kind}")
+    elsewhere = FixStep(f"run on a machine with {kind}", safety="elsewhere")
     if gpu_health.is_in_container(facts):  # a container sees the bus, whatever GPUs it has
         inside = FixStep("start the container with its GPUs: docker run --gpus all", note="outside the container")
         return [inside, elsewhere]

@@ -26,6 +26,7 @@ from gpuready.rules.net.master_address_loopback import is_loopback_address
 CODE = "NET009"
 SEVERITY = "warning"
 READS = ("net.hostname_address", *job_topology.READS)
+REQUIRED_FACTS = ("job.wants", "env.NNODES", "env.SLURM_JOB_NUM_NODES", "env.SLURM_NNODES", "env.WORLD_SIZE")
 BROKEN = {"job.wants": ("multi-node",), "net.hostname_address": "127.0.1.1", "env.names": ()}
 HEALTHY = BROKEN | {"net.hostname_address": "10.0.0.7"}
 

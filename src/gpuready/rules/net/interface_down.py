@@ -24,6 +24,9 @@ from gpuready.rules import environment_variables, job_topology, network_interfac
 CODE = "NET002"
 SEVERITY = "error"
 READS = (*network_interfaces.READS, "net.interface", *job_topology.READS)
+REQUIRED_FACTS = (
+    "env.NCCL_SOCKET_IFNAME", "env.GLOO_SOCKET_IFNAME", "job.wants", "env.NNODES", "env.SLURM_JOB_NUM_NODES", "env.SLURM_NNODES", "env.WORLD_SIZE",
+)  # fmt: skip
 BROKEN = {
     "job.wants": ("multi-node",),
     "env.names": ("NCCL_SOCKET_IFNAME",),

@@ -3,13 +3,11 @@
 ## What it checks
 Whether each ``RUN pip install`` and ``RUN uv pip install`` has a Python that it may install into. It is an error
 where pip would install into the Python of the distribution and the distribution forbids it (PEP 668: Debian from
-12 on, Ubuntu from 23.04 on, Alpine from 3.19 on), or where uv has no virtual environment and no ``--system``.
-Nothing is reported where ``--break-system-packages`` or its variable is set, after a command that was not looked
+12 on, Ubuntu from 23.04 on, Alpine from 3.19 on). Nothing is reported where ``--break-system-packages`` or its variable is set, after a command that was not looked
 at, or on a base image that the catalogue does not know.
 
 ## Why it matters
-The command ends with ``error: externally-managed-environment`` or ``No virtual environment found``, and so does the
-build of the image.
+The command ends with ``error: externally-managed-environment``, and so does the build of the image.
 
 ## How to fix
 Make a virtual environment before the first install and put it first on PATH: ``RUN python3 -m venv /opt/venv`` and
@@ -17,7 +15,6 @@ Make a virtual environment before the first install and put it first on PATH: ``
 
 ## References
 - PEP 668: marking Python base environments as externally managed
-- uv documentation: using Python environments
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ READS = ("container.refused",)
 REQUIRED_FACTS = ("container.refused",)
 BROKEN = {"container.refused": ({"line": 3, "why": "pip refuses to install into this Python (PEP 668)"},)}
 HEALTHY = {"container.refused": None}
-CITE = "PEP 668: marking Python base environments as externally managed; uv documentation: using Python environments"
+CITE = "PEP 668: marking Python base environments as externally managed"
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:

@@ -52,7 +52,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="an installer refuses its requirements on every machine",
         fix=(
             *((FixStep("use the image of its project, which has both"),) if has_image else ()),
-            FixStep("choose another variant of the framework, or leave out one of the packages that ask"),
+            FixStep(
+                "choose another variant of the framework, or leave out one of the packages that ask", safety="elsewhere"
+            ),
         ),
     )
 

@@ -56,7 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(_conflicting_fact(facts, name, clash) for name, clash in displayed),
         needs=tuple(need for name, clash in displayed for need in _conflicting_needs(facts, name, clash)),
         so="the framework installed second breaks the first",
-        fix=(FixStep("give each framework its own environment"),),
+        fix=(FixStep("give each framework its own environment", safety="elsewhere"),),
     )
 
 

@@ -52,7 +52,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=_stated_facts(facts, needs) or (facts.fact("contract.conflict"),),
         needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),
         so="no environment for it can be made on this machine",
-        fix=(FixStep(f"use what fits: `gpuready plan {contract.framework}` with the same flags lists what helps"),),
+        fix=(
+            FixStep(
+                f"use what fits: `gpuready plan {contract.framework}` with the same flags lists what helps",
+                safety="elsewhere",
+            ),
+        ),
     )
 
 

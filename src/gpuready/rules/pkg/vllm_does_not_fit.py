@@ -19,7 +19,7 @@ its own environment.
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import torch_compatibility
 
 CODE = "PKG023"
@@ -31,19 +31,6 @@ HEALTHY = BROKEN | {"torch.version": "2.9.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms:
-        return None
-    pin = torch_compatibility.unmet_torch_pin(facts, "vllm")
-    if pin is None:
-        return None
-    wanted, cite = pin
-    steps = torch_compatibility.matching_release_steps(facts, contract, "vllm", wanted)
-    return Finding(
-        CODE,
-        torch_compatibility.soften_for_conda(facts, torch_compatibility.package_severity(facts, contract, "vllm")),
-        f"vllm {facts.value('package.vllm')} is made for torch {wanted.removeprefix('==')}",
-        found=(facts.fact("package.vllm"), facts.fact("torch.version")),
-        needs=(Requirement("package.torch", wanted, cite=cite),),
-        so="its kernels do not load: an undefined symbol at import or at the first request",
-        fix=(*steps, FixStep("give vllm its own environment")),
-    )
+    so = "its kernels do not load: an undefined symbol at import or at the first request"
+    finding = torch_compatibility.judge_torch_pin(facts, contract, CODE, "vllm", so)
+    return finding and finding.replace(fix=(*finding.fix, FixStep("give vllm its own environment", safety="elsewhere")))

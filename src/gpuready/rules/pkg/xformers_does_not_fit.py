@@ -18,7 +18,7 @@ Install the xformers for this torch, or remove it: torch's own attention (SDPA) 
 
 from __future__ import annotations
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import torch_compatibility
 
 CODE = "PKG013"
@@ -30,19 +30,6 @@ HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "cuda" not in contract.platforms:
-        return None
-    pin = torch_compatibility.unmet_torch_pin(facts, "xformers")
-    if pin is None:
-        return None
-    wanted, cite = pin
-    return Finding(
-        CODE,
-        torch_compatibility.soften_for_conda(facts, torch_compatibility.package_severity(facts, contract, "xformers")),
-        f"xformers {facts.value('package.xformers')} is made for torch {wanted.removeprefix('==')}",
-        found=(facts.fact("package.xformers"), facts.fact("torch.version")),
-        needs=(Requirement("package.torch", wanted, cite=cite),),
-        so="its kernels do not load, and memory-efficient attention fails",
-        fix=tuple(torch_compatibility.matching_release_steps(facts, contract, "xformers", wanted))
-        or (FixStep("remove xformers"),),
-    )
+    so = "its kernels do not load, and memory-efficient attention fails"
+    finding = torch_compatibility.judge_torch_pin(facts, contract, CODE, "xformers", so)
+    return finding and finding.replace(fix=finding.fix or (FixStep("remove xformers"),))

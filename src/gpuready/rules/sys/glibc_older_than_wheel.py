@@ -52,7 +52,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("os.glibc", f">={FLOOR}", cite=CITE),),
         so="the installer finds no compatible torch, or torch fails to load",
         fix=(
-            FixStep("use a container or a distribution with a newer C library, such as Ubuntu 22.04"),
+            FixStep(
+                "use a container or a distribution with a newer C library, such as Ubuntu 22.04", safety="elsewhere"
+            ),
             FixStep("install torch from conda-forge, which supports older ones"),
         ),
     )

@@ -24,6 +24,7 @@ from gpuready.rules import job_request
 CODE = "SYS009"
 SEVERITY = "warning"
 READS = ("disk.free", "disk.path", *job_request.HUB_READS, "job.*")
+REQUIRED_FACTS = ("job.model", "job.parameters")
 BROKEN = {
     "job.parameters": 70_000_000_000,
     "job.wants": ("bf16",),

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from gpuready.contracts.want import describe_want
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.facts import HARDWARE_FACTS
 from gpuready.rules import contract_needs, visible_gpus
 
 CODE = "SYS004"
@@ -67,7 +68,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in keys),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse this machine or fail on it",
-        fix=(FixStep("; ".join(f"{need.key} must be {describe_want(need.want)}" for need in failed)),),
+        fix=(_need_step(failed),),
     )
 
 
@@ -84,3 +85,8 @@ def _follows_from_other_rule(facts: Facts, need: Requirement) -> bool:
         and not facts.value(need.key)
         and contract_needs.peek_fact(facts, "torch.cuda") is None
     )
+
+
+def _need_step(failed: list[Requirement]) -> FixStep:
+    does = "; ".join(f"{need.key} must be {describe_want(need.want)}" for need in failed)
+    return FixStep(does, safety="elsewhere" if any(need.key in HARDWARE_FACTS for need in failed) else "manual")

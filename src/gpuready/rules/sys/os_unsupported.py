@@ -60,5 +60,10 @@ def _has_cuda_gpu(facts: Facts, contract: Contract) -> bool:
 
 def _supported_os_step(system: object) -> FixStep:
     if system == "windows":
-        return FixStep("use WSL 2 with a Linux distribution", ("wsl", "--install"), note="needs administrator rights")
-    return FixStep("use a machine or a container with Linux")
+        return FixStep(
+            "use WSL 2 with a Linux distribution",
+            ("wsl", "--install"),
+            note="needs administrator rights",
+            safety="elsewhere",
+        )
+    return FixStep("use a machine or a container with Linux", safety="elsewhere")

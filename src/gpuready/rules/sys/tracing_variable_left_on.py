@@ -26,6 +26,9 @@ from gpuready.rules import environment_variables, job_request, visible_gpus
 CODE = "SYS018"
 SEVERITY = "info"
 READS = ("env.*", "job.wants")
+REQUIRED_FACTS = (
+    "env.CUDA_LAUNCH_BLOCKING", "env.TORCH_DISTRIBUTED_DEBUG", "env.NCCL_DEBUG", "env.PYTORCH_NO_CUDA_MEMORY_CACHING",
+)  # fmt: skip
 BROKEN = {"env.names": ("CUDA_LAUNCH_BLOCKING",), "env.CUDA_LAUNCH_BLOCKING": "1"}
 HEALTHY = BROKEN | {"env.CUDA_LAUNCH_BLOCKING": "0"}
 CITES = {

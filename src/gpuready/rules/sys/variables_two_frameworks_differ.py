@@ -58,7 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             for v in variables
         ),
         so="in one process the framework imported last wins, and the other runs with its value",
-        fix=(FixStep("run each framework in its own processes"),),
+        fix=(FixStep("run each framework in its own processes", safety="elsewhere"),),
     )
 
 

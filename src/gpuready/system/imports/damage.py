@@ -203,8 +203,8 @@ class Survey(SearchedEnvironment):
 
     def _counts(self, row: tuple[str, str, str], copy: Distribution) -> bool:
         """Whether another size matters: a library may have been stripped, and is read for itself; a file may be another's too."""
-        if row[0] not in ("resized", "changed"):
-            return True
+        if row[0] not in ("resized", "short", "changed"):
+            return row[0] != "grown"
         is_stripped = row[0] == "resized" and (row[1].endswith(".so") or ".so." in row[1])
         return not is_stripped and not self._is_of_another(row[1], copy.name)
 

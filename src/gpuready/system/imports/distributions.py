@@ -8,11 +8,13 @@ from hashlib import algorithms_guaranteed
 from urllib.parse import unquote
 
 from gpuready.model.metadata import canonical_name
-from gpuready.system.file_contents import hash_as_recorded
+from gpuready.system.file_contents import hash_as_recorded, hash_large_files
 from gpuready.system.imports.search_path import SearchPath, read_lines
 from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
 
 RecordRow = tuple[str, str, int | None]
+Difference = tuple[str, str, str]
+"""Kind, path and detail of a file that is not as it was recorded."""
 
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
@@ -27,6 +29,8 @@ DATA_SUFFIXES = (".json", ".toml", ".pem", ".ini", ".cfg", ".jinja", ".npz", ".t
 """Files of the upper folders that a package may open when it is imported."""
 TOUCHED_SECONDS = 60.0
 """How much later than its RECORD a file was written, if somebody edited it: installers write the RECORD last."""
+LARGE_FILE = 1 << 20
+"""Bytes from which on a file is hashed beside others: these files are most of an environment."""
 
 
 class Distribution:
@@ -229,15 +233,20 @@ def select_rows(rows: Iterable[RecordRow], limit: int) -> list[RecordRow]:
     return upper + deeper[::step][: limit - len(upper)]
 
 
-def compare_rows(site: str, rows: Iterable[RecordRow], latest: float = float("inf")) -> Iterator[tuple[str, str, str]]:
-    """Yield kind, path and detail of each file that is missing, has another size, cannot be read or was written after ``latest``."""
+def compare_rows(
+    site: str, rows: Iterable[RecordRow], latest: float = float("inf"), is_strict: bool = False
+) -> Iterator[Difference]:
+    """Yield each file that is missing, has another size, cannot be read or was written after ``latest``.
+
+    Byte-code stands for its source, unless the comparison is strict.
+    """
     stat = read_status
     for name, _, size in rows:
         path = f"{site}/{name}"
         try:
             status = stat(path)
         except OSError:
-            if not (name.endswith(".py") and path_exists(f"{path}c")):  # byte-code without its source
+            if is_strict or not (name.endswith(".py") and path_exists(f"{path}c")):
                 yield "missing", path, "recorded when it was installed, and not there"
             continue
         if size is not None and status.st_size != size:
@@ -249,7 +258,9 @@ def compare_rows(site: str, rows: Iterable[RecordRow], latest: float = float("in
 
 
 def _size_kind(path: str, found: int, recorded: int) -> str:
-    """Call a source short that lost more than half, or whose last line does not end; an edited one is neither."""
+    """Call a source short that lost more than half, or whose last line does not end; data that programs add to, as a company its certificates, has grown."""
+    if found > recorded and path.endswith(DATA_SUFFIXES):
+        return "grown"
     if found >= recorded or not path.endswith(".py"):
         return "resized"
     if found * 2 < recorded:
@@ -270,14 +281,18 @@ def is_as_shipped(kind: str, path: str, copy: Distribution) -> bool:
     return 0.0 < get_write_time(path) <= copy.get_record_time()
 
 
-def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[tuple[str, str, str]]:
+def compare_hashes(site: str, rows: Iterable[RecordRow]) -> Iterator[Difference]:
     """Yield each file whose contents are not those of its RECORD (``sha256=``, base64 without padding)."""
+    large = [
+        f"{site}/{name}" for name, digest, size in rows if digest.startswith("sha256=") and (size or 0) >= LARGE_FILE
+    ]
+    known = hash_large_files(large)
     for name, digest, _ in rows:
         kind, _, wanted = digest.partition("=")
         if not wanted or kind not in algorithms_guaranteed or kind.startswith("shake"):
             continue
         try:
-            found = hash_as_recorded(f"{site}/{name}", kind)
+            found = known.get(f"{site}/{name}") or hash_as_recorded(f"{site}/{name}", kind)
         except OSError:
             continue  # a missing file is reported as such
         if found != wanted:

@@ -11,7 +11,9 @@ from gpuready.system.host_access import HostAccess, RunResult
 from gpuready.system.process.runner import DROPPED_VARIABLES, unredacted_variables
 from gpuready.system.redaction.text import redact_text
 
-SECONDS = 300.0
+SECONDS = 120.0
+SECONDS_VARIABLE = "GPUREADY_IMPORT_DEADLINE"
+MAX_SECONDS = 1e6
 MAX_TEXT, MAX_CHAIN = 4000, 40
 OFFLINE = dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "DO_NOT_TRACK"), "1")
 """Variables by which hubs are not asked and nothing is reported."""
@@ -74,9 +76,10 @@ class ImportTask(Record):
 
 
 def import_roots(
-    host: HostAccess, python: str, tasks: Sequence[ImportTask], flags: Sequence[str] = (), seconds: float = SECONDS
+    host: HostAccess, python: str, tasks: Sequence[ImportTask], flags: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Import each task in a process of its own; one whose modules another has imported needs none."""
+    seconds = read_time_limit(host)
     results: dict[str, dict[str, Any]] = {}
     imported: set[str] = set()
     for task in tasks:
@@ -89,6 +92,15 @@ def import_roots(
     return results
 
 
+def read_time_limit(host: HostAccess) -> float:
+    """Seconds that one import may take: of the variable, where it is a number above 0."""
+    try:
+        seconds = float(host.get_env_var(SECONDS_VARIABLE) or SECONDS)
+    except ValueError:
+        return SECONDS
+    return seconds if 0 < seconds <= MAX_SECONDS else SECONDS
+
+
 def _import_task(
     host: HostAccess, python: str, task: ImportTask, others: Sequence[str], flags: Sequence[str], seconds: float
 ) -> dict[str, Any]:
@@ -97,7 +109,7 @@ def _import_task(
     variables = _users_variables(host)
     ran = host.run(words, seconds, env=variables | HIDDEN_GPUS)
     result = _parse_result(ran, task.modules[0])
-    if result["error"] and any(host.stat_path(path) for path in GPU_FILES):
+    if result["error"] and ran.end != "deadline" and any(host.stat_path(path) for path in GPU_FILES):
         ran = host.run(words, seconds, env=variables)
         result = _parse_result(ran, task.modules[0])
     return result
@@ -139,6 +151,7 @@ def _describe_end(ran: RunResult, module: str) -> dict[str, Any]:
     crash = _CRASHED_AT.search(ran.err)
     place = {"file": crash[1], "line": int(crash[2])} if crash else {}
     if ran.end == "deadline":
-        return {"module": module, "error": f"it did not end within {ran.seconds:.0f} s"}
+        longer = f"{SECONDS_VARIABLE}=SECONDS waits longer"
+        return {"module": module, "error": f"it did not end within {ran.seconds:.0f} s; {longer}"}
     ended = f"ended by {ran.end}" if ran.end else f"ended with exit status {ran.rc}"
     return {"module": module, "error": f"the process {ended}{said and f': {said}'}", **place}

@@ -18,9 +18,6 @@ from typing import Any
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports import watched_files
-from gpuready.system.imports.damage import survey_below_root
-from gpuready.system.imports.distributions import find_distributions
-from gpuready.system.imports.search_path import SearchPath
 from gpuready.system.imports.watched_files import Status
 from gpuready.system.own_folders import files_beyond_newest, make_cache_folder
 from gpuready.system.private_files import save_bytes_atomically
@@ -67,11 +64,16 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
 
 
 def _survey(root: str, request: Request) -> Answer:
+    from gpuready.system.imports.damage import survey_below_root
+
     return survey_below_root(root, request)
 
 
 def _has_roots(request: Request) -> bool:
     """Whether the environment has any distribution that is asked for; a survey of one that has none would find nothing."""
+    from gpuready.system.imports.distributions import find_distributions
+    from gpuready.system.imports.search_path import SearchPath
+
     found = find_distributions(SearchPath(request.get("first") or (), request["sites"]))
     return any(root in found for root in request["roots"])
 
@@ -204,7 +206,7 @@ def _store_entry(variables: Mapping[str, str], name: str, body: bytes) -> None:
         return
     try:
         folder = make_cache_folder(variables, "imports")
-        save_bytes_atomically(f"{folder}/{name}", crc32(body).to_bytes(4, "little") + body, private=True)
+        save_bytes_atomically(f"{folder}/{name}", crc32(body).to_bytes(4, "little") + body)
     except (AccessError, OSError):
         return
     for path in files_beyond_newest(folder, MAX_ENTRIES):
