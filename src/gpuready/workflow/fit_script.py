@@ -91,7 +91,7 @@ class ScriptWatcher:
         self.launch, self.world, self.steps, self.show_progress = launch, world, steps, show_progress
         self.host = system.LiveHost()
         self.python = call_or_refuse(choose_interpreter, self.host, python or launch.python or None)
-        if launch.kind == "script" and not os.path.isfile(launch.words[0]):
+        if launch.kind == "script" and self.host.stat_path(launch.words[0]) is None:
             raise Refused(f"{launch.words[0]} does not exist")
 
     def watch(self, words: Sequence[str], card: GpuCard) -> dict[str, Any]:

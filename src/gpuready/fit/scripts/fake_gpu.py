@@ -12,10 +12,9 @@ import weakref
 
 import torch
 from emulation import Attention, RmsNorm, TorchAutocast
-from known_values import value_limit
+from known_values import find_tensors, value_limit
 from losses import ctc_loss
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves
 
 Tensor = torch.Tensor
 HOST, META = torch.device("cpu"), torch.device("meta")
@@ -54,7 +53,7 @@ class Places:
         """Return where the results of an operation are: where it was asked to make them, else with its inputs on a GPU."""
         if self.asked is not None:
             return self.asked
-        found = [self.find(x) for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor) and x.device.type == "meta"]
+        found = [self.find(x) for x in find_tensors(args, kwargs) if x.device.type == "meta"]
         return next((one for one in found if one.type == "cuda"), found[0] if found else self.gpu())
 
     def gpu(self, index=None):

@@ -1,8 +1,8 @@
 """Values that a script reads from its GPU: those that are known, else those of a healthy run. Runs in the target environment."""
 
 import torch
-from known_values import UNKNOWN, KnownValues, find_place, value_limit
-from torch.utils._pytree import tree_leaves, tree_map
+from known_values import UNKNOWN, KnownValues, find_place, find_tensors, value_limit
+from torch.utils._pytree import tree_map
 
 HEALTHY_NUMBER = 1.0  # of a loss, a norm or a score that nobody computed
 SCALE_OPS = ("_amp_foreach_non_finite_check_and_unscale_",)
@@ -106,6 +106,6 @@ class HealthyValues(KnownValues):
 
     def keep_scale(self, func, args, kwargs):
         out = func(*args, **kwargs)
-        for gradient in tree_leaves(args[0]):
+        for gradient in find_tensors(args[0]):
             self.forget(gradient)
         return out

@@ -5,9 +5,8 @@ The rows are those of fit/time/kernel_time.py: a kind, then sizes.
 
 import math
 
-import torch
+from known_values import find_tensors
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
 SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
@@ -102,11 +101,10 @@ class KernelRecorder(TorchDispatchMode):
 
     def record(self, name, args, out):
         """Record the kernel of an operation; a view has none."""
-        inputs = [one for one in tree_leaves(list(args)) if isinstance(one, torch.Tensor)]
-        outputs = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        inputs, outputs = find_tensors(args), find_tensors(out)
         if not outputs and name.startswith(MANY_TENSORS):  # one kernel over lists of tensors, in place
             written = [args[0], *args[2:4]] if name.startswith("_fused") else args[:1]
-            outputs = [one for one in tree_leaves(written) if isinstance(one, torch.Tensor)]
+            outputs = find_tensors(written)
         if name in SILENT or not outputs or _is_view(name, inputs, outputs):
             return
         if name in PRODUCTS:

@@ -23,6 +23,19 @@ RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "mul
 MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
+def find_tensors(*several):
+    """Return the tensors among arguments of an operation; torch's own walk through them takes longer than the operation."""
+    found = []
+    for one in several:
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, (list, tuple)):
+            found += find_tensors(*one)
+        elif isinstance(one, dict):
+            found += find_tensors(*one.values())
+    return found
+
+
 def value_limit(dtype):
     """Return how many values of a tensor are kept where a whole script is watched: what decides sizes and branches is small or whole numbers."""
     return 1 << 16 if dtype.is_floating_point or dtype.is_complex else 1 << 22
@@ -65,7 +78,7 @@ class KnownValues(TorchDispatchMode):
             out = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:  # the shape depends on values
             return self.shape_by_value(func, name, args, kwargs, known, error)
-        if known and all(self.may_hold(x) for x in tree_leaves(out) if isinstance(x, torch.Tensor)):
+        if known and all(self.may_hold(x) for x in find_tensors(out)):
             found = self.compute(func, args, kwargs)
             if found is not UNKNOWN:
                 self.keep_all(out, found)
@@ -86,7 +99,7 @@ class KnownValues(TorchDispatchMode):
         """Whether an operation's result follows from known values."""
         if torch.Tag.nondeterministic_seeded in func.tags:
             return False
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = find_tensors(args, kwargs)
         if name in LIKE_FACTORIES:
             return True
         if not tensors:  # of integers that are written one by one, all are known in the end
@@ -150,8 +163,8 @@ class KnownValues(TorchDispatchMode):
             self.written[func] = [(n, a.name) for n, a in enumerate(rows) if a.alias_info and a.alias_info.is_write]
         for number, name in self.written[func]:
             one = args[number] if number < len(args) else kwargs.get(name)
-            for tensor in tree_leaves(one):
-                if isinstance(tensor, torch.Tensor) and tensor.device.type == "meta":
+            for tensor in find_tensors(one):
+                if tensor.device.type == "meta":
                     self.values.pop(tensor.untyped_storage()._cdata, None)
 
     def decide(self, func, name, args):
@@ -220,7 +233,7 @@ def touches_meta(args, kwargs):
     device = kwargs.get("device")
     if device is not None and torch.device(device).type == "meta":
         return True
-    return any(isinstance(x, torch.Tensor) and x.device.type == "meta" for x in tree_leaves((args, kwargs)))
+    return any(x.device.type == "meta" for x in find_tensors(args, kwargs))
 
 
 class KnownNumbers(TorchFunctionMode):

@@ -118,7 +118,12 @@ def patch_transformers(module, watch):
         return model.eval()
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
-    module.PreTrainedModel.save_pretrained = lambda self, folder, *args, **kwargs: self.config.save_pretrained(folder)
+
+    def save_pretrained(self, folder, *args, **kwargs):
+        self.config.architectures = [type(self).__name__]
+        self.config.save_pretrained(folder)
+
+    module.PreTrainedModel.save_pretrained = save_pretrained
 
 
 def choose_device(device_map, watch):

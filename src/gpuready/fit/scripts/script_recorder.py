@@ -6,7 +6,8 @@ import sys
 import torch
 from allocation_recorder import AllocationRecorder
 from kernel_recorder import KernelRecorder
-from torch.utils._pytree import tree_leaves, tree_map
+from known_values import find_tensors
+from torch.utils._pytree import tree_map
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.dirname(torch.__file__)
@@ -75,10 +76,9 @@ class ScriptRecorder(AllocationRecorder):
 
     def run_elsewhere(self, func, args, kwargs):
         """Run an operation of the host; tensors with and without memory meet there."""
-        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        tensors = find_tensors(args, kwargs)
         if self.target.type == "cpu" and any(x.dim() and x.device.type == "cpu" for x in tensors):
-            first = next(iter(tree_leaves(args)), None)
-            writes = func._schema.is_mutable and isinstance(first, torch.Tensor) and first.device.type == "cpu"
+            writes = func._schema.is_mutable and tensors[0].device.type == "cpu"
             change = self.read_values if writes else self.hide
             args, kwargs = tree_map(change, args), tree_map(change, kwargs)
         out = func(*args, **kwargs)
