@@ -14,6 +14,7 @@ import torch
 from emulation import Attention, RmsNorm, TorchAutocast
 from known_values import find_tensors, value_limit
 from losses import ctc_loss
+from rnn_kernels import GATES, RnnLayers
 from torch.overrides import TorchFunctionMode
 
 Tensor = torch.Tensor
@@ -101,7 +102,7 @@ def native_dropout(x, p=0.5, training=True, inplace=False):
 class FakeGpu(TorchFunctionMode):
     """Answers for a GPU: devices in arguments, where tensors are, autocast, and functions that run otherwise there."""
 
-    def __init__(self, places, recorder, known, capability):
+    def __init__(self, places, recorder, known, kernels, capability):
         super().__init__()
         self.places, self.recorder, self.known = places, recorder, known
         self.autocast, self.default = TorchAutocast(), None
@@ -111,6 +112,7 @@ class FakeGpu(TorchFunctionMode):
             functional.scaled_dot_product_attention: self.attention, functional.rms_norm: RmsNorm(self.autocast),
             functional.dropout: native_dropout, functional.ctc_loss: ctc_loss,
         }  # fmt: skip
+        self.kernels |= {getattr(torch, name): RnnLayers(name, kernels, self.autocast) for name in GATES}
         self.special = {
             Tensor.device.__get__: places.find, Tensor.to: self.to, Tensor.cuda: self.cuda,
             Tensor.is_cuda.__get__: lambda x: places.find(x).type == "cuda", Tensor.is_cpu.__get__: lambda x: places.find(x).type == "cpu",
@@ -130,6 +132,8 @@ class FakeGpu(TorchFunctionMode):
             return self.special[func](*args, **kwargs)
         if func in self.kernels and self.is_on_gpu(args, kwargs):
             return self.kernels[func](*args, **kwargs)
+        if kwargs.get("pin_memory"):
+            kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         if self.default is not None and func in FACTORIES and kwargs.get("device") is None:
             kwargs["device"] = self.default
         if kwargs.get("device") is not None:
@@ -144,11 +148,10 @@ class FakeGpu(TorchFunctionMode):
             return inside(*args, **kwargs)
 
     def is_on_gpu(self, args, kwargs):
-        return any(isinstance(x, Tensor) and x.device.type == "meta" for x in (*args, *kwargs.values()))
+        return any(self.places.find(x).type == "cuda" for x in find_tensors(args, kwargs))
 
     def make(self, func, args, kwargs, device):
         """Call a function that is asked for a device."""
-        kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         if device.type == "cpu" or func in HOST_FIRST:
             grad = kwargs.pop("requires_grad", False)
             if args and isinstance(args[0], Tensor) and func in (torch.as_tensor, torch.asarray):

@@ -48,7 +48,7 @@ class Watch:
         self.places = Places(request["count"])
         self.recorder = ScriptRecorder(self.places, self.lines)
         self.kernels, self.known = ScriptKernels(self.places), HealthyValues()
-        self.gpu = FakeGpu(self.places, self.recorder, self.known, request["card"]["capability"])
+        self.gpu = FakeGpu(self.places, self.recorder, self.known, self.kernels, request["card"]["capability"])
         self.recorder.hide = lambda x: self.gpu.hide(x) if isinstance(x, torch.Tensor) and x.dim() else x
         self.recorder.read_values = lambda x: self.known.read(x) if isinstance(x, torch.Tensor) else x
         self.notes, self.unmodelled, self.lessened = [], [], []

@@ -1,0 +1,67 @@
+"""Recurrent layers as cuDNN runs them: one call for all steps and layers, which keeps a reserve for the backward pass. Runs in the target environment.
+
+The meta device would run them step by step. The sizes of reserve and workspace are an estimate: what each step computes, once.
+"""
+
+import torch
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+KEPT_BESIDE_GATES = {"lstm": 2, "gru": 2, "rnn_tanh": 1, "rnn_relu": 1}  # cells and hidden states of every step
+
+
+class RnnKernel(torch.autograd.Function):
+    """What one call keeps, and allocates in the backward."""
+
+    @staticmethod
+    def forward(ctx, x, hidden, cells, sizes, *weights):
+        reserve_size, workspace_size, width = sizes
+        out = torch.empty((*x.shape[:-1], width), dtype=x.dtype, device=x.device)
+        last = torch.empty_like(hidden), None if cells is None else torch.empty_like(cells)
+        workspace = torch.empty(workspace_size, dtype=torch.uint8, device=x.device)
+        reserve = torch.empty(reserve_size if any(ctx.needs_input_grad) else 0, dtype=torch.uint8, device=x.device)
+        del workspace
+        ctx.save_for_backward(x, hidden, cells, out, reserve, *weights)
+        ctx.workspace_size = workspace_size
+        return out, *last
+
+    @staticmethod
+    def backward(ctx, *grads):
+        x, hidden, cells, _, _, *weights = ctx.saved_tensors
+        made = [None if one is None else torch.empty_like(one) for one in (x, hidden, cells)]
+        workspace = torch.empty(ctx.workspace_size, dtype=torch.uint8, device=x.device)
+        flat = torch.empty(sum(one.numel() for one in weights), dtype=x.dtype, device=x.device)
+        del workspace
+        parts = flat.split([one.numel() for one in weights])
+        return *made, None, *(part.view(one.shape) for part, one in zip(parts, weights, strict=True))
+
+
+class RnnLayers:
+    """``torch.lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``, of whole or of packed sequences."""
+
+    def __init__(self, name, watch_kernels, autocast):
+        self.name, self.kernels, self.autocast = name, watch_kernels, autocast
+
+    def __call__(self, x, second, third, *rest):
+        is_packed = isinstance(second, torch.Tensor) and not second.is_floating_point()
+        if is_packed:  # x, batch_sizes, states, weights, has_biases, layers, dropout, train, bidirectional
+            states, (weights, _, layers, _, _, both), steps = third, rest[:6], len(second)
+        else:  # x, states, weights, has_biases, layers, dropout, train, bidirectional, batch_first
+            states, weights, (_, layers, _, _, both, batch_first) = second, third, rest[:6]
+            steps = x.shape[1 if batch_first else 0] if x.dim() == 3 else x.shape[0]
+        hidden, cells = states if self.name == "lstm" else (states, None)
+        if self.autocast.active:
+            x, hidden, cells, *weights = self.autocast.cast((x, hidden, cells, *weights), self.autocast.dtype)
+        gates, rows, size, ways = GATES[self.name], x.numel() // x.shape[-1], hidden.shape[-1], 1 + bool(both)
+        step_bytes = rows * size * ways * x.element_size()
+        reserve = layers * step_bytes * (gates + KEPT_BESIDE_GATES[self.name])
+        self.note(x, gates * size * ways, size, rows, steps, layers)
+        out, *last = RnnKernel.apply(x, hidden, cells, (reserve, step_bytes * gates, size * ways), *weights)
+        return out, *(one for one in last if one is not None)
+
+    def note(self, x, columns, size, rows, steps, layers):
+        """Note the products: the inputs of all steps at once, then the states, step by step."""
+        width = x.element_size()
+        for layer in range(layers):
+            inputs = x.shape[-1] if not layer else size
+            self.kernels.rows.append(["matmul", rows, columns, inputs, width, 1, 16])
+            self.kernels.rows += [["matmul", max(1, rows // steps), columns, size, width, 1, 16]] * steps
