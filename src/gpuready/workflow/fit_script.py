@@ -25,6 +25,7 @@ from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.system.file_journal import restore_files
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import unredacted_variables
+from gpuready.system.process.termination import kill_marked_processes
 from gpuready.workflow.fit import NO_GPU, find_gpus
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -40,6 +41,8 @@ OFFLINE = {
     "PYTORCH_JIT": "0", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
 }  # fmt: skip
 """Hubs and trackers are offline, and no GPU is touched."""
+ENDED_ITSELF = "the script ended itself before an optimizer step"
+OWN_FLAGS = ("--on", "--python", "--world", "--gpus", "--json", "--read-only")
 BATCH_FLAGS = (
     "--per_device_train_batch_size",
     "--train_batch_size",
@@ -101,10 +104,11 @@ class ScriptWatcher:
         with TemporaryFolder(variables) as folder:
             request = self._write_request(folder, words, card)
             script = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/fit/scripts/watch.py"
-            changes = OFFLINE | {"PYTHONPATH": variables.get("PYTHONPATH"), "TMPDIR": folder}
+            changes = OFFLINE | {"PYTHONPATH": variables.get("PYTHONPATH"), "TMPDIR": folder, "GPUREADY_WATCH": folder}
             try:
                 ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
             finally:
+                kill_marked_processes(f"GPUREADY_WATCH={folder}")
                 changed = restore_files(f"{folder}/journal")
             reply = system.file_contents.read_text_file(f"{folder}/reply.json", MAX_REPLY)
         if reply is None:
@@ -114,6 +118,8 @@ class ScriptWatcher:
         except ValueError as error:
             raise FitUndecided(f"{self.python} gave no recording that can be read: {error}") from None
         recording["notes"] += changed
+        if recording["error"] == ENDED_ITSELF:
+            recording["error"] = f"{ENDED_ITSELF}: {_last_line(ran)}{_misplaced_flag(words)}"
         return recording
 
     def _write_request(self, folder: str, words: Sequence[str], card: GpuCard) -> str:
@@ -130,8 +136,16 @@ class ScriptWatcher:
 def _explain_silence(name: str, ran: Any) -> str:
     if ran.end == "deadline":
         return f"{name} did not come to an optimizer step in {WATCH_SECONDS:.0f} s: it was ended (a hang, a wait for another process, or much work on the host)"
-    last = next((line for line in reversed(ran.err.splitlines()) if line.strip()), ran.end or "it said nothing")
-    return f"{name} ended without an answer ({ran.end or f'exit code {ran.rc}'}): {last.strip()[:300]}"
+    return f"{name} ended without an answer ({ran.end or f'exit code {ran.rc}'}): {_last_line(ran)}"
+
+
+def _last_line(ran: Any) -> str:
+    return next((line for line in reversed(ran.err.splitlines()) if line.strip()), "it said nothing").strip()[:300]
+
+
+def _misplaced_flag(words: Sequence[str]) -> str:
+    found = next((word for word in words if word.partition("=")[0] in OWN_FLAGS), "")
+    return f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)" if found else ""
 
 
 class ScriptAnswer:
@@ -155,8 +169,9 @@ class ScriptAnswer:
     def _judge(self, result: FitResult, reply: dict[str, Any], every: bool) -> FitResult:
         result = result.replace(traceback=reply["traceback"], notes=(*_notes(reply, self.watcher.world),))
         if reply["error"]:
-            raise_after = f"; after {reply['steps']} optimizer steps" if reply["steps"] else ""
-            return result.replace(places=tuple(self.machine), why=f"the script fails: {reply['error']}{raise_after}")
+            after = f", after {reply['steps']} optimizer steps" if reply["steps"] else ""
+            fails = "" if reply["error"].startswith("the script") else "the script fails: "
+            return result.replace(places=tuple(self.machine), why=f"{fails}{reply['error']}{after}", notes=())
         if not any(type(event) is int for event in reply["events"]):
             return result.replace(places=tuple(self.machine), why="the script put nothing on a GPU")
         job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])

@@ -5,6 +5,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing
 
 
 def join_world(watch):
@@ -30,6 +31,7 @@ def join_world(watch):
     sys.modules["torch.distributed"].broadcast_object_list = lambda *args, **kwargs: None
     torch.distributed.barrier = lambda *args, **kwargs: None
     patch_ddp(torch.nn.parallel.DistributedDataParallel)
+    torch.multiprocessing.spawn = lambda run, args=(), *_, **__: run(0, *args)  # this process is its rank 0
 
 
 def patch_ddp(made):

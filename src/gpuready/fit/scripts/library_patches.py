@@ -9,6 +9,7 @@ import types
 import torch
 import torch.utils.checkpoint
 from fake_gpu import HOST
+from torch.utils._pytree import tree_map
 
 NOT_MODELLED = {
     "torch.compile": "torch.compile: counted as the code runs without it; a compiled step mostly needs less",
@@ -21,11 +22,22 @@ def patch_libraries(watch):
         torch.utils.checkpoint._allowed_determinism_checks_to_fns
     )  # the device is told differently inside of an operation
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
+    parse = torch._C._nn._parse_to
+    torch._C._nn._parse_to = lambda *args, **kwargs: parse(*(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs)
+    torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
     patch_loader()
     patch_compile(watch)
     patch_saving()
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
     on_import("peft.peft_model", lambda module: patch_peft(module, watch))
+
+
+def run_replica(parallel, args, kwargs, watch):
+    """Run nn.DataParallel over one GPU: the module itself, with its inputs there."""
+    if len(parallel.device_ids) > 1:
+        watch.unmodelled.append("nn.DataParallel over several GPUs")
+    args, kwargs = tree_map(lambda x: x.cuda() if isinstance(x, torch.Tensor) else x, (args, kwargs))
+    return parallel.module(*args, **kwargs)
 
 
 def patch_loader():

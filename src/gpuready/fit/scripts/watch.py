@@ -40,7 +40,7 @@ class Watch:
     """One run of a script: its phases, its optimizers, and the end."""
 
     def __init__(self, request):
-        self.request, self.begun = request, time.process_time()
+        self.request, self.begun, self.process = request, time.process_time(), os.getpid()
         kind, words = request["kind"], request["words"]
         self.lines = UserLines(os.path.dirname(os.path.abspath(words[0])) if kind == "script" else os.getcwd())
         known_values.find_place = mixed_types.find_place = self.lines.describe
@@ -87,6 +87,8 @@ class Watch:
                 self.recorder.set_kind(parameter.grad, "gradients")
 
     def after_step(self, optimizer, args, kwargs):
+        if os.getpid() != self.process:  # a child that the script forked
+            return
         for one in tree_leaves(list(optimizer.state.values())):
             if isinstance(one, torch.Tensor):
                 self.recorder.set_kind(one, "optimizer")
@@ -171,12 +173,9 @@ class Watch:
             with self.known, self.kernels, self.recorder, self.gpu:
                 self.run()
         except SystemExit as left:
-            if left.code not in (None, 0):
-                self.end(
-                    f"the script ended itself with {str(left.code)[:200]!r} before an optimizer step"
-                    if not self.steps
-                    else ""
-                )
+            said = f": {left.code}" if isinstance(left.code, str) else ""
+            if left.code not in (None, 0) and not self.steps:
+                self.end(f"the script ended itself before an optimizer step{said[:300]}")
         except BaseException as error:
             self.end(self.explain(error), traceback.format_exc())
         self.end()
@@ -193,6 +192,8 @@ class Watch:
 
     def end(self, error="", trace=""):
         """Write what was seen, and leave at once: nothing of the script runs after this."""
+        if os.getpid() != self.process:
+            os._exit(0)
         for parameter in self.parameters:
             self.recorder.set_kind(parameter, "parameters")
             if parameter.grad is not None:
