@@ -167,6 +167,7 @@ def _run_script(request: Request, words: tuple[str, ...], search: bool) -> FitRe
     return fit_script(
         words,
         **request.pick_options("on", "python", "world", "steps"),
+        download=request.has_switch("download"),
         every=request.has_switch("gpus"),
         search=search,
         clock=_read_clock(request),

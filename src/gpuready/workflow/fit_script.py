@@ -41,6 +41,7 @@ OFFLINE = {
     "PYTORCH_JIT": "0", "TQDM_DISABLE": "1", "PYTHONUNBUFFERED": "1", "DO_NOT_TRACK": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
 }  # fmt: skip
 """Hubs and trackers are offline, and no GPU is touched."""
+HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 ENDED_ITSELF = "the script ended itself before an optimizer step"
 OWN_FLAGS = ("--on", "--python", "--world", "--gpus", "--json", "--read-only")
 BATCH_FLAGS = (
@@ -60,6 +61,7 @@ def fit_script(
     python: str | None = None,
     world: int | None = None,
     steps: int | None = None,
+    download: bool = False,
     every: bool = False,
     search: bool = True,
     clock: RunClock | None = None,
@@ -70,7 +72,7 @@ def fit_script(
     launch = call_or_refuse(parse_launch, words)
     machine = find_gpus(on, every)
     ranks = world or _count_ranks(launch, machine)
-    watcher = ScriptWatcher(launch, python, ranks, steps, show_progress)
+    watcher = ScriptWatcher(launch, python, ranks, steps, download, show_progress)
     answer = ScriptAnswer(watcher, machine, clock)
     result = answer.complete(launch.words, every)
     if search and result.verdict == "does not fit":
@@ -89,9 +91,16 @@ class ScriptWatcher:
     """Runs command lines under the watch."""
 
     def __init__(
-        self, launch: Launch, python: str | None, world: int, steps: int | None, show_progress: Callable[..., None]
+        self,
+        launch: Launch,
+        python: str | None,
+        world: int,
+        steps: int | None,
+        download: bool,
+        show_progress: Callable[..., None],
     ):
         self.launch, self.world, self.steps, self.show_progress = launch, world, steps, show_progress
+        self.offline = {name: value for name, value in OFFLINE.items() if not download or name not in HUB_VARIABLES}
         self.host = system.LiveHost()
         self.python = call_or_refuse(choose_interpreter, self.host, python or launch.python or None)
         if launch.kind == "script" and self.host.stat_path(launch.words[0]) is None:
@@ -104,7 +113,11 @@ class ScriptWatcher:
         with TemporaryFolder(variables) as folder:
             request = self._write_request(folder, words, card)
             script = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}/fit/scripts/watch.py"
-            changes = OFFLINE | {"PYTHONPATH": variables.get("PYTHONPATH"), "TMPDIR": folder, "GPUREADY_WATCH": folder}
+            changes = self.offline | {
+                "PYTHONPATH": variables.get("PYTHONPATH"),
+                "TMPDIR": folder,
+                "GPUREADY_WATCH": folder,
+            }
             try:
                 ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
             finally:
@@ -145,7 +158,11 @@ def _last_line(ran: Any) -> str:
 
 def _misplaced_flag(words: Sequence[str]) -> str:
     found = next((word for word in words if word.partition("=")[0] in OWN_FLAGS), "")
-    return f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)" if found else ""
+    return (
+        f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)"
+        if found
+        else ""
+    )
 
 
 class ScriptAnswer:

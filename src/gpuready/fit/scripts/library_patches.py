@@ -23,11 +23,13 @@ def patch_libraries(watch):
     )  # the device is told differently inside of an operation
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
     parse = torch._C._nn._parse_to
-    torch._C._nn._parse_to = lambda *args, **kwargs: parse(*(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs)
+    torch._C._nn._parse_to = lambda *args, **kwargs: parse(
+        *(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs
+    )
     torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
     patch_loader()
     patch_compile(watch)
-    patch_saving()
+    patch_files(watch)
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
     on_import("peft.peft_model", lambda module: patch_peft(module, watch))
 
@@ -80,15 +82,48 @@ def patch_compile(watch):
     torch.compile, torch.nn.Module.compile, torch.cuda.CUDAGraph = compile, compile_module, CUDAGraph
 
 
-def patch_saving():
-    """Nothing is saved: a checkpoint would have no values."""
-    torch.save = lambda *args, **kwargs: None
-    on_import(
-        "safetensors.torch",
-        lambda module: vars(module).update(
-            save_file=lambda *args, **kwargs: None, save_model=lambda *args, **kwargs: None
-        ),
+class UnreadWeights(dict):
+    """The weights of a checkpoint that is not read."""
+
+
+def patch_files(watch):
+    """Nothing is saved, since a checkpoint would have no values; what is loaded has its shapes, and downloads are not read at all."""
+    nothing = lambda *args, **kwargs: None  # noqa: E731
+    load, load_state = torch.load, torch.nn.Module.load_state_dict
+
+    def hide_all(found, device):
+        to = lambda x: watch.gpu.hide(x).to(device or "cpu") if isinstance(x, torch.Tensor) else x  # noqa: E731
+        return tree_map(to, found) if isinstance(device, (str, int, torch.device)) else found
+
+    def load_state_dict(self, state, *args, **kwargs):
+        return ([], []) if isinstance(state, UnreadWeights) else load_state(self, state, *args, **kwargs)
+
+    def patch_safetensors(module):
+        read = module.load_file
+        module.save_file = module.save_model = nothing
+        module.load_file = lambda name, device="cpu": hide_all(read(name, "cpu"), device)
+
+    torch.save = nothing
+    torch.load = lambda file, map_location=None, **kwargs: hide_all(
+        load(file, map_location="cpu", **kwargs), map_location
     )
+    torch.nn.Module.load_state_dict = load_state_dict
+    torch.hub.load_state_dict_from_url = lambda *args, **kwargs: UnreadWeights()
+    on_import("safetensors.torch", patch_safetensors)
+    on_import("timm.models._builder", lambda module: vars(module).update(load_pretrained=nothing))
+    on_import("diffusers.models.modeling_utils", patch_diffusers)
+
+
+def patch_diffusers(module):
+    """A model of diffusers comes from its config alone, too."""
+
+    def from_pretrained(cls, name, torch_dtype=None, **kwargs):
+        known = ("subfolder", "cache_dir", "revision", "token", "local_files_only", "variant")
+        config = cls.load_config(name, **{key: kwargs[key] for key in known if key in kwargs and key != "variant"})
+        return cls.from_config(config).to(torch_dtype or torch.float32).eval()
+
+    module.ModelMixin.from_pretrained = classmethod(from_pretrained)
+    module.ModelMixin.save_pretrained = lambda self, folder, *args, **kwargs: self.save_config(folder)
 
 
 # -- transformers --------------------------------------------------------------------------------------------------
