@@ -31,6 +31,7 @@ from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 WATCH_SECONDS = 600.0
+HOST_SECONDS = 0.02  # of a step, below which it is not told
 MAX_OUTPUT = 64 << 20
 MAX_REPLY = 1 << 29
 PROCESSORS = 132
@@ -267,6 +268,10 @@ def _notes(reply: dict[str, Any], world: int) -> list[str]:
     ]
     said += reply["notes"]
     said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
+    if reply.get("host_seconds", 0.0) > HOST_SECONDS:
+        said.append(
+            f"the script itself computes {reply['host_seconds'] * 1e3:.0f} ms a step on the host here: where no loader hides it, a step takes that much longer"
+        )
     if reply.get("math"):
         said.append("no fused attention kernel takes these shapes: torch writes all scores out")
     if reply.get("spread"):

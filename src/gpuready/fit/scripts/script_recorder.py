@@ -2,11 +2,12 @@
 
 import os
 import sys
+import time
 
 import torch
 from allocation_recorder import AllocationRecorder
 from kernel_recorder import KernelRecorder
-from known_values import find_tensors
+from known_values import find_tensors, touches_meta
 from torch.utils._pytree import tree_map
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -56,6 +57,7 @@ class ScriptRecorder(AllocationRecorder):
         self.places, self.user_lines = places, lines
         self.lines, self.kinds, self.sizes = [], {}, []
         self.live = self.peak = 0
+        self.host_seconds = 0.0
         self.target = None
         self.hide = self.read_values = lambda x: x  # set by the watch
 
@@ -66,6 +68,8 @@ class ScriptRecorder(AllocationRecorder):
         ):  # of several tensors, such as a shard: those come one by one
             return NotImplemented
         with torch._C.DisableTorchFunction():  # else tensors say here what they say to the script
+            if not touches_meta(args, kwargs):
+                return self.run_on_host(func, args, kwargs)
             before, self.target = self.target, self.places.choose(args, kwargs)
             try:
                 if self.target.type != "cuda":
@@ -73,6 +77,14 @@ class ScriptRecorder(AllocationRecorder):
                 return super().__torch_dispatch__(func, types, args, kwargs)
             finally:
                 self.target = before
+
+    def run_on_host(self, func, args, kwargs):
+        """Run an operation on real tensors: the script's own work on the host, which is timed."""
+        begun = time.perf_counter()
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.host_seconds += time.perf_counter() - begun
 
     def run_elsewhere(self, func, args, kwargs):
         """Run an operation of the host; tensors with and without memory meet there."""

@@ -54,7 +54,7 @@ class Watch:
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied = {}, {}, 0, False
-        self.parameters = weakref.WeakSet()
+        self.parameters, self.host = weakref.WeakSet(), []
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +93,8 @@ class Watch:
             if isinstance(one, torch.Tensor):
                 self.recorder.set_kind(one, "optimizer")
         self.mark(f"opt{self.steps}", f"zero{self.steps}")
+        self.host.append(self.recorder.host_seconds)
+        self.recorder.host_seconds = 0.0
         self.steps, self.micro = self.steps + 1, 0
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         if self.is_enough(id(optimizer)):
@@ -206,6 +208,7 @@ class Watch:
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
             "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
             "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,
+            "host_seconds": sorted(self.host[1:])[len(self.host[1:]) // 2] if self.host[1:] else 0.0,
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:
             json.dump(reply, file)
