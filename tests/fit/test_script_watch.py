@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.commands.fit import fit
 from gpuready.fit import H200, FitJob
 from gpuready.fit.search.script_prediction import (
     predict_script,
@@ -19,6 +20,7 @@ from gpuready.fit.time.device_speed import DeviceSpeed
 from gpuready.launcher.launch_words import Launch, parse_launch
 from gpuready.system.file_journal import restore_files
 from tests import target_environment
+from tests.running import gpuready
 
 SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 LOOP = """\
@@ -198,3 +200,32 @@ def test_a_recording_that_does_not_add_up_is_refused(watched):
     for wrong in ({"events": ["what"]}, {"lines": []}, {"events": [-1]}, {"steps": "two"}):
         with pytest.raises(ValueError, match="recording"):
             validate_recording(watched["loop"] | wrong)
+
+
+@pytest.mark.parametrize("words", [("--read-only", "train.py"), ("llama-3.1-8b", "train.py")])
+def test_a_script_that_is_only_read_never_runs(tmp_path, words):
+    (tmp_path / "train.py").write_text("open('ran', 'w')\n")
+    ran = gpuready("fit", "--on", "h100", *words, cwd=tmp_path)
+    assert "makes no ColossalAI plugin" in ran.err and ran.code == 2
+    assert not (tmp_path / "ran").exists()
+
+
+def test_python_and_mcp_read_a_script_unless_they_say_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("open('ran', 'w')\n")
+    with pytest.raises(Exception, match="ColossalAI"):
+        fit("train.py", on="h100")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_command_runs_a_script_and_leaves_nothing(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP.replace("for step", "open('log.txt', 'w').write('x')\nfor step"))
+    ran = gpuready(
+        "fit", "--python", target_environment.python(), "--on", "h100", "--json", "train.py", cwd=tmp_path, timeout=300
+    )
+    result = json.loads(ran.out)
+    assert (ran.code, result["verdict"], result["kind"]) == (0, "fits", "script"), ran.err
+    assert "running train.py" in ran.err and "no sandbox" in ran.err
+    assert result["lines"][0]["where"].startswith("train.py:") and result["time"]["step_seconds"] > 0
+    assert result["parts"]["optimizer"] == pytest.approx(8 * WEIGHTS, rel=0.001)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]
