@@ -120,6 +120,8 @@ FROZEN = {
             "--offload": "WHAT",
             "--trace": "",
             "--python": "PATH",
+            "--read-only": "",
+            "--steps": "N",
             "--gpus": "",
             "--max": "WHAT",
         }

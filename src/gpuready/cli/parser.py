@@ -65,7 +65,7 @@ def _parse_arguments(command: Command, words: Sequence[str]) -> ParsedCommand:
         word = waiting.pop()
         if command.rest and (word == "--" or (_is_script(word) and not (command.argument and arguments))):
             rest = tuple(reversed(waiting)) if word == "--" else (word, *reversed(waiting))
-            _check_argument_count(command, arguments)
+            _check_argument_count(command, [*arguments, *rest[: command.least]])
             return ParsedCommand(command.name, tuple(arguments), flags, rest=rest)
         if word == "--":
             arguments += reversed(waiting)

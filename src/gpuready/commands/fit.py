@@ -20,7 +20,7 @@ from gpuready.model.fit import FitResult
 from gpuready.render import fit as render
 from gpuready.render import json_results
 from gpuready.workflow.fit import fit_job
-from gpuready.workflow.fit_script import fit_script
+from gpuready.workflow.fit_script import fit_script, names_a_script
 from gpuready.workflow.fit_serving import fit_serving
 from gpuready.workflow.fit_time import RunClock
 
@@ -141,7 +141,7 @@ def _words_to_run(request: Request) -> tuple[str, ...]:
     if request.has_switch("read_only") or request.arguments[1:]:
         return ()
     if request.session.is_command_line and request.session.may_start_python and not request.arguments:
-        return tuple(request.rest)
+        return tuple(request.rest) if names_a_script(request.rest) else ()
     return tuple(request.arguments) if request.has_switch("run_script") else ()
 
 
@@ -210,7 +210,7 @@ FIT = Command(
         COMMON,
     ),
     "MODEL|FILE ...",
-    0,
+    1,
     9,
     "SCRIPT.py [ARGS ...]",
     argument=Parameter(

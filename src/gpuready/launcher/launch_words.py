@@ -20,6 +20,16 @@ MODULES_OF_PROGRAMS = {("axolotl", "train"): "axolotl.cli.train"}
 TRL_SCRIPTS = ("sft", "dpo", "grpo", "kto", "reward", "rloo")
 
 
+PROGRAMS = ("torchrun", "accelerate", "deepspeed", "axolotl", "trl", "llamafactory-cli", "python", "-m")
+"""What can stand before a script, or be one."""
+
+
+def names_a_script(words: Sequence[str]) -> bool:
+    """Whether a command line starts a script, and is not the name of a model or of a job's file."""
+    name = os.path.basename(words[0]) if words else ""
+    return name.endswith(".py") or name in PROGRAMS or name.rstrip("0123456789.") == "python"
+
+
 class Launch(Record):
     """One command: ``kind`` is script, module or program; ``words`` begin with its name."""
 

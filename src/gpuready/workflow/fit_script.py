@@ -19,7 +19,7 @@ from gpuready.fit.search.script_prediction import (
     tape_from_script,
     validate_recording,
 )
-from gpuready.launcher.launch_words import Launch, parse_launch
+from gpuready.launcher.launch_words import Launch, names_a_script, parse_launch
 from gpuready.model.fit import CodeLine, FitResult, GpuCandidate, Proposal
 from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.system.file_journal import restore_files
@@ -30,6 +30,7 @@ from gpuready.workflow.fit import NO_GPU, find_gpus
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
+__all__ = ["fit_script", "names_a_script"]
 WATCH_SECONDS = 600.0
 HOST_SECONDS = 0.02  # of a step, below which it is not told
 MAX_OUTPUT = 64 << 20
