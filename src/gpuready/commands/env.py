@@ -25,6 +25,10 @@ class _Wanted(TypedDict, total=False):
             default="bash",
         ),
     ]
+    allow_variable: Annotated[
+        shared.WordList,
+        Parameter("let the contract file set this variable, though it may load code or redirect", "NAME", many=True),
+    ]
     role: Annotated[
         str,
         Parameter(
@@ -45,6 +49,7 @@ def run(request: Request) -> Result:
     if request.has_switch("json") and shell != "json":
         raise UsageError(f"--json and --shell {shell} cannot be combined: choose one")
     options = request.pick_options("on", "python", "role", "wants", "contract")
+    options["allow_variable"] = request.get_option("allow_variable", ())
     settings = framework_variables(
         request.first_argument, **options, what_if=request.what_if, run_python=request.has_switch("run_python")
     )
