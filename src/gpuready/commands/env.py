@@ -70,7 +70,9 @@ def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
     words = ["gpuready", "env", *request.arguments]
     for name, value in request.flag_values().items():
         if name not in ("shell", "color", "json"):
-            words += [f"--{name}", str(value)]
+            words += [
+                word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))
+            ]
     return (*words, "--shell", shell) if shell != "bash" else tuple(words)
 
 

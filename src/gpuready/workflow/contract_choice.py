@@ -87,7 +87,8 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
     if installed is None or contracts.covers_version(contract.version, installed):
         return contract
     other = f"{name} {installed} is installed, and this contract is for {contract.version}"
-    return contract.replace(says=f"{contract.says}; {other}" if contract.says else other)
+    whose, mark, refused = contract.says.partition(";")
+    return contract.replace(says=f"{whose} ({other}){mark}{refused}" if whose else other)
 
 
 def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:
