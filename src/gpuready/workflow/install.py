@@ -27,6 +27,7 @@ from gpuready.catalog.releases import launch_command
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
 from gpuready.plan.limits import is_for_gpus_alone
+from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow import contract_choice, machine_facts, plan
 from gpuready.workflow.lock_files import explain_foreign_file, read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -249,6 +250,8 @@ class InstallOrder:
 
     def _find_interpreter(self, uv: str) -> str:
         """Find the Python to build the environment from: the named one, else the one that uv finds or fetches."""
+        if self.python and not self.acts:  # uv would start it
+            return call_or_refuse(choose_interpreter, system.ReadOnlyHost(), self.python)
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):
