@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import signal
@@ -110,6 +112,73 @@ def test_it_listens_on_loopback_only(served):
         if not address.startswith("127."):
             with pytest.raises(OSError):
                 socket.create_connection((address, served), 2)
+
+
+def test_silent_connections_keep_no_agent_out(served):
+    """The guard of ``gpuready serve``: tests/web/test_connections.py has its bounds one by one."""
+    silent = []
+    try:
+        for _ in range(520):
+            silent.append(socket.create_connection(("127.0.0.1", served), 60))
+            silent[-1].sendall(b"POST /mcp HTTP/1.1\r\nHost: x\r\n")
+        assert asked(served)[0] != 503
+        silent[0].settimeout(60)
+        with contextlib.suppress(ConnectionError):
+            assert silent[0].recv(1) == b""  # the oldest made room
+    finally:
+        for one in silent:
+            one.close()
+
+
+HEADS = (
+    f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("heads", "body", "status"),
+    [
+        ("Content-Length: 99999999999\r\n", b"", b"413"),
+        (f"X: {'x' * (64 << 10)}\r\n", b"", b"400"),
+        ("".join(f"X-{number}: {'x' * 90}\r\n" for number in range(900)), b"", b"400"),
+        ("Transfer-Encoding: chunked\r\n", b"100000\r\n" + b" " * (1 << 20) + b"\r\n", b"413"),
+        ("Content-Length: 0\r\n", b"", b"400"),
+    ],
+    ids=["declared", "one header", "many headers", "chunked", "empty"],
+)
+def test_what_is_too_large_is_refused(served, heads, body, status):
+    with socket.create_connection(("127.0.0.1", served), 60) as link:
+        link.sendall((HEADS % served + heads + "\r\n").encode())
+        with contextlib.suppress(ConnectionError):
+            for _ in range(9 if body else 0):
+                link.sendall(body)
+            assert link.recv(99).split()[1] == status
+
+
+def test_a_body_that_does_not_come_is_given_up():
+    """In this process, with a short time."""
+    from gpuready.mcp.http_transport import AgentGuard
+
+    class Guard(AgentGuard):
+        body_seconds = 0.1
+
+    sent, scope = [], {"type": "http", "method": "POST", "path": "/mcp", "query_string": b""}
+    scope["headers"] = [(b"host", b"h:1"), (b"authorization", f"Bearer {TOKEN}".encode())]
+
+    async def send(message):
+        sent.append(message)
+
+    guard = Guard(None, token=TOKEN, hosts=["h:1"])
+    asyncio.run(guard(scope, lambda: asyncio.sleep(60), send))
+    assert sent[0]["status"] == 408
+
+
+def test_logs_leave_room_for_other_questions():
+    from gpuready.mcp.server import ToolServer
+    from gpuready.workflow.allowed_paths import AllowedPaths
+
+    server = ToolServer(AllowedPaths([]))
+    assert server.log_limiter is not server.light_limiter and server.log_limiter.total_tokens < 4
 
 
 def test_the_same_bytes_over_http(served, portal, place):

@@ -71,16 +71,35 @@ def test_a_check_takes_them_and_names_the_file(folder, capsys):
     write(folder, 'framework = "trl"\nstrict = true\nignore = { drv001 = "updated tonight" }\n')
     _, report = checked(capsys, *OLD_DRIVER)
     assert report["contract"]["framework"] == "trl" and report["strict"] is True
-    assert facts(report) == {"settings.file": "gpuready.toml", "settings.applied": ["framework", "ignore", "strict"]}
+    assert facts(report) == {"settings.file": "gpuready.toml", "settings.applied": ["framework", "strict"]}
 
 
 def test_an_ignored_finding_is_in_the_report_with_its_reason(folder, capsys):
-    _, before = checked(capsys, "vllm", *OLD_DRIVER)
+    (folder / "Dockerfile").write_text("FROM nvidia/cuda:12.8.0-runtime-ubuntu22.04\nRUN pip install torch==2.0.0\n")
+    _, before = checked(capsys, "vllm", "--dockerfile", "Dockerfile")
     code = before["findings"][0]["code"]
     write(folder, f'[tool.gpuready.ignore]\n{code} = "updated tonight"\n', "pyproject.toml")
-    _, after = checked(capsys, "vllm", *OLD_DRIVER)
-    assert [(one["finding"]["code"], one["reason"]) for one in after["ignored"]] == [(code, "updated tonight")]
+    _, after = checked(capsys, "vllm", "--dockerfile", "Dockerfile")
+    assert ("updated tonight", code) in [(one["reason"], one["finding"]["code"]) for one in after["ignored"]]
     assert facts(after)["settings.applied"] == ["ignore"]
+
+
+@pytest.mark.parametrize("words", [OLD_DRIVER, ("--python", sys.prefix)], ids=["on", "python"])
+@pytest.mark.parametrize("name", ["gpuready.toml", "pyproject.toml"])
+def test_who_wrote_this_folder_silences_nothing_about_another(folder, capsys, words, name):
+    """A checkout that says what to ignore does not know what --on and --python name."""
+    _, before = checked(capsys, "vllm", *words)
+    codes = {finding["code"] for finding in before["findings"]}
+    rows = "".join(f'{code} = "hush"\n' for code in codes)
+    write(folder, ("[ignore]\n" if name == "gpuready.toml" else "[tool.gpuready.ignore]\n") + rows, name)
+    code = run_command_line(["check", "vllm", *words, "--json"])
+    said = capsys.readouterr()
+    report = json.loads(said.out)
+    assert codes and {finding["code"] for finding in report["findings"]} == codes and not report["ignored"]
+    assert code == before["exit"] and f"ignore of {name} is not applied" in said.err
+    one = sorted(codes)[0]
+    _, asked = checked(capsys, "vllm", *words, "--ignore", f"{one}=my own word")
+    assert [row["finding"]["code"] for row in asked["ignored"]][:1] == [one]
 
 
 def test_the_words_of_the_command_line_win(folder, capsys):

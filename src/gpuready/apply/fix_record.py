@@ -42,6 +42,7 @@ class FixRecord(Record):
     rubbish: tuple[str, ...] = ()  # copies that can be removed
     settings_path: str = ""
     settings_before: str | None = None  # None where there was no such file
+    written: tuple[str, ...] = ()  # of the record of a settings file: hashes of what it may have
 
 
 class FixState:
@@ -82,24 +83,36 @@ _HEADER = "# Written by `gpuready fix`: source this file in the shell that start
 class SettingsFile:
     """The settings file of one environment, or of a folder without one; its text before the last change is in the user's record."""
 
-    def __init__(self, state: FixState):
-        self.state = state
+    def __init__(self, host: HostAccess, state: FixState):
+        self.host, self.state = host, state
+
+    def read_own(self, path: str) -> str | None:
+        """Return the text that this user's gpuready wrote; None where there is no file. ValueError where it is a link, or of another."""
+        text = file_contents.read_unlinked_text(path)
+        if text is None:
+            return None
+        if not text.startswith(_HEADER) or _hash(text) not in FixState(self.host, path).read().written:
+            raise ValueError(f"{path} is not as gpuready fix wrote it for you: look at it, and move it away first")
+        return text
 
     def write(self, path: str, variables: Mapping[str, str], unset: Iterable[str]) -> None:
-        """Add these settings to those of the file. OSError where it cannot be written."""
-        before = file_contents.read_text_file(path)
+        """Add these settings to those of the file. OSError where it cannot be written, ValueError where it is not ours."""
+        before = self.read_own(path)
         self.state.save(settings_path=path, settings_before=before)
         lines = {_line_name(line): line for line in (before or _HEADER).splitlines()}
         lines |= {name: f"export {name}={shlex.quote(value)}" for name, value in variables.items()}
         lines |= {name: f"unset {name}" for name in unset}
         self.state.journal.record_step("settings", path=path, undo=["gpuready", "fix", "--undo"])
-        durable_files.replace_file(path, "\n".join(lines.values()) + "\n")
+        text = "\n".join(lines.values()) + "\n"
+        FixState(self.host, path).save(written=(_hash(before or ""), _hash(text)))
+        durable_files.replace_file(path, text)
 
     def undo(self) -> str:
         """Put back the file before the last change, and return its path; empty where none was made."""
         record = self.state.read()
         if not record.settings_path:
             return ""
+        self.read_own(record.settings_path)
         if record.settings_before is None:
             durable_files.remove_file(record.settings_path)
         else:
@@ -107,6 +120,10 @@ class SettingsFile:
         self.state.journal.try_record_step("settings-undone", path=record.settings_path)
         self.state.save(settings_path="", settings_before=None)
         return record.settings_path
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _line_name(line: str) -> str:

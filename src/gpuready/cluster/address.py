@@ -84,8 +84,8 @@ def _check_ip_address(plain: str, text: str, name: str) -> str:
 def _check_host_name(plain: str, text: str, name: str) -> str:
     labels = plain.removesuffix(".").split(".")
     fits = all(0 < len(one) < 64 and all(c.isalnum() or c in "-_" for c in one) for one in labels)
-    if not fits or len(plain) > 253:
-        raise ValueError(f"{name} is {text!r}, which is not a host name")
+    if not fits or len(plain) > 253 or plain.startswith("-"):  # which a program would take for a flag
+        raise ValueError(f"{name} is {text[:80]!r}, which is not a host name")
     return plain
 
 

@@ -11,6 +11,7 @@ from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
 from gpuready.workflow import Refused
 from gpuready.workflow.allowed_paths import AllowedPaths
+from gpuready.workflow.diagnose import limit_reading_time
 
 TOKEN_VARIABLE = "GPUREADY_MCP_TOKEN"
 _PARAMETERS = {
@@ -41,6 +42,7 @@ def run(request: Request) -> Result:
         ) from None
     gc.enable()  # main() disabled it; a server runs long
     allowed_paths.restrict_named_files()
+    limit_reading_time()
     if request.has_switch("http"):
         _serve_http(request, allowed_paths, token)
     else:

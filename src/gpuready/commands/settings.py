@@ -5,8 +5,8 @@ from __future__ import annotations
 from gpuready.commands.declaration import Request
 from gpuready.workflow.settings import Settings, read_settings
 
-_OTHER_ENVIRONMENT = ("python", "on", "dockerfile", "image")
-"""Options that name what is judged: beside them, the environment of the settings is not meant."""
+_OTHER_MACHINE = ("python", "on", "image")
+"""Options that name what is judged, and is not of this folder: who wrote its settings does not silence findings about it."""
 
 
 def apply_settings(request: Request) -> None:
@@ -31,10 +31,15 @@ def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
             return False
         request.arguments = list(settings.framework)
     elif name == "python":
-        if not settings.python or any(options.get(other) is not None for other in _OTHER_ENVIRONMENT):
+        if not settings.python or _names_another(request) or options.get("dockerfile"):
             return False
         options["python"] = settings.python
     elif name == "ignore":
+        if settings.ignore and _names_another(request):
+            request.session.write_sentence(
+                f"ignore of {settings.path} is not applied to --python, --on and --image: use --ignore CODE=REASON"
+            )
+            return False
         added = {code: why for code, why in settings.ignore.items() if code not in options.get("ignore", {})}
         options["ignore"] = {**options.get("ignore", {}), **added}
         return bool(added)
@@ -43,3 +48,7 @@ def _apply_setting(request: Request, settings: Settings, name: str) -> bool:
             return False
         options["strict"] = True
     return True
+
+
+def _names_another(request: Request) -> bool:
+    return any(request.options.get(name) is not None for name in _OTHER_MACHINE)

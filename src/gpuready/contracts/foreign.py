@@ -29,7 +29,7 @@ from gpuready.model import ContractVariable, FixStep
 def read_foreign_contract(path: str, allowed: Collection[str] = ()) -> Contract:
     """Read a contract file, and take of it what a stranger may say; ``allowed``: variables that the user agreed to by name."""
     contract = read_contract_file(path)
-    if os.path.realpath(path).startswith(os.path.dirname(os.path.realpath(__file__)) + os.sep):
+    if os.path.abspath(path).startswith(os.path.dirname(os.path.abspath(__file__)) + os.sep):
         return contract
     framework = framework_by_name(canonical_package_name(contract.framework))
     _check_distribution(contract, framework, path)

@@ -20,7 +20,7 @@ class RankLogs:
 
     def __init__(self, folder: str, new_run: bool = False):
         self.folder, self.new_run, self.lost = folder, new_run, ""
-        private_files.refuse_foreign_links(folder)
+        private_files.refuse_links_below_here(folder)
         os.makedirs(folder, exist_ok=True)
         if new_run:
             private_files.set_file_aside(os.path.join(folder, f"{EXITS}.log"))

@@ -5,7 +5,7 @@ A small log is kept whole. Of a large one: its beginning, its end, and the lines
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import MAX_LINE_BYTES, shorten_line
@@ -17,8 +17,8 @@ WHOLE_LOG_BYTES = 256 << 10
 MAX_LINES = 24_000
 """Lines kept over all sources."""
 
-SEARCH_BYTES = 2 << 20
-"""Bytes searched at once."""
+SEARCH_BYTES = 256 << 10
+"""Bytes searched at once: between two pieces the time is looked at."""
 
 MAX_KEPT_BYTES = 24 << 20
 """Bytes kept over all sources."""
@@ -38,9 +38,16 @@ class Excerpt(Record):
 
 
 def extract_excerpt(
-    chunks: Iterable[bytes], search: LiteralSearch, quotas: Mapping[int, int] | None = None, share: int = 1
+    chunks: Iterable[bytes],
+    search: LiteralSearch,
+    quotas: Mapping[int, int] | None = None,
+    share: int = 1,
+    is_spent: Callable[[], bool] = lambda: False,
 ) -> Excerpt:
-    """The lines of one source that may matter. ``quotas`` of literals that have another one; ``share`` sources share the limits."""
+    """The lines of one source that may matter, up to where the time is spent.
+
+    ``quotas`` of literals that have another one; ``share`` sources share the limits.
+    """
     room = max(min(WHOLE_LOG_BYTES, 64 * WHOLE_LOG_BYTES // share), 16 << 10)
     first, rest, ended = _read_first(chunks, room)
     if ended:
@@ -50,6 +57,8 @@ def extract_excerpt(
             return Excerpt(rows, len(rows), len(first))
     picker = _LinePicker(search, quotas or {}, max(MAX_LINES // share, 400))
     for block in _split_into_blocks(first, rest):
+        if is_spent():
+            break
         picker.take_block(block)
     return picker.finish_excerpt()
 
@@ -67,11 +76,11 @@ def _read_first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[byt
 
 
 def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks that end where a line ends; a line longer than a megabyte is split."""
+    """Blocks that end where a line ends; a line longer than what is searched at once is split."""
     carry = b""
     for chunk in _bounded_chunks(first, rest):
         cut = chunk.rfind(b"\n") + 1
-        if cut or len(carry) + len(chunk) > 1 << 20:
+        if cut or len(carry) + len(chunk) > SEARCH_BYTES:
             yield carry + (chunk[:cut] if cut else chunk)
             carry = chunk[cut:] if cut else b""
         else:

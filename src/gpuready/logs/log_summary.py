@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 
 from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
@@ -78,12 +79,14 @@ def read_logs(
     sources: Sequence[LogSource],
     wording: PatternIndex,
     derive: Callable[[Sequence[LogLine]], list[LogLine]] | None = None,
+    is_spent: Callable[[], bool] = lambda: False,
 ) -> LogSummary:
-    """Read every source once and summarise them together."""
+    """Read every source once and summarise them together. Where the time is spent, what is left is not looked at."""
     log_lines: list[LogLine] = []
     totals, commands = [], []
     for number, source in enumerate(sources):
-        part = extract_excerpt(source.chunks, wording.search, wording.quotas, max(len(sources), 1))
+        chunks = () if is_spent() else source.chunks
+        part = extract_excerpt(chunks, wording.search, wording.quotas, max(len(sources), 1), is_spent)
         totals.append((part.lines, part.bytes))
         last_run, command = keep_last_run(_lines_of_source(part, number, source))
         log_lines += last_run
@@ -91,7 +94,7 @@ def read_logs(
     log_lines = assign_ranks(log_lines)
     log_lines += derive(log_lines) if derive else []
     failures = find_tracebacks(log_lines)
-    matches, present_texts = _find_matches(log_lines, failures, wording)
+    matches, present_texts = _find_matches(log_lines, failures, wording, is_spent)
     return LogSummary(
         tuple(source.name for source in sources), tuple(totals), tuple(log_lines), tuple(failures), tuple(find_exits(log_lines)),
         tuple(s for s in matches if s.sign.code),
@@ -160,17 +163,21 @@ def _is_single_node(log_lines: Sequence[LogLine]) -> bool:
 
 
 def _find_matches(
-    log_lines: list[LogLine], failures: Sequence[LoggedException], wording: PatternIndex
+    log_lines: list[LogLine], failures: Sequence[LoggedException], wording: PatternIndex, is_spent: Callable[[], bool]
 ) -> tuple[list[PatternMatch], frozenset[str]]:
     texts = [line.folded_text for line in log_lines]
     present_texts: set[str] = set()
     candidates: dict[tuple[int, int], LogPattern] = {}
     breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
-    broken = ((breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search))
+    broken = (
+        (breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search, is_spent)
+    )
     others = _other_wordings(log_lines, texts)
     pairs = [(i, text) for i, wordings in others.items() for text in wordings]
-    reworded = ((pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search))
-    for index, which in (*_literal_hits(texts, wording.search), *broken, *reworded):
+    reworded = (
+        (pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search, is_spent)
+    )
+    for index, which in (*_literal_hits(texts, wording.search, is_spent), *broken, *reworded):
         literal = wording.literals[which]
         if literal in wording.remarks:
             present_texts.add(literal)
@@ -184,7 +191,7 @@ def _find_matches(
         )
         for (index, _), pattern in sorted(candidates.items(), key=lambda item: item[0])
     )
-    return [match for match in found if match is not None], remarks
+    return [match for match in takewhile(lambda _: not is_spent(), found) if match is not None], remarks
 
 
 def _other_wordings(log_lines: Sequence[LogLine], texts: Sequence[str]) -> dict[int, list[str]]:
@@ -200,9 +207,11 @@ def _with_slashes(text: str) -> str:
     return text.replace("\\", "/")
 
 
-def _literal_hits(texts: Sequence[str], search: LiteralSearch) -> Iterator[tuple[int, int]]:
+def _literal_hits(
+    texts: Sequence[str], search: LiteralSearch, is_spent: Callable[[], bool]
+) -> Iterator[tuple[int, int]]:
     """Which literals are in which text, each once; scanned in portions to bound memory."""
-    for first in range(0, len(texts), LINES_PER_SCAN):
+    for first in takewhile(lambda _: not is_spent(), range(0, len(texts), LINES_PER_SCAN)):
         encoded = [text.encode("utf-8", "replace") for text in texts[first : first + LINES_PER_SCAN]]
         starts, at = [], 0
         for piece in encoded:

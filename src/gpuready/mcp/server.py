@@ -46,6 +46,7 @@ class ToolServer:
             self.tools |= {tool.name: tool for tool in self.install_tools.list_tools()}
         self.heavy_limiter = anyio.CapacityLimiter(1)  # proofs and installs run one at a time
         self.light_limiter = anyio.CapacityLimiter(4)
+        self.log_limiter = anyio.CapacityLimiter(2)  # logs may take seconds, and leave room for other questions
 
     def describe_tools(self) -> list[types.Tool]:
         return [_describe_tool(tool) for tool in self.tools.values()]
@@ -61,7 +62,8 @@ class ToolServer:
                 question = await self._ask_consent(context, params, tool, arguments)
                 if question is not None:
                     return question
-            limit = self.heavy_limiter if tool.name in ("prove", install_tools.APPLY_TOOL) else self.light_limiter
+            heavy = dict.fromkeys(("prove", install_tools.APPLY_TOOL), self.heavy_limiter)
+            limit = (heavy | {"diagnose": self.log_limiter}).get(tool.name, self.light_limiter)
             return _make_call_result(
                 await to_thread.run_sync(tools.call_tool, tool, self.allowed_paths, arguments, limiter=limit)
             )

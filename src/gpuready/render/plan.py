@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from gpuready.model import FixStep
 from gpuready.model.contract import describe_want
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections
 
 

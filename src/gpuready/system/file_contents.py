@@ -108,6 +108,13 @@ def read_text_file(path: str, limit: int = 64 << 20) -> str | None:
         return None
 
 
+def read_unlinked_text(path: str) -> str | None:
+    """Text of a file that is no link; None where nothing is there, empty where it is a link or cannot be read."""
+    if not os.path.lexists(path):
+        return None
+    return "" if os.path.islink(path) else read_text_file(path) or ""
+
+
 def read_file_start(path: str, size: int) -> bytes:
     """The first bytes of a file; none where it cannot be read."""
     try:

@@ -10,6 +10,8 @@ import webbrowser
 
 from gpuready.system.host_access import AccessError
 
+ListeningSocket = socket.socket
+
 
 def open_listening_socket(host: str, port: int, fallback_ports: int = 0) -> socket.socket:
     """A socket listening at an address, or at one of the next ``fallback_ports`` ports where it is taken. AccessError if none is free."""

@@ -22,6 +22,9 @@ MAX_FILES, MAX_DEPTH = 20_000, 12
 MAX_EXPANSION, EXPANSION_CHECK_BYTES = 150, 256 << 20
 """Compressed data that expands more than this many times is not a log, once it has yielded this many bytes."""
 
+BASE_SECONDS, STORED_BYTES_PER_SECOND = 20.0, 1 << 20
+"""Processor time that logs may take: some for any log, and more for large ones. Plain logs need a hundredth of it."""
+
 _MAGIC = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zst"}
 _DECOMPRESSORS: dict[str, tuple[Any, ...]] = {
     "gz": ("zlib", "decompressobj", 31),
@@ -46,21 +49,48 @@ _BINARY_CONTROL_BYTES = bytes(sorted({*range(1, 32), 127} - {*b"\a\b\t\n\v\f\r\x
 """Control characters that neither texts nor terminals use."""
 
 
+class ReadBudget:
+    """What the logs of one diagnosis may cost together: processor time of this thread, and unpacked bytes, by the bytes that are stored."""
+
+    most_seconds = float("inf")
+    """A server lowers it: nobody waits there for a large log."""
+
+    def __init__(self) -> None:
+        self.started, self.stored, self.packed, self.unpacked, self.is_over = time.thread_time(), 0, 0, 0, False
+
+    @property
+    def seconds(self) -> float:
+        return min(self.most_seconds, BASE_SECONDS + self.stored / STORED_BYTES_PER_SECOND)
+
+    def is_spent(self) -> bool:
+        """Whether the time is over; once it is, it stays so."""
+        self.is_over = self.is_over or time.thread_time() - self.started > self.seconds
+        return self.is_over
+
+    def is_too_large(self) -> bool:
+        return self.unpacked > EXPANSION_CHECK_BYTES and self.unpacked > MAX_EXPANSION * self.packed
+
+
 class LogStream:
     """One log: its name, and its bytes on iteration. ``cut`` says why it was not read to its end."""
 
-    def __init__(self, name: str, path: str | None, allowlist: PathAllowlist | None = None):
-        self.name, self.path, self.cut, self.allowlist = name, path, "", allowlist
+    def __init__(self, name: str, path: str | None, allowlist: PathAllowlist | None, budget: ReadBudget):
+        self.name, self.path, self.cut, self.allowlist, self.budget = name, path, "", allowlist, budget
 
     def __iter__(self) -> Iterator[bytes]:
         fd = 0 if self.path is None else _open_log(self.path, self.allowlist)
         try:
-            yield from _decompress_and_decode(_read_chunks(fd), self)
+            yield from _decompress_and_decode(self._read_chunks(fd), self)
         except OSError as error:
             self.cut = f"reading stopped: {error_reason(error)}"
         finally:
             if fd:
                 os.close(fd)
+
+    def _read_chunks(self, fd: int) -> Iterator[bytes]:
+        while not self.budget.is_spent() and (piece := os.read(fd, CHUNK_BYTES)):
+            self.budget.stored += len(piece)
+            yield piece
 
     @property
     def size(self) -> int:
@@ -102,10 +132,13 @@ def _is_binary(head: bytes) -> bool:
     return len(head) >= 64 and len(head) - len(head.translate(None, _BINARY_CONTROL_BYTES)) > len(head) // 32
 
 
-def open_log_streams(path: str, allowlist: PathAllowlist | None = None) -> list[LogStream]:
+def open_log_streams(
+    path: str, allowlist: PathAllowlist | None = None, budget: ReadBudget | None = None
+) -> list[LogStream]:
     """A file, a pipe, every file of a folder, or stdin (-). AccessError says why nothing can be read: also what leads outside the allowlist."""
+    budget = budget or ReadBudget()
     if path == "-":
-        return [LogStream("stdin", None)]
+        return [LogStream("stdin", None, None, budget)]
     try:
         mode = os.stat(path).st_mode
     except OSError as error:
@@ -114,12 +147,12 @@ def open_log_streams(path: str, allowlist: PathAllowlist | None = None) -> list[
         raise AccessError("not a path") from None
     if S_ISDIR(mode):
         found = _list_regular_files(path)
-        return [LogStream(printable_name(os.path.relpath(name, path)), name, allowlist) for name in found]
+        return [LogStream(printable_name(os.path.relpath(name, path)), name, allowlist, budget) for name in found]
     if not (S_ISREG(mode) or S_ISFIFO(mode) or S_ISSOCK(mode)):
         raise AccessError("is a device, not a log")
     if S_ISREG(mode):
         os.close(_open_log(path, allowlist))  # report an unreadable file at once
-    return [LogStream(printable_name(os.path.basename(path)), path, allowlist)]
+    return [LogStream(printable_name(os.path.basename(path)), path, allowlist, budget)]
 
 
 def follow_growing_file(path: str, pause: float = 0.5, patience: float | None = None) -> Iterator[bytes]:
@@ -193,11 +226,6 @@ def _open_log(path: str, allowlist: PathAllowlist | None = None) -> int:
     return fd
 
 
-def _read_chunks(fd: int) -> Iterator[bytes]:
-    while piece := os.read(fd, CHUNK_BYTES):
-        yield piece
-
-
 # -- compression and encoding --------------------------------------------------------------------------------------
 
 
@@ -247,19 +275,23 @@ def _decompress_chunks(pieces: Iterator[bytes], kind: str, stream: LogStream) ->
     make = _decompressor_factory(kind)
     if make is None:
         raise AccessError(_CANNOT_DECOMPRESS.format(kind))
-    decompressor, consumed, produced = make(), 0, 0
+    decompressor, produced, budget = make(), 0, stream.budget
     for piece in pieces:
-        consumed += len(piece)
+        budget.packed += len(piece)
         while piece or decompressor.more:
+            if budget.is_spent():
+                return
             try:
                 out = decompressor(piece)
             except Exception:  # each library has its own errors
                 stream.cut = f"the {kind} data is broken after {produced} bytes"
                 return
             produced += len(out)
-            if produced > EXPANSION_CHECK_BYTES and produced > MAX_EXPANSION * consumed:
+            budget.unpacked += len(out)
+            if budget.is_too_large():
                 stream.cut = (
-                    f"it gives more than {MAX_EXPANSION} times its size: reading stopped after {produced} bytes"
+                    f"read {produced >> 20} MiB of it; the rest was not looked at: it gives more than {MAX_EXPANSION} times "
+                    "its size; a log that is unpacked first has no such limit"
                 )
                 return
             if out:
@@ -268,7 +300,7 @@ def _decompress_chunks(pieces: Iterator[bytes], kind: str, stream: LogStream) ->
             if decompressor.ended:
                 decompressor = make()
                 piece = piece.lstrip(b"\0")  # padding after the last member
-    if decompressor.fed:
+    if decompressor.fed and not budget.is_over:
         stream.cut = f"the {kind} data ends too early, after {produced} bytes"
 
 

@@ -62,8 +62,8 @@ class QueryService:
         await self._ask_worker({"words": list(words), "how": _answer_mode(part)}, b"", UPLOAD_TIMEOUT, False)
 
     async def answer_upload(self, words: Sequence[str], name: str, body: bytes) -> HttpReply:
-        """Answer a command line that reads an uploaded file."""
-        return await self._ask_worker({"words": list(words), "name": name}, body, UPLOAD_TIMEOUT, False)
+        """Answer a command line that reads an uploaded file; one worker stays free for other questions."""
+        return await self._ask_worker({"words": list(words), "name": name}, body, UPLOAD_TIMEOUT, slow=True)
 
     async def _ask_worker(self, head: Mapping[str, Any], body: bytes, seconds: float, slow: bool) -> HttpReply:
         try:

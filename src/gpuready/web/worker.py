@@ -17,12 +17,13 @@ from gpuready import cli
 from gpuready.cli.parser import parse_command_line
 from gpuready.commands.declaration import UsageError
 from gpuready.commands.fit import predict_fit
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_document, json_results
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.own_folders import write_scratch_file
 from gpuready.workflow import catalog_lists
+from gpuready.workflow.diagnose import limit_reading_time
 from gpuready.workflow.refusal import Refused
 
 WorkerReply = tuple[int, dict[str, Any], str]
@@ -109,6 +110,7 @@ def _answer_with_upload(name: str, body: bytes, words: Sequence[str], mode: str)
 
 
 def main() -> None:
+    limit_reading_time()
     source = sys.stdin.buffer
     sink = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)  # stray prints, also of a child, must not reach the reply stream

@@ -274,8 +274,8 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
     }
 
 
-def save_text_file(path: str, text: str, private: bool = False) -> None:
-    """Write a file atomically; a ``private`` one is for its owner alone."""
+def save_text_file(path: str, text: str, private: bool = True) -> None:
+    """Write a file atomically, for its owner alone unless it holds nothing of a machine."""
     try:
         system.save_atomically(path, text, private)
     except system.AccessError as error:

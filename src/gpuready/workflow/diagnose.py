@@ -17,6 +17,7 @@ from gpuready.logs.pattern_index import PatternIndex
 from gpuready.model.diagnosis import Diagnosis, LogEvidence
 from gpuready.system.log_streams import (
     LogStream,
+    ReadBudget,
     follow_growing_file,
     non_log_reason,
     open_log_streams,
@@ -35,6 +36,14 @@ def load_pattern_table() -> PatternIndex:
     return PatternIndex(catalog.load_catalog("patterns"))
 
 
+SERVER_SECONDS = 8.0
+
+
+def limit_reading_time() -> None:
+    """Bound the processor time of every diagnosis of this process, which is a server's: others wait for it."""
+    ReadBudget.most_seconds = SERVER_SECONDS
+
+
 def diagnose_logs(
     logs: Sequence[str | Iterable[bytes]],
     *,
@@ -49,7 +58,8 @@ def diagnose_logs(
     ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
     ``ask`` is a program of the user's that is asked where no cause is found.
     """
-    sources, dumps, streams, notes = _open_logs(logs)
+    budget = ReadBudget()
+    sources, dumps, streams, notes = _open_logs(logs, budget)
     sources = _count_bytes(sources, streams, show_progress)
     if dumps:
         sources.append(LogSource(f"{len(dumps)} dumps of flight recorders", ()))
@@ -60,10 +70,16 @@ def diagnose_logs(
             lambda summary_so_far: derive_lines(
                 summary_so_far, flight_recorder.find_standstills(dumps), len(sources) - 1
             ),
+            budget.is_spent,
         )
     except system.AccessError as error:
         raise Refused(f"cannot read the log: {error}") from None
     cut = [f"{stream.name}: {stream.cut}" for stream in streams if stream.cut]
+    if budget.is_over:
+        read = sum(size for _, size in summary.totals) / (1 << 20)
+        cut.append(
+            f"read {read:.1f} MiB in {budget.seconds:.0f} s of processor time; the rest was not looked at: name the log of one rank, or its end"
+        )
     diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask)
     empty = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
     unread = empty or ("a log was not read to its end: the rest may show a failure" if cut else "")
@@ -145,7 +161,7 @@ def _count_bytes(
 
 
 def _open_logs(
-    logs: Sequence[str | Iterable[bytes]],
+    logs: Sequence[str | Iterable[bytes]], budget: ReadBudget
 ) -> tuple[list[LogSource], list[flight_recorder.RecorderDump], list[LogStream], list[str]]:
     sources: list[LogSource] = []
     dumps: list[flight_recorder.RecorderDump] = []
@@ -155,7 +171,7 @@ def _open_logs(
         if not isinstance(log, str):
             sources.append(LogSource(f"log {number + 1}" if len(logs) > 1 else "log", log))
             continue
-        log_streams = _list_streams(log)
+        log_streams = _list_streams(log, budget)
         folder = len(log_streams) != 1 or log_streams[0].path != log
         for stream in log_streams:
             _classify_stream(stream, folder and log != "-", sources, dumps, streams, notes)
@@ -166,9 +182,9 @@ def _open_logs(
     return sources, dumps, streams, notes
 
 
-def _list_streams(path: str) -> list[LogStream]:
+def _list_streams(path: str, budget: ReadBudget) -> list[LogStream]:
     try:
-        return open_log_streams(path, refusal.fence_of_named_files())
+        return open_log_streams(path, refusal.fence_of_named_files(), budget)
     except system.AccessError as error:
         raise Refused(f"cannot read {path}: {error}") from None
 
@@ -266,7 +282,7 @@ def _diagnose_tail(
     path: str, tail: bytes, lost_lines: int, framework: str | None, on: str | None
 ) -> tuple[Diagnosis, bool]:
     """Diagnose the log so far, and tell whether it shows that the run is over."""
-    summary = read_logs([LogSource(path, [tail])], load_pattern_table(), derive_lines)
+    summary = read_logs([LogSource(path, [tail])], load_pattern_table(), derive_lines, ReadBudget().is_spent)
     diagnosis = diagnose_summary(summary, framework, on, look=False)
     if lost_lines:
         diagnosis = diagnosis.replace(evidence=tuple(e.replace(line=e.line + lost_lines) for e in diagnosis.evidence))

@@ -208,7 +208,7 @@ class FixOrder:
     def _write_settings(self, tasks: list[FixTask]) -> None:
         path = f"{self.host.get_cwd()}/{FILE_NAME}"
         changes = [change for task in tasks for change in task.changes]
-        SettingsFile(open_fix_state(self.host, self.target)).write(path, *changed_variables(changes))
+        SettingsFile(self.host, open_fix_state(self.host, self.target)).write(path, *changed_variables(changes))
         self.settings_file = path
 
     def _remove_files(self, tasks: list[FixTask]) -> None:
@@ -282,6 +282,8 @@ def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
     target = describe_target(workflow.probe_machine(python, run_python=True))
     state = call_or_refuse(open_fix_state, host, target)
     copy = call_or_refuse(EnvironmentCopy, host, target.path) if target.kind == "venv" else None
+    settings_file = SettingsFile(host, state)
+    call_or_refuse(settings_file.read_own, state.read().settings_path)  # refuse it before anything is put back
     if copy is not None and copy.before:
         call_or_refuse(copy.undo)
     elif copy is not None and (foreign := copy.find_foreign_state()):
@@ -289,7 +291,7 @@ def undo_fix(python: str | None, show_step: ShowStep) -> FixOutcome:
     elif not state.read().settings_path:
         hint = f"; gpuready install --rollback -e {quote(target.path)} goes back" if target.kind == "gpuready" else ""
         raise Refused(f"there is nothing to take back: gpuready fix has changed nothing of {target.path}{hint}")
-    settings = call_or_refuse(SettingsFile(state).undo)
+    settings = call_or_refuse(settings_file.undo)
     notes = (f"{settings} is as it was before",) if settings else ()
     seconds = round(time.perf_counter() - began, 3)
     return FixOutcome("undone", environment=target.path, kind=target.kind, notes=notes, seconds=seconds)

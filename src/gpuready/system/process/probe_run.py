@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import copy_context
@@ -111,14 +110,13 @@ class _ForkedRun(ProbeRun):
         super().__init__(host, tasks)
         termination.collect_unkillable()  # a server probes repeatedly: collect what could not be killed last time
         self._children: list[ForkedChild | str] = []
-        # A signal between the start of a child and storing it would leave the child running.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        before = termination.hold_signals()
         try:
             try:
                 for task in tasks:
                     self._children.append(_fork_probe(host, task))
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                termination.release_signals(before)
         except BaseException:
             self.stop_probes()
             raise

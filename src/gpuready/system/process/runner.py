@@ -335,19 +335,22 @@ def run_program(
     termination.collect_unkillable()
     started_at, full_argv = time.monotonic(), (program, *argv[1:])
     out, err = OutputPipe(limit), OutputPipe(limit, on_line=on_line)
+    started, reason, before = None, None, termination.hold_signals()
     try:
         started = StartedProgram(full_argv, env, termination.time_until_kill(deadline), out, err, stdin)
-    except (OSError, ValueError) as error:
-        return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
-    reason: str | None = None
-    try:
+        termination.release_signals(before)
         while (reason := started.end_reason()) is None:
             if max(out.seen_bytes, err.seen_bytes) > ENDLESS_FACTOR * limit:
                 reason = "endless output"
                 break
             wait_for_any((started,), deadline)
+    except (OSError, ValueError) as error:
+        if started is not None:
+            raise
+        return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
     finally:  # also when interrupted: leave nothing running
-        rc, end = started.stop_program(reason or "")
+        termination.release_signals(before)
+        rc, end = started.stop_program(reason or "") if started else (None, "")
     cut = out.was_cut or err.was_cut
     return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started_at, end, cut)
 
