@@ -228,7 +228,7 @@ def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ..
         catalog=report.catalog,
         notes=tuple(_fix_notes(report, after, best)),
         options={"fix": True},
-        contract=foreign_note(contract),
+        contract_note=foreign_note(contract),
     )
 
 

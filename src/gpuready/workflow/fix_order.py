@@ -230,7 +230,7 @@ class FixOrder:
     def _make_outcome(self, verdict: str, report: Report | None, says: str = "") -> FixOutcome:
         plan = self.found.plan
         conflicts = tuple(conflict.says for conflict in plan.conflicts)
-        notes = (plan.contract, *plan.notes) if plan.contract else plan.notes
+        notes = (plan.contract_note, *plan.notes) if plan.contract_note else plan.notes
         return FixOutcome(
             verdict,
             self.before.contract.name,

@@ -134,7 +134,7 @@ def _resolve_by_release(
 def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
     """Add to the chosen plans what does not depend on the choice."""
     plans = [
-        add_start_command(plan.replace(contract=contracts.foreign_note(contract)), facts, config)
+        add_start_command(plan.replace(contract_note=contracts.foreign_note(contract)), facts, config)
         for plan, contract in zip(result.plans, result.contracts, strict=True)
     ]
     return _note_catalog_age(result.replace(plans=tuple(plans)))
