@@ -250,7 +250,7 @@ class InstallOrder:
 
     def _find_interpreter(self, uv: str) -> str:
         """Find the Python to build the environment from: the named one, else the one that uv finds or fetches."""
-        if self.python and not self.acts:  # uv would start it
+        if self.python and not self.acts and self.host.stat_path(self.python):  # a path: uv would start it
             return call_or_refuse(choose_interpreter, system.ReadOnlyHost(), self.python)
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
