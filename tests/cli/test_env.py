@@ -265,10 +265,11 @@ def test_a_contract_of_the_users_own(tmp_path):
         'framework = "mine"\nversion = "1.0"\ntitle = "Mine"\norigin = "me"\n'
         'variables = [{ name = "MY_VAR", access = "set", value = "$(id) \'x\'", cite = "me" }]\n'
     )
-    run = gpuready("env", "mine", "--contract", str(path), "--on", "h100x8")
+    allowed = ("--contract", str(path), "--allow-variable", "MY_VAR")
+    run = gpuready("env", "mine", *allowed, "--on", "h100x8")
     assert run.code == 0, run.err
     assert "export MY_VAR='$(id) '\\''x'\\'''" in run.out
     other = gpuready("env", "axolotl", "--contract", str(path), "--on", "h100x8")
     assert other.code == 2 and "mine" in other.err
-    clash = gpuready("env", "mine", "--contract", str(path), MY_VAR="other")
+    clash = gpuready("env", "mine", *allowed, MY_VAR="other")
     assert "conflict: MY_VAR" in clash.out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from itertools import islice
 from typing import Any
 
@@ -174,7 +175,7 @@ class _ThreadedRun(ProbeRun):
         self._parts: list[list[ProbeAnswer]] = [[] for _ in tasks]
         self._ends: list[list[tuple[str, float]]] = [[] for _ in tasks]
         self._threads = [
-            threading.Thread(target=self._run_in_thread, args=(task, parts, end), daemon=True)
+            threading.Thread(target=copy_context().run, args=(self._run_in_thread, task, parts, end), daemon=True)
             for task, parts, end in zip(tasks, self._parts, self._ends, strict=True)
         ]
         for thread in self._threads:
