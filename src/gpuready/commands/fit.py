@@ -127,7 +127,13 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         search=search,
         show_progress=request.show_progress,
         clock=_read_clock(request),
+        agree=(lambda note: _agree(request, note)) if request.session.is_command_line else None,
     )
+
+
+def _agree(request: Request, note: str) -> bool:
+    """Ask a person whether something may be made; nobody there to ask is no."""
+    return request.can_ask and request.session.ask_person(lambda: note, "make it? [y/N] ")
 
 
 def _read_clock(request: Request) -> RunClock | None:

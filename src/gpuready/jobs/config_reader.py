@@ -154,7 +154,9 @@ class ConfigReader:
     def _read_datasets(self, key: str) -> tuple[str, ...]:
         """Return the names at a key: a text, or a list of texts or of mappings with a path."""
         value = self.get_dotted(key)
-        rows = [one.get("path") if isinstance(one, dict) else one for one in (value if isinstance(value, list) else [value])]
+        rows = [
+            one.get("path") if isinstance(one, dict) else one for one in (value if isinstance(value, list) else [value])
+        ]
         return tuple(rows) if all(isinstance(row, str) for row in rows) else ()
 
     def _read_length(self, key: str) -> Any:

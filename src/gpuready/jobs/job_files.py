@@ -271,6 +271,4 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     run_steps = next((one.run_steps for one in reversed(merged) if one.run_steps), None)
     epochs = next((one.epochs for one in reversed(merged) if one.epochs), None)
     datasets = next((one.datasets for one in reversed(merged) if one.datasets), ())
-    return JobSettings(
-        kind or "flags", path, model, fields, sources, (), *lists, run_steps, epochs, datasets, roles
-    )
+    return JobSettings(kind or "flags", path, model, fields, sources, (), *lists, run_steps, epochs, datasets, roles)

@@ -11,7 +11,10 @@ from gpuready.model.record import Record
 from gpuready.workflow.refusal import host_for_named_files
 
 MAX_READ_BYTES = 8 << 20  # of a file; of a longer one the rest is taken to be alike
-BYTES_PER_TOKEN = (5.5, 2.5)  # most and fewest bytes of UTF-8 text in a token, by what tokenizers of today make of prose and of code
+BYTES_PER_TOKEN = (
+    5.5,
+    2.5,
+)  # most and fewest bytes of UTF-8 text in a token, by what tokenizers of today make of prose and of code
 
 
 class DatasetLength(Record):

@@ -8,6 +8,7 @@ from typing import Any
 from gpuready import probe, system
 from gpuready.fit import H200, FitJob, FitPrediction, FitUndecided, predict_memory
 from gpuready.fit.job import gpu_candidates
+from gpuready.fit.job.records import UnknownLayers
 from gpuready.fit.search.change_search import (
     CachedPredictor,
     describe_change,
@@ -27,6 +28,7 @@ from gpuready.workflow.fit_roles import fit_roles
 from gpuready.workflow.fit_time import RunClock, add_times
 from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.workflow.trace_environment import provide_trace_python
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
@@ -53,11 +55,13 @@ def fit_job(
     download: bool = False,
     show_progress: Callable[..., None] = lambda *_: None,
     clock: RunClock | None = None,
+    agree: Callable[[str], bool] | None = None,
 ) -> FitResult:
     """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
     With ``trace`` the layers come from the target's own torch, run on its meta device. ``download`` fetches the
-    config of a model that is not known, and nothing else.
+    config of a model that is not known, and nothing else. Layers that no template has are traced in an environment of
+    our own, if it was made before or ``agree`` lets it be made.
     """
     job_flags = _order_flags(flags or {})
     label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags, download)
@@ -78,6 +82,17 @@ def fit_job(
         if clock is None:
             return result
         return add_times(result, job, clock.with_length_of(spec).with_tapes_of(tracer))
+    except UnknownLayers as unknown:
+        if agree is None or python is not None or largest is not None:
+            return result.replace(places=tuple(machine), why=str(unknown))
+        own, says = provide_trace_python(agree, show_progress)
+        if not own:
+            return result.replace(places=tuple(machine), why=str(unknown), notes=(*result.notes, says))
+        again = fit_job(
+            arguments, flags, on=on, every=every, trace=True, python=own, download=download, show_progress=show_progress,
+            clock=clock,
+        )  # fmt: skip
+        return again.replace(notes=(*again.notes, says))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:

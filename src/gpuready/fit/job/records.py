@@ -45,6 +45,10 @@ class FitUndecided(ValueError):
     """The engine has no model for a valid question; the message says for what."""
 
 
+class UnknownLayers(FitUndecided):
+    """No template here has the model's layers; a trace plays them."""
+
+
 class FitJob(Record):
     """One training or generation set-up on one rank. ``model`` is the model's config.json."""
 

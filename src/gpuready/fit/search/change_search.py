@@ -165,9 +165,7 @@ def find_cheapest_changes(
     return sorted(proposals, key=lambda one: one[0])
 
 
-def _try_sharding_alone(
-    job: FitJob, gpu: GpuCandidate, predictor: CachedPredictor, gpus: int
-) -> list[FittingChange]:
+def _try_sharding_alone(job: FitJob, gpu: GpuCandidate, predictor: CachedPredictor, gpus: int) -> list[FittingChange]:
     """Return which of ZeRO 2, ZeRO 3 and FSDP fit by themselves: what people try first on several GPUs."""
     found: list[FittingChange] = []
     steps = list_sharding_steps(job, gpus) if job.task == "train" else []
