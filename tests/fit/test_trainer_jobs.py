@@ -175,8 +175,7 @@ def test_without_a_terminal_the_command_is_named_that_makes_an_environment_for_t
         answer = ask_json(tmp_path, *words, PATH="")
         assert answer["verdict"] == "undecided"
         assert (
-            f"`gpuready install transformers --wants cpu,lora -e {home}` makes an environment for the trace"
-            in answer["notes"]
+            f"`gpuready install trl --wants cpu,lora -e {home}` makes an environment for the trace" in answer["notes"]
         )
     assert not home.exists()
 

@@ -154,10 +154,10 @@ class ConfigReader:
     def _read_datasets(self, key: str) -> tuple[str, ...]:
         """Return the names at a key: a text, or a list of texts or of mappings with a path."""
         value = self.get_dotted(key)
-        rows = [
-            one.get("path") if isinstance(one, dict) else one for one in (value if isinstance(value, list) else [value])
-        ]
-        return tuple(rows) if all(isinstance(row, str) for row in rows) else ()
+        rows = value if isinstance(value, list) else [value]
+        names = [one.get("path") if isinstance(one, dict) else one for one in rows]
+        texts = tuple(name for name in names if isinstance(name, str))
+        return texts if len(texts) == len(names) else ()
 
     def _read_length(self, key: str) -> Any:
         """Return a positive number that states the length of the run; a trainer takes others as not set."""

@@ -9,7 +9,7 @@ from gpuready.system.own_folders import make_cache_folder
 from gpuready.system.process.runner import unredacted_variables
 from gpuready.workflow.refusal import Refused
 
-FRAMEWORK, WANTS = "transformers", "cpu,lora"  # by its contract: torch, transformers, accelerate and peft
+FRAMEWORK, WANTS = "trl", "cpu,lora"  # by its contract: torch, transformers, accelerate and peft
 QUESTION = """\
 this model is traced, and no environment with torch and transformers is at hand. One for traces can be made in
   {home}
