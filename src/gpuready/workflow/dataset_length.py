@@ -7,25 +7,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuready import system
-from gpuready.model.record import Record
 from gpuready.workflow.refusal import host_for_named_files
 
 MAX_READ_BYTES = 8 << 20  # of a file; of a longer one the rest is taken to be alike
-BYTES_PER_TOKEN = (
-    5.5,
-    2.5,
-)  # most and fewest bytes of UTF-8 text in a token, by what tokenizers of today make of prose and of code
+BYTES_PER_TOKEN = (5.5, 2.5)  # most and fewest bytes of text in a token, by what tokenizers make of prose and of code
 
 
-class DatasetLength(Record):
-    """The samples of a dataset, and their mean tokens: at least, at most; equal where the file has token ids."""
+def measure_datasets(names: Sequence[str], beside: str) -> tuple[int, tuple[float, float]] | None:
+    """Return the samples of files of JSON rows, and their mean tokens: at least, at most; equal where they have token ids.
 
-    samples: int
-    mean_tokens: tuple[float, float]
-
-
-def measure_datasets(names: Sequence[str], beside: str) -> DatasetLength | None:
-    """Measure files of JSON rows, named from here or from the job's file; None where one of them is not such a file."""
+    Files are named from here or from the job's file; None where one of them is not such a file.
+    """
     try:
         found = [_measure_file(name, beside.rpartition("/")[0]) for name in names]
     except (system.AccessError, ValueError, RecursionError):
@@ -34,7 +26,7 @@ def measure_datasets(names: Sequence[str], beside: str) -> DatasetLength | None:
     if not samples:
         return None
     low, high = (sum(one[at] for one in found) / samples for at in (1, 2))
-    return DatasetLength(round(samples), (low, high))
+    return round(samples), (low, high)
 
 
 def _measure_file(name: str, folder: str) -> tuple[float, float, float]:

@@ -88,10 +88,7 @@ def fit_job(
         own, says = provide_trace_python(agree, show_progress)
         if not own:
             return result.replace(places=tuple(machine), why=str(unknown), notes=(*result.notes, says))
-        again = fit_job(
-            arguments, flags, on=on, every=every, trace=True, python=own, download=download, show_progress=show_progress,
-            clock=clock,
-        )  # fmt: skip
+        again = fit_job(arguments, flags, on=on, every=every, trace=True, python=own, download=download, clock=clock)
         return again.replace(notes=(*again.notes, says))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))

@@ -60,7 +60,7 @@ class RunClock:
             self.run_steps = spec.run_steps
         found = measure_datasets(spec.datasets, spec.path) if self.run_steps is None else None
         if found is not None:
-            self.samples, self.mean_tokens = self.samples or found.samples, self.mean_tokens or found.mean_tokens
+            self.samples, self.mean_tokens = self.samples or found[0], self.mean_tokens or found[1]
         self.epochs = self.epochs or spec.epochs
         return self
 

@@ -31,13 +31,9 @@ def provide_trace_python(agree: Callable[[str], bool], show_progress: Callable[.
     if host.stat_path(python) is None:
         if not agree(QUESTION.format(home=home)):
             return "", f"`gpuready install {FRAMEWORK} --wants {WANTS} -e {home}` makes an environment for the trace"
-        _install(home, lambda text, done=0, total=0: show_progress(text, done, total))
+        from gpuready.workflow.install import InstallOrder
+
+        done = InstallOrder(FRAMEWORK, home, wants=WANTS, show_step=show_progress).run_install()
+        if done.verdict not in ("installed", "unchanged"):
+            raise Refused(f"the environment for the trace could not be made: {done.says}")
     return python, f"traced in {home}, which gpuready made for this: delete it to undo that"
-
-
-def _install(home: str, show_step: Callable[..., None]) -> None:
-    from gpuready.workflow.install import InstallOrder
-
-    done = InstallOrder(FRAMEWORK, home, wants=WANTS, show_step=show_step).run_install()
-    if done.verdict not in ("installed", "unchanged"):
-        raise Refused(f"the environment for the trace could not be made: {done.says}")

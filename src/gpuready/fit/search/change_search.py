@@ -167,16 +167,10 @@ def find_cheapest_changes(
 
 def _try_sharding_alone(job: FitJob, gpu: GpuCandidate, predictor: CachedPredictor, gpus: int) -> list[FittingChange]:
     """Return which of ZeRO 2, ZeRO 3 and FSDP fit by themselves: what people try first on several GPUs."""
-    found: list[FittingChange] = []
     steps = list_sharding_steps(job, gpus) if job.task == "train" else []
-    for step in steps:
-        other = apply_steps(job, [step])
-        if step.changes.get("zero") == 1 or not is_sensible_job(other):
-            continue
-        fit = predictor.predict_if_fits(other, gpu, tight=True)
-        if fit is not None:
-            found.append((step.cost, [step], other, fit))
-    return found
+    others = [(step, apply_steps(job, [step])) for step in steps if step.changes.get("zero") != 1]
+    fits = [(*one, predictor.predict_if_fits(one[1], gpu, tight=True)) for one in others if is_sensible_job(one[1])]
+    return [(step.cost, [step], other, fit) for step, other, fit in fits if fit is not None]
 
 
 def count_layers(config: Mapping[str, Any]) -> int:
