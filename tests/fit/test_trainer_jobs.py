@@ -40,6 +40,12 @@ MEASURED = {  # the config, TrainingArguments, GiB allocated and reserved, milli
 }  # fmt: skip
 
 
+BATCHES = {  # "llama 1B" with rows of 1024 and 900 tokens, and with its four rows joined by transformers' flattening collator
+    "padded": ({"padded": True}, 30.51, 31.54, 127),
+    "flat": ({"packing": "flat"}, 30.89, 31.95, 142),
+}
+
+
 def write_job(folder, config: dict, arguments: dict) -> list[str]:
     for name, content in (("config.json", config), ("args.json", {"output_dir": "out"} | arguments)):
         (folder / name).write_text(json.dumps(content))
@@ -50,6 +56,16 @@ def write_job(folder, config: dict, arguments: dict) -> list[str]:
 def test_a_job_of_the_trainer_is_what_was_measured(name, tmp_path):
     config, arguments, allocated, reserved, step = MEASURED[name]
     result = fit_job(write_job(tmp_path, config, arguments), {}, on="h200", search=False, clock=RunClock())
+    assert result.peak_allocated / 2**30 == pytest.approx(allocated, rel=0.002)
+    assert result.peak_reserved / 2**30 == pytest.approx(reserved, rel=0.002)
+    assert result.time.step_seconds * 1e3 == pytest.approx(step, rel=0.12)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_whose_mask_reaches_attention_is_what_was_measured(name, tmp_path):
+    flags, allocated, reserved, step = BATCHES[name]
+    words = write_job(tmp_path, *MEASURED["llama 1B"][:2])
+    result = fit_job(words, flags, on="h200", search=False, clock=RunClock())
     assert result.peak_allocated / 2**30 == pytest.approx(allocated, rel=0.002)
     assert result.peak_reserved / 2**30 == pytest.approx(reserved, rel=0.002)
     assert result.time.step_seconds * 1e3 == pytest.approx(step, rel=0.12)

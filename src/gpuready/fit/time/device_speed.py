@@ -40,7 +40,7 @@ TENSOR_LAUNCHES = {
     "adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "adafactor": 27.6, "adafactor_torch": 25.6, "clip": 0.6,
 }  # fmt: skip
 CAST_LAUNCHES = {"adafactor": 9.3, "adafactor_torch": 3.1}
-"""Host time of an optimizer for one tensor, as a multiple of a launch; and what it casts of a tensor in 16 bits."""
+"""Host time of an optimizer for one tensor, as a multiple of a launch; and what it casts of a tensor in 16 bits. Adafactor: 289 tensors of a Qwen2, on an H200."""
 EAGER_LOW, EAGER_HIGH = "eager-low", "eager-high"  # of a record: the range of its paces by core, as shares
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth")
