@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # The tables of the catalogue, the contracts and the log patterns are compiled from TOML, that of the rules from their modules: by the installation, and here after an edit.
-TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py))
+TABLES := $(wildcard $(addprefix src/gpuready/,catalog/*.toml catalog/causes/*.toml catalog/causes/phrases/*.toml contracts/*.toml rules/*/*.py system/redaction/*.toml))
 $(VENV)/.compiled: tools/compile_catalog.py $(TABLES)
 	@mkdir -p $(VENV)
 	@[ ! -e $(VENV)/.installed ] || $(BIN)/python tools/compile_catalog.py

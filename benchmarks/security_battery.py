@@ -33,9 +33,11 @@ TESTS = {
     "logs: small with a large result": ("tests/logs/test_bounds.py", "tests/logs/test_hostile.py", "tests/system/test_log_streams.py"),
     "names of Slurm and Kubernetes": ("tests/workflow/test_hostile_names.py",),
     "projects and indexes": ("tests/apply/test_project_config.py", "tests/apply/test_two_users.py"),
-    "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py"),
+    "contracts of a stranger": ("tests/contracts/test_foreign.py",),
+    "nothing started, nothing imported": ("tests/probe/test_nothing_started.py", "tests/supply/test_isolated.py", "tests/supply/test_dry_runs.py"),
     "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_other_user.py", "tests/rollcall/test_parts.py"),
     "pages: markup": ("tests/render/test_html_hostile.py",),
+    "every writer: what cannot be seen": ("tests/render/test_writers.py",),
     "no network": ("tests/supply/test_no_network.py",),
     "releases": ("tests/supply/test_verify_release.py", "tests/supply/test_locks.py"),
 }  # fmt: skip

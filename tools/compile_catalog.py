@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import functools
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def catalog_tables(root: Path) -> dict[Path, str]:
     if (root / "catalog" / "causes").is_dir():
         files[root / "catalog" / "data" / "causes.py"] = literal(compact(compile_causes(root), EVERYWHERE))
         files[root / "catalog" / "data" / "aftermath.py"] = literal(compact(compile_consequences(root), EVERYWHERE))
+    if (root / "system").is_dir():
+        files[root / "system" / "data" / "secrets.py"] = literal(compile_secrets(root))
     if (root / "rules").is_dir():
         files[root / "rules" / "data" / "codes.py"] = literal(compile_rule_codes(root))
     return files
@@ -160,6 +163,29 @@ def contracts_with_releases(root: Path) -> dict[Path, tuple[dict[str, Any], dict
     return {
         path: (freeze_contract_rows(contract), make_index_row(module(path).removesuffix(".py"), contract))
         for path, contract in files.items()
+    }
+
+
+def compile_secrets(root: Path = ROOT) -> dict[str, Any]:
+    """The forms of secrets, by their hints, each a whole regular expression."""
+    table = read(root / "system" / "redaction" / "secrets.toml")
+
+    def expand(form: str, hint: str) -> str:
+        return re.sub(r"%\{(\w+)\}", lambda piece: (table["pieces"] | {"hint": re.escape(hint)})[piece[1]], form)
+
+    tokens = [(hint, row) for row in table["token"] for hint in row["hints"]]
+    return {
+        "tokens": {hint: expand(row["form"], hint) for hint, row in tokens if "before" not in row},
+        "inside": {hint: (row["before"], expand(row["form"], hint)) for hint, row in tokens if "before" in row},
+        "lengths": {hint: row["length"] for hint, row in tokens if "length" in row},
+        "certain": sorted({row["hint"] for row in table["phrase"] if row.get("certain")}),
+        **{
+            kind: [
+                (row["hint"], row.get("needs", ""), tuple(expand(one, "") for one in row["forms"]))
+                for row in table[kind]
+            ]
+            for kind in ("address", "phrase")
+        },
     }
 
 
@@ -317,14 +343,11 @@ def compile_log_rules() -> dict[str, Any]:
 
 def compile_asked_variables() -> dict[str, Any]:
     """The environment variables that rules, contracts and probes name: no recording has others."""
-    import re
-
     sys.path[:0] = [str(ROOT.parent)]
-    from gpuready.probe.environment import VARIABLE_NAMES, is_relevant_variable
+    from gpuready.probe.environment import COMPARED_PREFIXES, VARIABLE_NAMES, is_relevant_variable
 
     sys.path.remove(str(ROOT.parent))
-    prefixes: set[str] = set()
-    names = set(VARIABLE_NAMES)
+    prefixes, names = set(COMPARED_PREFIXES), set(VARIABLE_NAMES)
     for path in sorted(path for one in VARIABLE_SOURCES for path in ROOT.glob(one)):
         if path.name != "environment.py":  # it has the prefixes of all that may be meant
             found = set(re.findall(r"\b[A-Z][A-Za-z0-9_]+", path.read_text(encoding="utf-8")))
@@ -400,7 +423,11 @@ def _outdated(tables: dict[Path, str]) -> list[Path]:
 
 
 def _left_over(root: Path, wanted: dict[Path, str]) -> list[Path]:
-    found = {path for package in ("catalog", "contracts", "rules") for path in (root / package / "data").glob("*.py")}
+    found = {
+        path
+        for package in ("catalog", "contracts", "rules", "system")
+        for path in (root / package / "data").glob("*.py")
+    }
     return [path for path in found - set(wanted) if path.name != "__init__.py"]
 
 

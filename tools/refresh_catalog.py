@@ -25,7 +25,7 @@ from refresh.index import Index  # noqa: E402
 from refresh.text import Document, loads  # noqa: E402
 from refresh.web import Trouble, Web  # noqa: E402
 
-from gpuready.render.escape import escape_unprintable  # noqa: E402
+from gpuready.model.visible_text import escape_unprintable  # noqa: E402
 
 CATALOG = HERE.parent / "src" / "gpuready" / "catalog"
 FILES = ("torch", "packages", "cuda")

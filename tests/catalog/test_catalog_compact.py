@@ -52,7 +52,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     """A tree in which nothing was compiled says what to do; compiled, the same tree answers, with the same bytes for every order of sets."""
     source, tools = tmp_path / "src" / "gpuready", tmp_path / "tools"
     data = shutil.ignore_patterns("__pycache__", *(path.name for path in DATA.parent.parent.glob("*/data/[!_]*.py")))
-    for package in ("catalog", "contracts", "rules"):
+    for package in ("catalog", "contracts", "rules", "system"):
         shutil.copytree(SRC / "gpuready" / package / "data", source / package / "data", ignore=data)
     whole = shutil.ignore_patterns("__pycache__", "data")
     shutil.copytree(SRC / "gpuready", source, ignore=whole, dirs_exist_ok=True)
@@ -65,7 +65,7 @@ def test_a_missing_table_is_one_sentence(tmp_path):
     subprocess.run([sys.executable, str(tools / TOOL.name)], env=env, check=True, capture_output=True)
     after = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert after.returncode == 0 and "vllm" in after.stdout
-    for package in ("catalog", "contracts", "rules"):
+    for package in ("catalog", "contracts", "rules", "system"):
         for path in (SRC / "gpuready" / package / "data").glob("*.py"):
             assert (source / package / "data" / path.name).read_bytes() == path.read_bytes()
 

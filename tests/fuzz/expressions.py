@@ -71,8 +71,12 @@ def tables() -> Iterator[Expression]:
     redaction: Any = text
     for hint, source in secret_patterns._TOKENS.items():
         yield Expression(f"shapes {hint}", source, 0, True)
-    for hint, _, sources in (*secret_patterns.WEBHOOKS, *secret_patterns.PHRASES):
+    for hint, _, sources in (*secret_patterns.ADDRESSES, *secret_patterns.PHRASES):
         yield from (Expression(f"shapes {hint}", source, 0, True) for source in sources)
+    for hint, (_, source) in secret_patterns.TOKENS_BY_MIDDLE.items():
+        yield Expression(f"shapes {hint}", source, 0, True)
+    yield Expression("redact _HOST", redaction._HOST, 0, True)
+    yield Expression("redact _WHOLE_LOGIN", redaction._WHOLE_LOGIN, 0, True)
     yield Expression("redact _USERINFO", redaction._USERINFO, 0, False)
     names = (
         "_BARE_VALUE _ENTITY _REST_OF_LINE _ASSIGNMENT _SEPARATE_VALUE _ADJACENT_SECRET _OPTION_GAP _LIST_ITEMS "

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready import contracts
+from gpuready.catalog.variables import is_asked_variable
 from gpuready.model import Facts
 from gpuready.probe import environment, hub
-from gpuready.probe.environment import is_relevant_variable
 from gpuready.probe.hub import find_mount
 from gpuready.system import AccessError, LiveHost
 from tests.probe.fakes import Fake, by_key
@@ -49,7 +49,7 @@ def test_every_variable_of_every_contract_is_looked_at():
     for row in contracts.list_contract_rows():
         contract = contracts.load_contract(row["framework"], row["version"], row.get("variant") or None)
         names |= {variable.name for variable in contract.variables}
-    assert names and not {name for name in names if not is_relevant_variable(name.rstrip("*"))}
+    assert names and not {name for name in names if not is_asked_variable(name.rstrip("*"))}
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "PIP_INDEX_URL", "RAY_ADDRESS"])
@@ -64,7 +64,7 @@ def test_secrets_stay_at_the_door(name):
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.text(max_size=30), max_size=10))
 def test_whatever_is_set(env):
     facts = look(env)
-    assert set(facts["env.names"].value) == {name for name in env if is_relevant_variable(name)}
+    assert set(facts["env.names"].value) == {name for name in env if is_asked_variable(name)}
 
 
 # -- the hub ------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuready.render.escape import encodable_text, escape_unprintable, quote_command_words
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.escape import encodable_text, quote_command_words
 
 from .machines import HOSTILE
 

@@ -104,4 +104,4 @@ def test_any_text_is_well_formed_xml(text):
 
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\ufffe", "\ud800"])
 def test_what_xml_cannot_hold_is_made_visible(text):
-    assert "\\x" in junit.escape_xml(text)
+    assert "\\" in junit.escape_xml(text)

@@ -34,6 +34,8 @@ SHAPES = {
         ("xoxb-1234567890-", 24, ALNUM), ("xoxc-1234567890-", 24, ALNUM), ("xapp-1-A0-", 24, ALNUM), ("npm_", 36, ALNUM), ("dckr_pat_", 27, WORD),
         ("pypi-AgEIcHlwaS5vcmc", 60, WORD), ("wandb_v1_", 77, WORD), ("lsv2_pt_", 43, HEX), ("123456789:AAH", 32, WORD), ("sntrys_eyJpYXQiOjE3", 60, BASE),
         ("ntn_", 46, ALNUM), ("nfp_", 36, ALNUM), ("pscale_tkn_", 43, WORD), ("HRKU-AA", 58, WORD), ("AKCp", 69, ALNUM), ("ops_eyJ", 90, WORD), ("eyJhdXRocyI6eyJyZWdpc3Ry", 60, ALNUM),
+        ("CCIPAT_ULUhR6rJLxYbyzyrP19iMZ_", 40, HEX), ("CCIPRJ_ULUhR6rJLxYbyzyrP19iMZ_", 40, HEX), ("bkua_", 40, HEX), ("bkaj_", 40, ALNUM), ("squ_", 40, HEX), ("sqp_", 40, HEX),
+        ("sq0csp-", 43, WORD), ("e2b_", 40, HEX), ("patAbC123xyzQ4567.", 64, HEX), ("cmVmdGtuOjAx", 52, ALNUM), ("key-", 32, HEX), ("SK1", 31, HEX), ("SKe", 31, HEX),
         ("pul-", 40, HEX), ("v1.0-" + "ab01" * 6 + "-", 146, HEX),
     ),
 }  # fmt: skip
@@ -126,6 +128,14 @@ def test_a_token_is_known_by_its_beginning(start, body):
         assert body[:14] not in redact_text(form) and body[-12:] not in redact_text(form), form
     assert body not in redact_value("SOME_NAME", token)
     assert body not in json.dumps(redact_json({"argv": ["serve", token]}))
+
+
+@pytest.mark.parametrize("start", ["ms-", "sk-lf-", "pat-na1-", "pat-eu1-"])
+def test_a_uuid_is_a_secret_behind_the_right_beginning(start):
+    token = f"{start}1f0c9a3e-7b52-4d18-a6c4-0e9d8b7a6f51"
+    for form in (token, f"with {token} it", json.dumps({"a": token}), f"({token})"):
+        assert token[-12:] not in redact_text(form)
+    assert redact_text(token.replace(start, "GPU-")) == token.replace(start, "GPU-")
 
 
 @pytest.mark.parametrize("where", WRITTEN)

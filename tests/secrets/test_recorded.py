@@ -48,6 +48,54 @@ def test_only_its_owner_can_read_it(recording):
     assert stat.S_IMODE(recording[0].stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "--json"],
+        ["check", "--format", "sarif"],
+        ["check", "--format", "junit"],
+        ["check", "-v"],
+        ["probe", "--json"],
+    ],
+)
+def test_nor_is_it_in_any_answer_of_a_live_machine(words):
+    """One filter for a recording, a report, JSON, SARIF and JUnit."""
+    ran = gpuready(*words, **dict.fromkeys(UNASKED, SECRET), NCCL_DEBUG="INFO")
+    assert SECRET not in ran.out + ran.err and not [name for name in UNASKED if name in ran.out]
+    assert "--json" not in words or "env.NCCL_DEBUG" in ran.out
+
+
+def test_every_file_that_holds_facts_is_for_its_owner_alone(tmp_path):
+    """One mode, whatever was there before; what no machine's facts are in is named here."""
+    for words in (
+        ["report", "--on", "h100", "-o", "page.html"],
+        ["plan", "vllm", "--on", "h100", "--no-resolve", "--json", "-o", "plan.json"],
+        ["probe", "-o", "machine.json"],
+    ):
+        path = tmp_path / words[-1]
+        gpuready(*words[:-1], str(path))
+        path.chmod(0o666)
+        ran = gpuready(*words[:-1], str(path))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, ran.err
+
+
+def test_what_is_written_for_others_is_a_short_list():
+    """Files for other tools: of a plan, a contract and a bundle. A new writer is private unless it is added here."""
+    source = Path(workflow.__file__).parents[1]
+    calls = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"private=(?!private\b|True\b)", path.read_text())
+    }
+    assert calls == {"commands/plan.py", "commands/contract.py", "apply/bundle.py"}
+    for name in ("private_files.py", "durable_files.py"):
+        opened = re.findall(
+            r"os\.open\([^\n]*O_CREAT[^\n]*|os\.open\(path, (?:flags|_APPEND_FLAGS), 0o\d+\)",
+            (source / "system" / name).read_text(),
+        )
+        assert opened and all(call.endswith("0o600)") for call in opened if "FLAGS" in call or "flags" in call), opened
+
+
 def test_it_is_shown_what_is_in_it(recording):
     says = " ".join(recording[1].split())
     assert re.search(r"\d+ facts", says) and re.search(r"\d+ files and folders", says)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from gpuready.system import redact_text
-from gpuready.system.redaction.secret_patterns import _TOKENS, PHRASES, WEBHOOKS
+from gpuready.system.redaction.secret_patterns import _TOKENS, ADDRESSES, PHRASES
 from tests.sampling import FUZZ
 
 TIMES = 8
@@ -16,7 +16,7 @@ TIMES = 8
 MOST = 3 * TIMES
 """How much more time it may take: as much as it is longer, and the noise of a machine at work. A square takes 64 times."""
 
-HINTS = [*_TOKENS, *(h for h, _, _ in (*PHRASES, *WEBHOOKS)), "token", "secret", "pass", "key", "auth", "://"]
+HINTS = [*_TOKENS, *(h for h, _, _ in (*PHRASES, *ADDRESSES)), "token", "secret", "pass", "key", "auth", "://"]
 HOSTILE = [
     *HINTS,
     *("token=", "token=a://", "token=/a/", 'token="', "token='\\", "--token ", "password: ", "cookie=", "?sig="),

@@ -18,6 +18,7 @@ from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import SCHEMA
 from gpuready.model.plan import LockedPackage, Plan
 from gpuready.model.versions import major_minor
+from gpuready.model.visible_text import escape_lines
 from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file
 from gpuready.system.own_folders import TemporaryFolder
@@ -56,9 +57,9 @@ def write_bundle(
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     notes = list(_fetch_files(host, plan, draft, settings, note))
     _fetch_build_requirements(host, plan, draft, settings)
-    save_atomically(f"{draft}/{LOCK_FILE}", lock)
-    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock))
-    save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes))
+    save_atomically(f"{draft}/{LOCK_FILE}", lock, private=False)
+    save_atomically(f"{draft}/{REQUIREMENTS_FILE}", format_lock_requirements(plan.lock), private=False)
+    save_atomically(f"{draft}/{README_FILE}", _format_readme(plan, name, notes), private=False)
     publish_folder(draft, path)
     return tuple(notes)
 
@@ -66,7 +67,7 @@ def write_bundle(
 def format_lock_file(plan: Plan) -> str:
     """Format the lock as a file."""
     body = {"schema": SCHEMA, "kind": "lock"} | plan.replace(indexes={}).to_json()
-    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(body, indent=1) + "\n"
 
 
 def _fetch_files(
@@ -253,4 +254,4 @@ def _format_readme(plan: Plan, name: str, notes: list[str]) -> str:
         f"  uv pip install --offline --no-index --find-links {name} --require-hashes -r {name}/{REQUIREMENTS_FILE}",
     ]
     lines += ["", "Not in this folder:", *built] if built else []
-    return "\n".join([*lines, *(["", *notes] if notes else []), ""])
+    return escape_lines("\n".join([*lines, *(["", *notes] if notes else []), ""]))

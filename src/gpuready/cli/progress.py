@@ -10,7 +10,7 @@ from signal import ITIMER_REAL, SIGALRM, setitimer, signal
 from typing import Any
 
 from gpuready.cli import terminal
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.layout import Screen
 from gpuready.system.redaction.text import redact_text
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuready.cli import terminal
 from gpuready.commands.declaration import Request, Session
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.layout import Screen
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ import stat
 import sys
 from typing import TextIO
 
-from gpuready.render.escape import encodable_text, escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.escape import encodable_text
 from gpuready.render.layout import Screen
 from gpuready.system.command_line import find_new_environment, find_start_words
 from gpuready.system.redaction.text import redact_text

@@ -41,7 +41,7 @@ def _draft_contract(request: Request) -> Result:
     drafted = draft_contract(name, *source)
     text = render_contract_toml(drafted)
     if output is not None:
-        workflow.save_text_file(output, text)
+        workflow.save_text_file(output, text, private=False)
         text = f"{output} has a draft of {drafted.name}: add what its files do not tell, then gpuready contract check {output}\n"
     return Result(drafted, json_results.render_contract_json, lambda _, screen: text)
 

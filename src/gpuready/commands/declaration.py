@@ -10,7 +10,7 @@ from gpuready.commands.result import Result
 from gpuready.model import sizes
 from gpuready.model.record import Record
 from gpuready.render.layout import Screen
-from gpuready.workflow.refusal import Refused
+from gpuready.workflow.refusal import Refused, call_dry
 from gpuready.workflow.settings import Settings
 
 
@@ -135,6 +135,10 @@ class Request:
 
     def has_switch(self, name: str) -> bool:
         return bool(self.options.get(name))
+
+    def run_command(self) -> Result:
+        """Run the command; a dry run starts none but the system's programs, whatever the command does."""
+        return call_dry(self.command.run, self) if self.has_switch("dry_run") else self.command.run(self)
 
     def pick_options(self, *names: str) -> dict[str, Any]:
         return {name: self.options.get(name) for name in names}
@@ -302,6 +306,6 @@ def call_command(command: Command, arguments: Iterable[Any], values: Mapping[str
     """Run a command as a Python call does: bad input raises Refused."""
     try:
         words = [path_text(word) for word in arguments]
-        return command.run(Request(command, words, convert_values(command, values)))
+        return Request(command, words, convert_values(command, values)).run_command()
     except UsageError as error:
         raise Refused(str(error)) from None

@@ -133,7 +133,7 @@ def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
         return made
     files = {path: request.format_result(made)} | _companion_files(result, form, path)
     for name, text in files.items():
-        workflow.save_text_file(name, text)
+        workflow.save_text_file(name, text, private=form in _SCREEN_FORMATS)
     request.session.write_sentence(f"wrote {' and '.join(files)}")
     return Result.from_text("", made.exit, result)
 

@@ -42,7 +42,7 @@ def _record_machine(request: Request, path: str) -> Result:
     text = json_results.render_recording_json(recording)
     if path == "-":
         return Result.from_text(text)
-    workflow.save_text_file(path, text, private=True)
+    workflow.save_text_file(path, text)
     request.session.write_sentence(
         f"recorded this machine in {path}; judge it anywhere with gpuready check --on {quote(path)}"
     )

@@ -14,8 +14,8 @@ from gpuready.mcp import argument_schema
 from gpuready.mcp.argument_schema import parameter_schema
 from gpuready.mcp.tools import DETAIL_SCHEMA, Tool
 from gpuready.model.plan import InstallResult
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_results
-from gpuready.render.escape import escape_unprintable
 from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.consent import PLAN_ID_SECONDS, PlanIdRegistry
 from gpuready.workflow.install import InstallOrder

@@ -199,7 +199,7 @@ def summarize_answer(text: str) -> str:
     if len(text) <= MAX_SUMMARY:
         return text
     short = _summarize_fields(json.loads(text), MAX_SUMMARY)
-    return json.dumps({**short, "more": "detail=full gives all of it"}, ensure_ascii=False) + "\n"
+    return json.dumps({**short, "more": "detail=full gives all of it"}) + "\n"
 
 
 def _summarize_fields(fields: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -253,4 +253,4 @@ def _count_items(value: Any) -> str:
 
 
 def _length(value: Any) -> int:
-    return len(json.dumps(value, ensure_ascii=False))
+    return len(json.dumps(value))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuready.catalog.variables import is_asked_variable
 from gpuready.model import Fact
 from gpuready.probe.fact_helpers import gap_facts
 from gpuready.system import AccessError, HostAccess
@@ -26,6 +27,8 @@ VARIABLE_PREFIXES = (
     # paths, builds and downloads
     "CONDA_", "PYTHON", "VIRTUAL_ENV", "XDG_", "GPUREADY_", "LD_", "CMAKE_", "PIP_", "UV_",
 )  # fmt: skip
+COMPARED_PREFIXES = ("NCCL_", "UCX_", "GLOO_", "FI_")
+"""Settings of network libraries: all are asked for, since any of them may differ between the nodes of a job."""
 VARIABLE_NAMES = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NODE_WORLD_SIZE", "GROUP_RANK",
     "GROUP_WORLD_SIZE", "ROLE_RANK", "NNODES", "NPROC_PER_NODE", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS",
@@ -44,20 +47,20 @@ VARIABLE_NAMES = (
 
 
 def is_relevant_variable(name: str) -> bool:
-    """Whether a rule or a contract may use this variable."""
+    """Whether a rule or a contract may use this variable; ``is_asked_variable`` says whether one does."""
     return name.startswith(VARIABLE_PREFIXES) or name in VARIABLE_NAMES
 
 
 def probe_environment(host: HostAccess, extra_names: Iterable[str] = ()) -> list[Fact]:
     """Return the names of the variables that are set, and one fact each; ``HostAccess`` redacts secrets.
 
-    ``extra_names`` are names used by a user's own contract.
+    Of others no fact is made: a secret without a form may be in any. ``extra_names`` are used by a user's own contract.
     """
     try:
         variables = host.get_environment()
     except AccessError as error:
         return gap_facts(KEYS, str(error), SOURCE)
     requested = set(extra_names)
-    kept = {name: value for name, value in sorted(variables.items()) if is_relevant_variable(name) or name in requested}
+    kept = {name: value for name, value in sorted(variables.items()) if is_asked_variable(name) or name in requested}
     facts = [Fact(f"env.{name}", value[:MAX_VALUE_LENGTH], SOURCE) for name, value in kept.items()]
     return [Fact("env.names", tuple(kept), SOURCE), *facts]

@@ -9,10 +9,10 @@ from gpuready.model import Finding
 from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult, JobBench
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import format_time_span
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import finding as findings
 from gpuready.render import json_document, units
 from gpuready.render.check_report import VERDICT_ROLES
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.fit_time import BOUND_WORDS
 from gpuready.render.layout import Screen, join_sections, pad_text
 from gpuready.render.units import format_gib

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from gpuready.model import NOT_STATED, Contract, PassedRule, Report
 from gpuready.model.facts import UNSTATED_TEXT, verdict_words
 from gpuready.model.report import old_knowledge_note
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, join_sections, pad_text
 
 NextCommands = Sequence[tuple[str, tuple[str, ...]]]

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuready.model import Capability, Contract, ContractVariable, FixStep, KnownError, Record, Requirement
 from gpuready.model.contract import ContractCheck, describe_want
+from gpuready.model.visible_text import is_visible
 from gpuready.render.finding import describe_safety, format_condition
 from gpuready.render.layout import Screen, join_sections
 
@@ -194,5 +195,5 @@ def _quote_list(texts: Iterable[str]) -> str:
 
 
 def _quote(text: str) -> str:
-    """A basic string of TOML, which escapes as JSON does; a control character is escaped too."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """A basic string of TOML, which escapes as JSON does; so is what cannot be seen."""
+    return "".join(c if is_visible(c) else f"\\U{ord(c):08x}" for c in json.dumps(text, ensure_ascii=False))

@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuready.model.diagnosis import HEALTHY, Diagnosis, LogEvidence
 from gpuready.model.node_names import fold_node_names
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.finding import format_fix_steps, format_labelled_text
 from gpuready.render.layout import Screen, display_width, join_sections
 

@@ -7,7 +7,8 @@ be ended by their content.
 from __future__ import annotations
 
 from gpuready.model.plan import EnvironmentSettings, VariableConflict, VariableSetting
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.model.visible_text import escape_unprintable, is_visible
+from gpuready.render.escape import quote_command_words
 from gpuready.render.layout import Screen
 
 COMMENT_SCREEN = Screen(width=78)  # two columns are for the comment mark
@@ -34,6 +35,7 @@ def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[
     title += f", on {settings.machine}" if settings.machine else ""
     title += f", torch {settings.torch}" if settings.torch else ""
     lines = _comment_lines(title)
+    lines += _comment_lines(settings.contract_note) if settings.contract_note else []
     others = [role for role in settings.roles if role != settings.role]
     if others:
         lines += _comment_lines(f"for other processes: --role {' or '.join(others)}")
@@ -85,14 +87,14 @@ def bash_export_line(name: str, value: str) -> str:
 
 
 def _quote_for_bash(value: str) -> str:
-    if value.replace("\n", "").isprintable():
+    if all(map(is_visible, value.replace("\n", ""))):
         return "'" + value.replace("'", "'\\''") + "'"
     return "$'" + "".join(_escape_bytes(char, "\\'") for char in value) + "'"
 
 
 def _escape_bytes(char: str, special: str, prefix: str = "\\x") -> str:
     """A backslash before a special character; each byte of an unprintable one as ``\\x1b``."""
-    if char.isprintable():
+    if is_visible(char):
         return "\\" + char if char in special else char
     return "".join(f"{prefix}{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
 
@@ -101,7 +103,7 @@ def fish_set_line(name: str, value: str) -> str:
     """``set -gx NAME 'value'``: inside quotes fish only treats a backslash before itself or a quote specially."""
     parts, plain = [], ""
     for char in _reject_nul(name, value):
-        if char.isprintable() or char == "\n":
+        if is_visible(char) or char == "\n":
             plain += "\n" if char == "\n" else _escape_bytes(char, "\\'")
         else:
             parts += [f"'{plain}'"] if plain else []
@@ -114,10 +116,11 @@ def fish_set_line(name: str, value: str) -> str:
 def docker_env_line(name: str, value: str) -> str:
     """A line of an ``--env-file``, which has no quoting: one line, taken literally."""
     _reject_nul(name, value)
-    if "\n" in value or "\r" in value:
-        raise ValueError(f"the value of {name} has a line break, which docker's --env-file cannot carry")
-    if not value.isprintable() and any("\udc80" <= char <= "\udcff" for char in value):
-        raise ValueError(f"the value of {name} is not UTF-8, which docker's --env-file has to be")
+    if not all(map(is_visible, value)):
+        shown = escape_unprintable(value)[:80]
+        raise ValueError(
+            f"the value of {name} has what docker's --env-file cannot carry, a line break or an unseen character: {shown}"
+        )
     return f"{name}={value}"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
 from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen

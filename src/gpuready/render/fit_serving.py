@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, ServingFit
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 

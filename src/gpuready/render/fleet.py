@@ -8,10 +8,10 @@ from gpuready.model import Report
 from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
 from gpuready.model.node_names import expand_node_set, fold_node_names
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_document
 from gpuready.render.bench import format_amount
 from gpuready.render.check_report import VERDICT_ROLES
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.finding import lowercase_opener
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from html import escape
 
 from gpuready.model import Finding, Report
 from gpuready.model.facts import UNSTATED_TEXT
+from gpuready.model.visible_text import escape_lines
 
 
 def render_junit_xml(reports: Sequence[Report]) -> str:
@@ -63,6 +63,5 @@ def _finding_details(finding: Finding) -> str:
 
 
 def escape_xml(text: str) -> str:
-    """Escape markup, and write out characters that XML 1.0 does not allow."""
-    valid = re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", lambda m: f"\\x{ord(m[0]):02x}", text)
-    return escape(valid, quote=False).replace('"', "&quot;").replace("'", "&apos;")
+    """Escape markup; what XML 1.0 does not allow cannot be seen either, and is written out."""
+    return escape(escape_lines(text), quote=False).replace('"', "&quot;").replace("'", "&apos;")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuready.model import Record
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.escape import quote_command_words
 
 TableRows = Sequence[Sequence[str]]
 

@@ -8,9 +8,9 @@ from typing import Any
 from gpuready.model import Report
 from gpuready.model.facts import verdict_words
 from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord, ProofResult
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import check_report, facts_summary, problem_list, units
 from gpuready.render import finding as findings
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen, display_width, join_sections, pad_text
 
 _PROOF_MARKS = {PASSED: "ok", SKIPPED: "undecided", "absent": "undecided", "unsupported": "undecided"}

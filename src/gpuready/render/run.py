@@ -7,7 +7,7 @@ from signal import Signals
 from typing import Any
 
 from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.layout import Screen, join_sections
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
@@ -39,7 +39,7 @@ def signal_name(number: int) -> str:
 def format_rank_lines(rank: int, texts: Sequence[str], colour: bool, tagged: bool = True) -> str:
     """Output lines of a rank, each with its tag; plain ones all at once."""
     block = "".join(texts)
-    if not block.isprintable() or "[rank" in block:
+    if escape_unprintable(block) is not block or "[rank" in block:
         return "".join(_format_rank_line(rank, text, colour, tagged) for text in texts)
     tag = _rank_tag(rank, colour) if tagged else ""
     return tag + f"\n{tag}".join(texts) + "\n" if texts else ""

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from gpuready import __version__
 from gpuready.model import Fact, Finding, Report, UndecidedRule
+from gpuready.model.visible_text import escape_strings
 
 SARIF_LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
@@ -22,7 +23,11 @@ def render_sarif(reports: Sequence[Report], rule_pages: Mapping[str, Mapping[str
         "version": __version__,
         "rules": [_sarif_rule(rule_pages[code]) for code in used if code in rule_pages],
     }
-    run: dict[str, Any] = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
+    run: dict[str, Any] = {
+        "tool": {"driver": driver},
+        "results": escape_strings(results),
+        "columnKind": "unicodeCodePoints",
+    }
     days = sorted({report.catalog for report in reports if report.catalog})
     if days:  # catalogue dates the results were judged by
         run["properties"] = {"catalog": ", ".join(days)}

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollcall, trial_connections, wire
 from gpuready.rollcall.client import InquireStore, RankRejected
 from gpuready.rollcall.hello import Hello
@@ -287,9 +288,9 @@ def _check_master_address(
     if isinstance(resolved, OSError):
         if rendezvous.launcher == "kubernetes":  # the name of a pod appears when it is ready
             return own_hello, None
-        why = endpoint.escape_text(resolved.strerror or resolved)
-        message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} does not resolve ({why})"
-        fix = f"{_suggest_own_address()}; or add a line 'ADDRESS {endpoint.escape_text(rendezvous.address)}' to /etc/hosts of every host"
+        why = escape_unprintable(resolved.strerror or resolved)
+        message = f"MASTER_ADDR {escape_unprintable(rendezvous.address)} does not resolve ({why})"
+        fix = f"{_suggest_own_address()}; or add a line 'ADDRESS {escape_unprintable(rendezvous.address)}' to /etc/hosts of every host"
         return own_hello.replace(trouble=message, fix=fix, trouble_code="NET016"), None
     own_hello = own_hello.replace(resolved=resolved)
     if all(map(endpoint.is_loopback_address, resolved)):
@@ -299,7 +300,7 @@ def _check_master_address(
     reached = endpoint.test_reachability(rendezvous.address, rendezvous.port, 2.0)
     if reached.ok:
         return own_hello, None
-    message = f"MASTER_ADDR {endpoint.escape_text(rendezvous.address)} is not an address of rank 0's host and cannot be reached from it ({reached.why}: {reached.detail})"
+    message = f"MASTER_ADDR {escape_unprintable(rendezvous.address)} is not an address of rank 0's host and cannot be reached from it ({reached.why}: {reached.detail})"
     return own_hello.replace(trouble=message, fix=_suggest_own_address(), trouble_code="NET016"), None
 
 

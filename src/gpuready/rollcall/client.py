@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.cluster import Rendezvous
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import beacon, endpoint, hello, job_secret, wire
-from gpuready.rollcall.endpoint import escape_text
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.rank_register import RollcallFault, replace_own_fault
 from gpuready.rollcall.wire import ServerMessage, parse_server_message, quote_server_faults
@@ -117,7 +117,9 @@ class RollcallClient:
             raise RankRejected(self._other_job_fault("token", greeting))
         card = _greet_beacon(beacon.find_beacon(str(name)))
         if card is not None:
-            self.server_name = f"rank 0 ({escape_text(card.get('host'))[:80]}, pid {escape_text(card.get('pid'))[:10]})"
+            self.server_name = (
+                f"rank 0 ({escape_unprintable(card.get('host'))[:80]}, pid {escape_unprintable(card.get('pid'))[:10]})"
+            )
             return {key: value for key, value in card.items() if key not in ("salt", "name", "open")}
         if beacon.HAS_ABSTRACT_NAMES and endpoint.is_local_address(self.peer.removeprefix("::ffff:")):
             raise RankRejected(self._foreign_user_fault())
@@ -200,8 +202,8 @@ class RollcallClient:
 
     def _send_trouble(self, conn: socket.socket, greeting: Mapping[str, object]) -> None:
         here = ", ".join(endpoint.list_own_addresses()[:3]) or "127.0.0.1"
-        there = f"{escape_text(greeting.get('address'))}:{escape_text(greeting.get('port'))}"
-        message = f"it looks for rank 0 at {self.address_text} ({self._reach_text()}), and rank 0 (pid {escape_text(greeting.get('pid'))}) listens on port {escape_text(greeting.get('port'))} of {here}"
+        there = f"{escape_unprintable(greeting.get('address'))}:{escape_unprintable(greeting.get('port'))}"
+        message = f"it looks for rank 0 at {self.address_text} ({self._reach_text()}), and rank 0 (pid {escape_unprintable(greeting.get('pid'))}) listens on port {escape_unprintable(greeting.get('port'))} of {here}"
         fix = f"give all ranks the same MASTER_ADDR and MASTER_PORT (rank 0 was told {there})"
         hello_with_trouble = self.own_hello.replace(trouble=message, fix=fix, trouble_code="NET016", left=5.0)
         self.until = time.monotonic() + 5.0
@@ -213,10 +215,10 @@ class RollcallClient:
         return "the name does not resolve" if self.reached.why == "name" else self.reached.why or "not reached"
 
     def _unreached_fault(self, waited: float) -> RollcallFault:
-        detail, who, ranks = escape_text(self.reached.detail), self.own_hello.rank_label, (self.own_hello.rank,)
+        detail, who, ranks = escape_unprintable(self.reached.detail), self.own_hello.rank_label, (self.own_hello.rank,)
         if self.reached.why == "name":
-            message = f"{who} cannot resolve MASTER_ADDR {escape_text(self.rendezvous.address)} ({detail})"
-            fix = f"write the right name, or add a line 'ADDRESS {escape_text(self.rendezvous.address)}' to /etc/hosts of {escape_text(self.own_hello.host)}"
+            message = f"{who} cannot resolve MASTER_ADDR {escape_unprintable(self.rendezvous.address)} ({detail})"
+            fix = f"write the right name, or add a line 'ADDRESS {escape_unprintable(self.rendezvous.address)}' to /etc/hosts of {escape_unprintable(self.own_hello.host)}"
             return RollcallFault("NET016", message, fix, ranks)
         if self.reached.why == "refused" and waited < self.own_hello.left - 0.5:
             return loopback_fault(self.own_hello, self.rendezvous, self.reached.addresses)
@@ -259,7 +261,7 @@ class RollcallClient:
         return f"; the port belongs to {port_holder}" if port_holder else ""
 
     def _other_job_fault(self, why: str, greeting: Mapping[str, object]) -> RollcallFault:
-        run_name = escape_text(self.rendezvous.run_id) or "(without a name)"
+        run_name = escape_unprintable(self.rendezvous.run_id) or "(without a name)"
         fix = "choose another MASTER_PORT, or give all ranks one GPUREADY_RUN_ID"
         theirs = hello.format_job_identity(greeting) if "run" in greeting else "another run"
         message = f"the roll-call at {self.address_text} belongs to {theirs}; {self.own_hello.rank_label} is of run {run_name}"
@@ -282,7 +284,7 @@ def loopback_fault(own_hello: Hello, rendezvous: Rendezvous, resolved: tuple[str
     """Report that MASTER_ADDR is this host although the job has several."""
     address_text = ", ".join(dict.fromkeys(resolved)) or rendezvous.address
     if address_text != rendezvous.address:
-        address_text = f"{escape_text(rendezvous.address)} is {address_text} here"
+        address_text = f"{escape_unprintable(rendezvous.address)} is {address_text} here"
     if own_hello.rank == 0:
         message = f"{own_hello.rank_label} advertises a loopback address to {rendezvous.nodes} nodes: MASTER_ADDR {address_text}"
         own = endpoint.list_own_addresses()
@@ -329,7 +331,7 @@ def _decode_unsealed(line: bytes) -> object:
 
 def _describe_stranger(error: wire.ProtocolError) -> str:
     if error.received:
-        return f"it says {escape_text(error.received[:60].decode('latin-1'))}"
+        return f"it says {escape_unprintable(error.received[:60].decode('latin-1'))}"
     return "it takes the connection and says nothing" if error.why == "silent" else "it closes the connection"
 
 
@@ -340,6 +342,6 @@ def _other_rollcalls_note() -> str:
         job = _greet_beacon(name, 0.5)
         if job is not None:
             other_rollcalls.append(
-                f"pid {escape_text(job.get('pid'))} holds one at port {escape_text(job.get('port'))}"
+                f"pid {escape_unprintable(job.get('pid'))} holds one at port {escape_unprintable(job.get('port'))}"
             )
     return f"; roll-calls on this host: {', '.join(other_rollcalls)}" if other_rollcalls else ""

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gpuready.model.record import Record
+from gpuready.model.visible_text import escape_unprintable
 
 RESOLVE_SECONDS = 3.0
 TCP_LISTEN = "0A"
@@ -45,15 +46,10 @@ class ReachResult(Record):
 PLAIN_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-:/+=,@%")
 
 
-def escape_text(text: object) -> str:
-    """Escape foreign text for one terminal line."""
-    return repr(str(text))[1:-1]
-
-
 def quote_peer(text: object, limit: int = 80) -> str:
     """Return a peer's word: as it is if it is plain, else in quotes, so that nobody takes it for ours."""
     word = str(text)[:limit]
-    return word if PLAIN_LETTERS.issuperset(word) else repr(word)
+    return word if PLAIN_LETTERS.issuperset(word) else escape_unprintable(repr(word))
 
 
 # -- names ----------------------------------------------------------------------------------------------
@@ -156,7 +152,7 @@ def _try_connect(family: int, where: tuple[object, ...], seconds: float) -> tupl
 
 
 def _error_text(error: OSError) -> str:
-    return escape_text(error.strerror or error)
+    return escape_unprintable(error.strerror or error)
 
 
 def listen_on_port(port: int, backlog: int = 4096, host: str = "") -> socket.socket:
@@ -279,7 +275,7 @@ def process_command(pid: int) -> str:
             words = file.read(4096).decode("utf-8", "replace").split("\0")
     except OSError:
         return "unknown"
-    return escape_text(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
+    return escape_unprintable(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
 
 
 def process_age(pid: int) -> float:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from gpuready.cluster import Rendezvous
 from gpuready.model import validation
 from gpuready.model.record import Record, field
-from gpuready.rollcall.endpoint import escape_text, quote_peer
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.rollcall.endpoint import quote_peer
 
 SHARED_PREFIXES = (
     "NCCL_",
@@ -159,8 +160,8 @@ def launch_family_id(environ: Mapping[str, str]) -> str:
 
 
 def format_job_identity(job: Mapping[str, object]) -> str:
-    run = escape_text(job.get("run") or "") or "(without a name)"
+    run = escape_unprintable(job.get("run") or "") or "(without a name)"
     return (
-        f"run {run[:80]} of {escape_text(job.get('world'))[:8]} ranks, whose rank 0 is pid {escape_text(job.get('pid'))[:10]} "
-        f"of user {escape_text(job.get('user'))[:40]} on {escape_text(job.get('host'))[:80]}, there since {escape_text(job.get('at'))[:30]}"
+        f"run {run[:80]} of {escape_unprintable(job.get('world'))[:8]} ranks, whose rank 0 is pid {escape_unprintable(job.get('pid'))[:10]} "
+        f"of user {escape_unprintable(job.get('user'))[:40]} on {escape_unprintable(job.get('host'))[:80]}, there since {escape_unprintable(job.get('at'))[:30]}"
     )

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.rank_register import RollcallFault
 
@@ -38,12 +39,12 @@ def find_interface_fault(
             continue
         existing = endpoint.list_interfaces() if interfaces is None else interfaces
         matching = match_interfaces(name, value, existing)
-        listed = ", ".join(f"{endpoint.escape_text(one)}{'' if up else ' (down)'}" for one, (up, _) in existing.items())
+        listed = ", ".join(f"{escape_unprintable(one)}{'' if up else ' (down)'}" for one, (up, _) in existing.items())
         if not matching:
-            message = f"{who} has no interface that {name}={endpoint.escape_text(value)} names; it has {listed}"
+            message = f"{who} has no interface that {name}={escape_unprintable(value)} names; it has {listed}"
             return RollcallFault("NET001", message, f"set {name} to one of them", (rank,))
         if not any(existing[one][0] and existing[one][1] for one in matching):
-            first = endpoint.escape_text(matching[0])
+            first = escape_unprintable(matching[0])
             message = f"the interface {first} of {who}, which {name} names, is down or has no address; it has {listed}"
             return RollcallFault("NET002", message, f"ip link set {first} up, or set {name} to another", (rank,))
     return None
@@ -77,7 +78,7 @@ def choose_gloo_interface(environ: MutableMapping[str, str], master: str, host: 
         return ""
     environ["GLOO_SOCKET_IFNAME"] = interface
     where = f"is {addresses[0]}, a loopback" if addresses else "does not resolve"
-    return f"the name of this host, {endpoint.escape_text(name)}, {where}: GLOO_SOCKET_IFNAME={interface} ({address}) is set for gloo"
+    return f"the name of this host, {escape_unprintable(name)}, {where}: GLOO_SOCKET_IFNAME={interface} ({address}) is set for gloo"
 
 
 def _resolve(name: str) -> list[str]:

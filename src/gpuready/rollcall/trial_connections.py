@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.rank_register import RollcallFault
 
@@ -174,7 +175,7 @@ def _format_rate(seconds: float) -> str:
 def _valid_rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
     """Validate a leader's outcomes; any sender may have written them."""
     return [
-        (row[0], endpoint.escape_text(row[1])[:200], float(row[2]))
+        (row[0], escape_unprintable(row[1])[:200], float(row[2]))
         for row in rows
         if isinstance(row, (list, tuple))
         and len(row) == 3

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.versions import major_minor
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import Attendance, Hello, RollcallFault, RollcallRefused, endpoint, hello
 from gpuready.rollcall.hello import own_hostname
 from gpuready.rollcall.rank_register import format_rank_ranges
@@ -283,7 +284,7 @@ class JobGroup:
 
     def _failure_fault(self, what: str, error: Exception) -> RollcallFault:
         """Describe the failure, naming rank 0 if its store is gone."""
-        first = endpoint.escape_text((str(error).splitlines() or [type(error).__name__])[0])[:300]
+        first = escape_unprintable((str(error).splitlines() or [type(error).__name__])[0])[:300]
         rank, rendezvous = self.rendezvous.rank, self.rendezvous
         if rank and rendezvous.port and not endpoint.test_reachability(rendezvous.address, rendezvous.port, 1.0).ok:
             return RollcallFault(

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from gpuready.rollcall import RollcallFault, endpoint
+from gpuready.model.visible_text import escape_unprintable
+from gpuready.rollcall import RollcallFault
 from gpuready.rollcall.rank_register import format_rank_ranges
 from gpuready.rollcall.store_rollcall import has_store_keys
 
@@ -99,7 +100,7 @@ class GroupProof:
             rank: self.store.get(key).decode("utf-8", "replace").rpartition(":") for rank, key in there.items()
         }
         return {
-            rank: f"rank {rank} ({endpoint.escape_text(host)}, pid {pid})" for rank, (host, _, pid) in addresses.items()
+            rank: f"rank {rank} ({escape_unprintable(host)}, pid {pid})" for rank, (host, _, pid) in addresses.items()
         }
 
     # -- retest in small groups ---------------------------------------------------------------------
@@ -173,7 +174,7 @@ def neighbour_pairs(size: int) -> list[list[int]]:
 
 def _no_answer(error: Exception) -> SumError:
     first = (str(error).splitlines() or [""])[0]
-    return {"says": f"no answer ({endpoint.escape_text(first)[:120]})", "owners": [], "nan": False}
+    return {"says": f"no answer ({escape_unprintable(first)[:120]})", "owners": [], "nan": False}
 
 
 def diagnose_ranks(size: int, results: Mapping[int, Mapping[str, Any]], names: Mapping[int, str]) -> RollcallFault:

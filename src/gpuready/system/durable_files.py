@@ -81,7 +81,7 @@ def unlink_quietly(path: str, folder_fd: int | None = None) -> None:
 
 def append_line(path: str, line: str) -> None:
     """Append one line and sync it to disk. An incomplete last line is ended first."""
-    with open(os.open(path, _APPEND_FLAGS, 0o644), "r+b", buffering=0) as file:
+    with open(os.open(path, _APPEND_FLAGS, 0o600), "r+b", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
         rest = (b"\n" if torn else b"") + line.encode("utf-8", "surrogateescape") + b"\n"

@@ -11,15 +11,15 @@ from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
 
 
-def save_atomically(path: str, text: str, private: bool = False) -> None:
+def save_atomically(path: str, text: str, private: bool = True) -> None:
     """Write a file so that a reader sees the old text or the new one; AccessError: nothing was changed.
 
-    A `private` file is for its owner alone (0600), also where it replaces one that was open to others.
+    It is for its owner alone (0600), also where it replaces one that was open to others, unless nothing of a machine is in it.
     """
     save_bytes_atomically(path, text.encode("utf-8", "backslashreplace"), private)
 
 
-def save_bytes_atomically(path: str, data: bytes, private: bool = False) -> None:
+def save_bytes_atomically(path: str, data: bytes, private: bool = True) -> None:
     """Write a file of bytes, as save_atomically writes one of text."""
     folder, name = os.path.split(path)
     try:
@@ -108,9 +108,9 @@ def require_own_folder(path: str) -> None:
 
 
 def open_to_append(path: str) -> int:
-    """Open a regular file to append to it, or make it; OSError where it is a link, a pipe or a device."""
+    """Open a regular file to append to it, or make it (0600); OSError where it is a link, a pipe or a device."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(path, flags, 0o666)
+    fd = os.open(path, flags, 0o600)
     if S_ISREG(os.fstat(fd).st_mode):
         return fd
     os.close(fd)

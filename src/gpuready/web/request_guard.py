@@ -19,6 +19,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.requests import ClientDisconnect, Request, cookie_parser
 from starlette.responses import Response
 
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.web.query_service import error_reply
 
 Scope = MutableMapping[str, Any]
@@ -137,7 +138,7 @@ class PageGuard(RequestGuard):
         if not self._matches_token(token):
             return refusal_response(401, self.token_missing)
         cookie = f"{self._cookie}={self._session}; HttpOnly; SameSite=Strict; Path=/"
-        page = _CONTINUE_PAGE.format(address=html.escape(_path_without_token(scope)))
+        page = _CONTINUE_PAGE.format(address=html.escape(escape_unprintable(_path_without_token(scope))))
         return Response(page, 200, {"set-cookie": cookie}, "text/html")
 
 

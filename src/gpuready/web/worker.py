@@ -17,8 +17,8 @@ from gpuready import cli
 from gpuready.cli.parser import parse_command_line
 from gpuready.commands.declaration import UsageError
 from gpuready.commands.fit import predict_fit
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_document, json_results
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.layout import Screen
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.own_folders import write_scratch_file

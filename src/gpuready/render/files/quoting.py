@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 
 from gpuready.model.plan import Plan
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 
 URL_SCHEMES = ("https://", "http://", "file://")
 
@@ -31,8 +31,8 @@ is_image_reference = _matches(r"([A-Za-z0-9][\w.:/@-]*)?")
 
 
 def is_single_line(text: str) -> bool:
-    """Printable on one line."""
-    return all(c.isprintable() for c in text)
+    """On one line, with nothing in it that cannot be seen."""
+    return escape_unprintable(text) == text
 
 
 def is_plain_url(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from gpuready.model.plan import LockedPackage, Plan
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.files import pins, quoting
 
 

@@ -6,7 +6,7 @@ import shlex
 
 from gpuready.model import FixStep
 from gpuready.model.plan import Plan
-from gpuready.render.escape import escape_unprintable
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.files import pins, requirements, slurm
 from gpuready.render.plan import build_check_command
 

@@ -13,8 +13,8 @@ from gpuready.model import Report
 from gpuready.model import report_document as reported
 from gpuready.model.fleet import FleetReport
 from gpuready.model.report_document import ReportDocument
+from gpuready.model.visible_text import escape_lines
 from gpuready.render import json_document
-from gpuready.render.escape import escape_unprintable
 from gpuready.render.html import check_view, report_view, template_engine
 from gpuready.render.report import report_document_fields
 
@@ -65,8 +65,7 @@ def render_notebook_html(draw_html: Callable[[], str] | None, screen: str) -> st
 
 
 def preformatted_html(text: str) -> str:
-    lines = "\n".join(escape_unprintable(line) for line in text.split("\n"))
-    return f'<pre class="gpuready" style="{_PRE_STYLE}">{escape(lines)}</pre>'
+    return f'<pre class="gpuready" style="{_PRE_STYLE}">{escape(escape_lines(text))}</pre>'
 
 
 def render_report_fragments(several: Sequence[Report]) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpuready.model.contract import describe_want
 from gpuready.model.facts import verdict_words
+from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
-from gpuready.render.escape import escape_unprintable, quote_command_words
+from gpuready.render.escape import quote_command_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -206,7 +206,7 @@ def _store_entry(variables: Mapping[str, str], name: str, body: bytes) -> None:
         return
     try:
         folder = make_cache_folder(variables, "imports")
-        save_bytes_atomically(f"{folder}/{name}", crc32(body).to_bytes(4, "little") + body, private=True)
+        save_bytes_atomically(f"{folder}/{name}", crc32(body).to_bytes(4, "little") + body)
     except (AccessError, OSError):
         return
     for path in files_beyond_newest(folder, MAX_ENTRIES):

@@ -6,12 +6,15 @@ both: a weak name such as CACHE_KEY hides only what looks generated.
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import log2
+
 PASSWORD, STRONG, WEAK, HEADER, NONE = "password", "strong", "weak", "header", ""
 REDACTED = "[redacted]"
 
 NAME_HINTS = ("token", "secret", "pass", "cred", "cookie", "key", "auth", "session", "dsn", "pwd", "jwt", "mnemonic")
 """A name without one of these is harmless: checked first, because it is cheap."""
-NAME_ENDINGS = ("pw", "pat", "otp")
+NAME_ENDINGS = ("pw", "pat", "otp", "api")
 """So is one that neither has a hint nor ends with one of these."""
 
 
@@ -61,6 +64,8 @@ _MAX_CACHED, _MAX_CACHED_LENGTH = 2048, 100
 DIGITS = frozenset("0123456789")
 SHORTEST_GENERATED = 12
 """Letters of the shortest word that is surely generated."""
+_SHORTEST_KEY = 20
+"""Letters of the shortest word whose entropy tells."""
 _HARMLESS_VALUES = _word_set(
     "true false yes no on off none null nil undefined unset required missing invalid incorrect expired empty"
     " not set default auto optional *** **** ******** xxxx redacted str string bearer"
@@ -101,7 +106,8 @@ def _classify_words(words: list[str]) -> str:
         return NONE
     if last == "id":
         return WEAK if words[-2] == "session" else _classify_key_name(words[:-1])
-    if _PASSWORD_WORDS & set(words) or (last in ("pass", "pw") and len(words) > 1):
+    pairs = map("".join, pairwise(words))  # pass_phrase, pass-word
+    if not _PASSWORD_WORDS.isdisjoint((*words, *pairs)) or (last in ("pass", "pw") and len(words) > 1):
         return PASSWORD
     return _classify_strength(words)
 
@@ -113,6 +119,8 @@ def _classify_strength(words: list[str]) -> str:
         return NONE if at and words[at - 1] in _TEXT_TOKENS else STRONG
     if _STRONG_WORDS & set(words):
         return STRONG
+    if last == "api":
+        return STRONG if words[0] == "x" else NONE  # X-JFrog-Art-Api
     if last == "pat" and len(words) > 1:
         return NONE if words[-2] in _PATTERN_WORDS else STRONG
     if "key" in words or last == "keys":
@@ -159,9 +167,15 @@ def is_harmless_value(value: str) -> bool:
         return True
     if value[0] in "<[{" and value[-1] in ">]}":
         return True
-    reference = value[0] == "$" and value[1:].strip("{}()").replace("_", "").isalnum()
     placeholder = value.isupper() and value.isalpha() and len(value) <= 10
-    return reference or placeholder or (value.isdigit() and len(value) < 3)
+    return is_reference(value) or placeholder or (value.isdigit() and len(value) < 3)
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value is the name of a variable: $TOKEN, ${token}, $password; not $ecret1."""
+    name = value[1:].strip("{}()")
+    known = value[1:2] in ("{", "(") or name.isupper() or secret_kind(name) != NONE
+    return value[:1] == "$" and known and name.replace("_", "").isalnum()
 
 
 def looks_generated(value: str) -> bool:
@@ -175,6 +189,17 @@ def looks_generated(value: str) -> bool:
         return True
     inside = value[1:]
     return size >= 12 and inside != inside.lower() and inside != inside.upper()
+
+
+def has_key_entropy(word: str) -> bool:
+    """Whether a long word has nearly the entropy of random letters and digits; names, paths, versions and hashes have less."""
+    size = len(word)
+    if size < _SHORTEST_KEY or word.lower() == word or word.upper() == word or is_plain_path(word):
+        return False
+    if not _alternates_classes("".join(filter(str.isalnum, word))):
+        return False
+    entropy = -sum(n / size * log2(n / size) for n in map(word.count, set(word)))
+    return entropy >= min(0.8 * log2(size), 4.3)
 
 
 def is_surely_generated(value: str) -> bool:

@@ -17,39 +17,54 @@ from gpuready.system.redaction.named_secrets import (
 )
 from gpuready.system.redaction.secret_names import (
     HEADER,
+    NONE,
     PASSWORD,
     REDACTED,
     SHORTEST_GENERATED,
     STRONG,
     WEAK,
+    has_key_entropy,
     is_harmless_value,
+    is_reference,
     is_surely_generated,
     looks_generated,
     must_hide_value,
     secret_kind,
+    split_name,
 )
 from gpuready.system.redaction.secret_patterns import (
+    ADDRESSES,
+    CERTAIN_HINTS,
     PHRASES,
     TOKEN_LENGTHS,
-    WEBHOOKS,
+    TOKENS_BY_MIDDLE,
+    Phrases,
     compile_cached,
     escape_length,
     find_token_patterns,
+    has_long_word,
 )
 
 _NAME_HINTS = ("token", "secret", "pass", "pwd", "cred", "cookie", "key", "auth", "session", "dsn", "jwt", "mnemonic")
 """Searched for in text: a part of every name that means a secret, but for those with an ending."""
-_ENDING_HINTS = ("_pw", "-pw", "_pat", "-pat", "otp")
+_ENDING_HINTS = ("_pw", "-pw", "_pat", "-pat", "otp", "-api")
 """Searched for at the end of a name: _path and footprint mean nothing."""
 
 _NAME_KEYS, _VALUE_KEYS = ("name", "Name", "key", "Key"), ("value", "Value", "content", "default")
 """Keys under which tables of one name and one value have the two."""
 
-_CERTAIN_HINTS = (
-    "login ", "sshpass ", "%3a%2f%2f", "curl ", "redis-cli ", "machine ", "mysql", "ldap", "echo ", "twine ", "mongo",
-    "http-basic.", "jdbc:oracle", "-pass", "-from-literal",
-)  # fmt: skip
-"""What follows these is a secret whatever it looks like."""
+_HOST = (
+    r"(?i)(?:(?:[^\W_](?:[^\W_]|-){0,62}\.){1,8}[a-z]{2,24}|\d{1,3}(?:\.\d{1,3}){3}|\[[0-9a-f:]{2,40}\]|localhost)(?![\w(\-])"
+    r"|(?:[^\W_](?:[^\W_]|-){0,62})(?=/|:/|:\d{2,5}(?![\w.]))"
+)
+"""After an @ in running text: a name with a domain, an address, or any name with a port or a path."""
+_LOGIN_STARTS = " \t\r\n\"'`<>(){}[],;|=\\"
+"""What may stand before a login without a scheme."""
+_WHOLE_LOGIN = r"([^\s:@/]{0,64}):(?!//)(\S{1,256})@((?:[a-zA-Z0-9.\-]{1,253}(?<!\d\.\d)(?<!\d\.\d\d)|(?:\d{1,3}\.){3}\d{1,3}|\[[0-9a-fA-F:]{2,40}\])(?::\d{1,5})?(?:/\S*)?)"
+_LABELS = frozenset(
+    ("mailto", "from", "to", "cc", "bcc", "by", "email", "mail", "author", "contact", "maintainer", "owner", "sip")
+)
+"""Before the colon, these make what follows an address of mail."""
 
 _USERINFO = r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
 """Up to the last @ before the path; or, where it cannot be a port, a password that contains a slash."""
@@ -66,14 +81,18 @@ def redact_text(text: str) -> str:
     for separator in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others are escaped JSON
         if separator in text:
             text = _redact_urls(text, separator)
+    if "@" in text:
+        text = _redact_logins(text)
     if "PRIVATE KEY" in text:
         text = _redact_private_keys(text)
     for hint, source in find_token_patterns(text):
         text = _hide_matches(text, text, hint, source, whole=True)
+    for hint, (before, source) in TOKENS_BY_MIDDLE.items():
+        text = _hide_matches(text, text, hint, source, whole=True, before=before)
     low = _ascii_lower(text)
     hints = [hint for hint in (*_NAME_HINTS, *_ENDING_HINTS) if hint in low]
     if url:
-        text, low = _redact_phrases(text, low, hints, WEBHOOKS)
+        text, low = _redact_phrases(text, low, hints, ADDRESSES)
         hints.append("sig")
     if _may_have_phrase(text):
         text, low = _redact_phrases(text, low, hints, PHRASES)
@@ -81,7 +100,7 @@ def redact_text(text: str) -> str:
         hidden = _redact_named_values(text, low, hint)
         if hidden is not text:
             text, low = hidden, _ascii_lower(hidden)
-    return text
+    return _redact_keys_by_entropy(text) if hints and has_long_word(text) else text
 
 
 def _may_have_phrase(text: str) -> bool:
@@ -89,7 +108,7 @@ def _may_have_phrase(text: str) -> bool:
     return " " in text or "--" in text or "%3" in text or '"' in text or "(" in text or "@" in text
 
 
-def _redact_phrases(text: str, low: str, hints: list[str], phrases: tuple[Any, ...]) -> tuple[str, str]:
+def _redact_phrases(text: str, low: str, hints: list[str], phrases: Phrases) -> tuple[str, str]:
     absent = ""
     for hint, need, sources in phrases:
         if (need and need not in hints) or (absent and absent in hint):
@@ -109,6 +128,9 @@ def redact_value(name: str, value: str) -> str:
     kind = secret_kind(name)
     if kind and "://" not in value and must_hide_value(value.strip(), kind):
         return REDACTED
+    login = compile_cached(_WHOLE_LOGIN).fullmatch(value) if "@" in value else None
+    if login and _is_password(login[1], login[2]) and not (login[2].replace(":", "").isdigit() and "." not in login[3]):
+        return f"{login[1]}:{REDACTED}@{login[3]}"
     return redact_text(value)
 
 
@@ -230,15 +252,15 @@ def _ascii_lower(text: str) -> str:
     return text.encode("ascii", "replace").lower().decode("ascii")
 
 
-def _hide_matches(text: str, where: str, hint: str, source: str, whole: bool = False) -> str:
-    """Hide what a pattern matches at its hint, or (`whole`) where the hint begins a word."""
+def _hide_matches(text: str, where: str, hint: str, source: str, whole: bool = False, before: int = 0) -> str:
+    """Hide what a pattern matches at its hint, or (`whole`) where a word begins so many characters before it."""
     parts, copied_until, at = [], 0, where.find(hint)
     while at >= 0:
-        found = compile_cached(source).match(text, at)
+        found = compile_cached(source).match(text, at - before) if at >= before else None
         after = at + 1
         if found:
             after = max(found.end(), after)
-            if (not whole or _begins_word(text, at)) and _is_plausible_secret(found.group(1), hint):
+            if (not whole or _begins_word(text, at - before)) and _is_plausible_secret(found.group(1), hint):
                 parts += [text[copied_until : found.start(1)], REDACTED]
                 copied_until = _end_of_broken_token(text, found.end(1), hint, found.group(1)) if whole else found.end(1)
                 after = max(after, copied_until)
@@ -273,7 +295,7 @@ def _is_plausible_secret(secret: str, hint: str) -> bool:
     if hint == "sk-" or hint.endswith("_test_"):  # some package names begin so, too
         parts = secret.replace("-", "_").split("_")
         return any(len(part) >= 16 and any(c.isdigit() for c in part) for part in parts)
-    return looks_generated(secret) or hint in _CERTAIN_HINTS
+    return looks_generated(secret) or hint in CERTAIN_HINTS
 
 
 def _redact_urls(text: str, separator: str) -> str:
@@ -291,6 +313,50 @@ def _redact_urls(text: str, separator: str) -> str:
     return "".join([*parts, text[copied_until:]]) if parts else text
 
 
+def _redact_logins(text: str) -> str:
+    """Hide the password of ``user:password@host``, and a generated user, where no scheme stands before them."""
+    parts, copied_until, at = [], 0, text.find("@")
+    while at >= 0:
+        if compile_cached(_HOST).match(text, at + 1):
+            before = text[max(copied_until, at - LONGEST_PATH) : at]
+            login = before[max(map(before.rfind, _LOGIN_STARTS)) + 1 :].removeprefix("//")
+            user, colon, password = login.partition(":")
+            secret = password if colon else user
+            is_secret = not password.isdigit() and _is_password(user, password) if colon else is_surely_generated(user)
+            if len(secret) >= (2 if colon else 20) and is_secret and "/" not in user and "@" not in user:
+                parts += [text[copied_until : at - len(secret)], REDACTED]
+                copied_until = at
+        at = text.find("@", at + 1)
+    return "".join([*parts, text[copied_until:]]) if parts else text
+
+
+def _is_password(user: str, password: str) -> bool:
+    return not is_harmless_value(password) and not _LABELS.intersection(split_name(user)[-1:]) and password[:2] != "//"
+
+
+def _redact_keys_by_entropy(text: str) -> str:
+    """Hide words that look like a key by their entropy, where a word on the same line says that they are one."""
+    parts, copied_until = [], 0
+    for found in compile_cached(r"[A-Za-z0-9~./][A-Za-z0-9+/_.\-]{18,}[A-Za-z0-9+/_\-]={0,2}").finditer(text):
+        if _says_key(text, *found.span()) and has_key_entropy(found.group()):
+            parts += [text[copied_until : found.start()], REDACTED]
+            copied_until = found.end()
+    return "".join([*parts, text[copied_until:]]) if parts else text
+
+
+def _says_key(text: str, begin: int, end: int) -> bool:
+    """Whether a word near this one, on its line, is the name of a secret, or says key, and not cache key."""
+    near = f"{text[max(begin - 80, 0) : begin].rpartition(chr(10))[2]} {text[end : end + 40].partition(chr(10))[0]}"
+    low = near.lower()
+    if not any(hint in low for hint in _NAME_HINTS):
+        return False
+    words = compile_cached(r"[\w.\-]+").findall(near)
+    return any(
+        secret_kind(word) or (word.lower() in ("key", "keys") and secret_kind(f"{before}_{word}") != NONE)
+        for before, word in zip(["a", *words], words, strict=False)
+    )
+
+
 def _has_userinfo(text: str, at: int) -> bool:
     """Whether the URL that begins here contains an @: most do not, and need no regular expression."""
     words = text[at : at + LONGEST_PATH].split(maxsplit=1)
@@ -299,9 +365,9 @@ def _has_userinfo(text: str, at: int) -> bool:
 
 def _redact_userinfo(userinfo: str) -> str:
     name, colon, password = userinfo.partition(":")
-    if len(name) >= 20:
+    if len(name) >= 20 or is_surely_generated(name):
         return REDACTED
-    if colon and password and not password.startswith(("$", REDACTED)):
+    if colon and password and not is_reference(password) and REDACTED not in password:
         return f"{name}:{REDACTED}"
     return userinfo
 

@@ -1,0 +1,1 @@
+"""Generated: what secrets look like."""
