@@ -74,6 +74,7 @@ ON_DEMAND = {
     "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.foreign"},
     "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},
     "workflow/refusal.py": {"gpuready.system.process.runner"},
+    "workflow/trace_environment.py": {"gpuready.workflow.install"},
     "workflow/machine_facts.py": {
         "gpuready.catalog.facts", "gpuready.jobs", "gpuready.probe.job", "gpuready.probe.stated_machine", "gpuready.workflow.container_file",
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -155,6 +156,11 @@ class Request:
     def show_progress(self) -> Callable[..., None]:
         """What a workflow reports its progress to: nobody with -q."""
         return Session().show_progress if self.has_switch("quiet") else self.session.show_progress
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person is there to answer a question."""
+        return self.session.is_live and sys.stdin is not None and sys.stdin.isatty()
 
     @property
     def what_if(self) -> dict[str, str]:
