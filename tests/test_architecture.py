@@ -71,8 +71,10 @@ ON_DEMAND = {
         "gpuready.catalog.causes", "gpuready.catalog.facts", "gpuready.check.changes", "gpuready.contracts.diff", "gpuready.jobs",
         "gpuready.logs", "gpuready.rules", "gpuready.runtime.job_placement", "gpuready.workflow.fit", "gpuready.workflow.image_facts",
     },
-    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release"},
+    "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.foreign"},
     "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},
+    "workflow/refusal.py": {"gpuready.system.process.runner"},
+    "workflow/trace_environment.py": {"gpuready.workflow.install"},
     "workflow/machine_facts.py": {
         "gpuready.catalog.facts", "gpuready.jobs", "gpuready.probe.job", "gpuready.probe.stated_machine", "gpuready.workflow.container_file",
     },

@@ -155,7 +155,7 @@ FROZEN = {
     "env": (
         (1, 1),
         {"--on": "MACHINE", "--python": "PATH", "--contract": "FILE", "--shell": "SHELL", "--role": "ROLE"}
-        | {"--run-python": ""}
+        | {"--run-python": "", "--allow-variable": "NAME"}
         | {"--wants": "LIST"}
         | WHAT_IF
         | ALWAYS,
@@ -170,6 +170,7 @@ FROZEN = {
             "--fork": "",
             "--reap": "",
             "--no-preflight": "",
+            "--preflight": "",
             "--dry-run": "",
             "-q": "",
         }

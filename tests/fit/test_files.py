@@ -111,7 +111,7 @@ def test_axolotl():
         "loop": "trainer", "micro_batch": 2, "accumulation": 4, "seq": 4096, "method": "qlora", "quant": "nf4",
         "double_quant": True, "lora_r": 32, "lora_dropout": 0.05, "lora_targets": "all", "precision": "bf16",
         "autocast": "bf16",
-        "optimizer": "paged_adamw", "checkpointing": "reentrant", "attention": "flash",
+        "optimizer": "paged_adamw", "checkpointing": "reentrant", "attention": "flash", "packing": "rows",
     }  # fmt: skip
     assert one.said["seq"] == "axolotl.yml: sequence_len"
     FitJob(known_models.find_model_config(str(one.model)), **one.fields).validate_fields()
@@ -125,8 +125,10 @@ def test_axolotl():
         ("lora_target_linear: false\nlora_target_modules: '(q|v)_proj'", "lora_targets", "all"),
         ("liger_fused_linear_cross_entropy: true", "loss", "fused"),
         ("liger_fused_linear_cross_entropy: true\nliger_rms_norm: true\nliger_rope: true", "loss", "liger"),
-        ("sample_packing: false", "padded", True),
+        ("sample_packing: false", "padded", None),
+        ("sample_packing: false", "packing", None),
         ("rl: dpo", "dpo", True),
+        ("rl: dpo", "padded", True),
         ("gradient_checkpointing: offload", "offload", "activations"),
         ("bf16: false\nfp16: true", "precision", "fp16"),
         ("bf16: false", "precision", "fp32"),
@@ -167,7 +169,7 @@ def test_a_device_mapping_is_counted_and_never_run(text, count):
 
 def test_training_arguments():
     found = fields(json.dumps(TRAINER), "args.json")
-    assert found["optimizer"] == "adamw_fused" and found["precision"] == "amp-bf16" and found["padded"] is True
+    assert found["optimizer"] == "adamw_fused" and found["precision"] == "amp-bf16" and "padded" not in found
     assert found["checkpointing"] == "nonreentrant" and (found["micro_batch"], found["accumulation"]) == (4, 8)
 
 

@@ -199,10 +199,12 @@ def test_a_student_of_roll_trains():
     assert found.fields["fp32_shards"] is True
 
 
-def test_a_launcher_takes_every_gpu_and_flags_alone_do_not(tmp_path):
+def test_training_takes_every_gpu_and_generation_one(tmp_path):
     (tmp_path / "a.yml").write_text(yaml.safe_dump(FULL | {"sequence_len": 256}))
     assert fit.fit_job([str(tmp_path / "a.yml")], {}, on="h100x4", search=False).job["world"] == 4
-    assert fit.fit_job(["llama-3.2-1b"], {"seq": 256}, on="h100x4", search=False).job["world"] == 1
+    assert fit.fit_job(["llama-3.2-1b"], {"seq": 256}, on="h100x4", search=False).job["world"] == 4
+    assert fit.fit_job(["llama-3.2-1b"], {"seq": 256, "world": 1}, on="h100x4", search=False).job["world"] == 1
+    assert fit.fit_job(["llama-3.2-1b"], {"task": "generate"}, on="h100x4", search=False).job["world"] == 1
 
 
 def test_what_takes_less_is_never_called_too_large(tmp_path):

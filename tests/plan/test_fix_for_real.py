@@ -25,7 +25,7 @@ needs = [
   { key = "package.other-kit", want = ">=2", cite = "setup.py:2" },
 ]
 variables = [
-  { name = "KITE_STRING", access = "read", value = "long", allowed = ["long", "short"], cite = "kite.py:4" },
+  { name = "UNSLOTH_COMPILE_DISABLE", access = "read", value = "long", allowed = ["long", "short"], cite = "kite.py:4" },
 ]
 """
 
@@ -49,13 +49,13 @@ def target(tmp_path):
 
 def test_the_script_turns_the_findings_off(target):
     here = ("--python", str(target / "env"), "--contract", str(target / "demo.toml"))
-    shell = {"KITE_STRING": "wide"}
+    shell = {"UNSLOTH_COMPILE_DISABLE": "wide"}
     before = gpuready("check", *here, "-q", cwd=target, **shell)
     assert before.code == 1
     shown = gpuready("plan", "demo", "--fix", *here, cwd=target, **shell)
     assert shown.code == 0, shown.err
     assert "helper-kit==1.4.2" in shown.out and "other-kit>=2" in shown.out
-    assert "set KITE_STRING=long" in shown.out and "fixes PKG002, PKG003" in shown.out
+    assert "set UNSLOTH_COMPILE_DISABLE=long" in shown.out and "fixes PKG002, PKG003" in shown.out
     made = gpuready("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=target, **shell)
     assert made.code == 0 and "wrote fix.sh" in made.err
     again = gpuready("check", *here, "-q", cwd=target, **shell)
@@ -64,8 +64,8 @@ def test_the_script_turns_the_findings_off(target):
            "UV_NO_INDEX": "1", "UV_OFFLINE": "1", "UV_NO_CACHE": "1", "HOME": str(target)}  # fmt: skip
     ran = subprocess.run(["bash", "fix.sh"], cwd=target, env=env, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-    assert "export KITE_STRING=long" in ran.stdout
-    after = gpuready("check", *here, "-q", cwd=target, KITE_STRING="long")
+    assert "export UNSLOTH_COMPILE_DISABLE=long" in ran.stdout
+    after = gpuready("check", *here, "-q", cwd=target, UNSLOTH_COMPILE_DISABLE="long")
     assert after.code == 0, after.out
 
 

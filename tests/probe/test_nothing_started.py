@@ -18,7 +18,6 @@ from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.plan import plan_frameworks
 from gpuready.workflow.refusal import Refused
 from tests.probe.fakes import Fake
-from tests.running import gpuready
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 EXECUTING_FLAGS = {"run_python", "run_import", "image", "trace", "fix"}
@@ -102,17 +101,6 @@ def test_programs_of_an_active_environment_come_first_on_path(trap: Trap, monkey
     assert not trap.started
     workflow.probe_machine(run_python=True)
     assert trap.started, "with --run-python they may"
-
-
-@pytest.mark.parametrize(
-    "words", [("fix",), ("install", "transformers", "--offline", "-e", "new")], ids=lambda words: words[0]
-)
-def test_a_dry_run_starts_nothing_of_it_either(trap: Trap, words: tuple[str, ...], tmp_path: Path):
-    for name in ("nvidia-smi", "nvcc", "gcc", "g++", "ninja", "cmake", "python3", "uv"):
-        trap.lay(trap.bin / name)
-    env = {"VIRTUAL_ENV": str(trap.folder), "PATH": f"{trap.bin}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    ran = gpuready(*words, "--dry-run", cwd=tmp_path, **env)
-    assert "Traceback" not in ran.err and not trap.started, ran.out + ran.err
 
 
 @pytest.mark.parametrize("place", ["env/bin/tool", "env/lib/python3.11/site-packages/nvidia/bin/tool", "linked/tool"])

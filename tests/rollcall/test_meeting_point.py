@@ -102,7 +102,7 @@ def test_a06_the_port_is_taken():
     ("words", "said"),
     [
         (None, "takes the connection and says nothing"),
-        (b"HTTP/1.0 400 Bad request\r\nServer: x\r\n", "it says HTTP/1.0 400 Bad request\\r;"),
+        (b"HTTP/1.0 400 Bad request\r\nServer: x\r\n", "it says HTTP/1.0 400 Bad request\\x0d;"),
         (b"\x1b[2J\x00\xff garbage without an end", "it says \\x1b[2J\\x00ÿ garbage"),
         (b"", "it closes the connection"),
         (b"SSH-2.0-OpenSSH_9.2p1\r\n", "SSH-2.0-OpenSSH"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,6 +40,23 @@ def test_a_promise_names_the_tests_that_hold_it(promise):
 )
 def test_every_file_that_the_page_names_is_there(path):
     assert (ROOT / path).exists()
+
+
+def test_the_figures_of_the_page_are_those_of_the_last_runs():
+    def read(name: str) -> dict[str, Any]:
+        return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+    words = " ".join(TEXT.split())
+    assert read("security-battery")["total"]["broke"] == 0 and "security-battery.json`: broke 0" in words
+    secrets = read("benchmarks")["score_secrets"]
+    assert f"{secrets['secrets']} secrets of {secrets['kinds']} kinds" in words
+    assert f"{secrets['further_places']} further places" in words
+    assert f"Of {secrets['harmless']:,} harmless values {secrets['hidden']} are hidden" in words
+    release = read("release-check")
+    assert release["built_twice_the_same"] and release["in_a_bare_venv"]
+    locks = read("pip-audit")["locks"].values()
+    assert not any(lock["vulnerable"] for lock in locks) and sum(len(lock["not_answered"]) for lock in locks) == 1
+    assert f"none was found, one of {max(lock['packages'] for lock in locks)} packages unanswered" in words
 
 
 LOOKING = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpuready.system import LiveHost
+from tests import forks
 from tests.deadlines import GENEROUS_S
 
 if TYPE_CHECKING:
@@ -68,6 +69,12 @@ def _running(marker: str) -> list[int]:
 def alive() -> Callable[..., list[int]]:
     """The processes that have a text among their arguments, of our own family or not."""
     return _alive
+
+
+@pytest.fixture(autouse=True, scope="session")
+def command_server() -> None:
+    """The process that runs commands is there before the first test: no test has left it behind."""
+    forks.start_server("", os.getpid())
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.model import Requirement
 from gpuready.model.plan import ASSUMED_SYSTEM, LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
 from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 
@@ -63,7 +64,11 @@ def pinned_to(release, is_readable=True):
     def resolve(plan):
         if not plan.torch.startswith(release):
             says = f"x 1.0 needs torch =={release}, x needs torch =={plan.torch.partition('+')[0]}"
-            return plan.replace(verdict="impossible", conflicts=(PlanConflict(says),), resolved="resolved")
+            needs = (
+                Requirement("package.torch", f"=={release}"),
+                Requirement("package.torch", f"=={plan.torch.partition('+')[0]}"),
+            )
+            return plan.replace(verdict="impossible", conflicts=(PlanConflict(says, needs=needs),), resolved="resolved")
         unread = "not resolved here: the index cu129: its name does not resolve from here"
         return plan.replace(lock=ROW, resolved="resolved") if is_readable else plan.replace(resolved=unread)
 

@@ -54,7 +54,7 @@ def place(template, tmp_path):
 def fix(place: Path, *words: str, kite: str = "wide", **env: str) -> Run:
     here = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline")
     env = {"XDG_STATE_HOME": str(place / "state")} | env
-    return gpuready("fix", *here, *words, cwd=place, KITE_STRING=kite, UV_NO_CACHE="1", **env)
+    return gpuready("fix", *here, *words, cwd=place, UNSLOTH_COMPILE_DISABLE=kite, UV_NO_CACHE="1", **env)
 
 
 def undo(place: Path, **env: str) -> Run:
@@ -93,10 +93,10 @@ def test_it_changes_what_was_found_and_takes_it_back(place):
     assert script.stdout == "1.4.2\n", "its scripts run from where they stand"
     copy = Path(state_of(place).before)
     assert (place / "env/pyvenv.cfg").read_text() == (copy / "pyvenv.cfg").read_text()
-    assert "export KITE_STRING=long" in (place / "gpuready-env.sh").read_text()
+    assert "export UNSLOTH_COMPILE_DISABLE=long" in (place / "gpuready-env.sh").read_text()
     assert copy.parent == place / "env.gpuready-fix" and tree(copy) == before
     here = ("--python", "env", "--contract", "demo.toml", "-q")
-    assert gpuready("check", *here, cwd=place, KITE_STRING="long").code == 0
+    assert gpuready("check", *here, cwd=place, UNSLOTH_COMPILE_DISABLE="long").code == 0
     again = fix(place, "--yes", kite="long")
     assert again.code == 0 and again.out.startswith("nothing to fix")
     back = undo(place)
@@ -112,7 +112,7 @@ def test_a_dry_run_shows_the_numbered_changes_and_makes_none(place):
     before = tree(place)
     ran = fix(place, "--dry-run")
     assert ran.code == 0 and tree(place) == before
-    assert "1  install helper-kit==1.4.2, other-kit>=2" in ran.out and "2  set KITE_STRING=long" in ran.out
+    assert "1  install helper-kit==1.4.2, other-kit>=2" in ran.out and "2  set UNSLOTH_COMPILE_DISABLE=long" in ran.out
     assert "why   PKG002: other-kit is not installed" in ran.out and "undo  gpuready fix --undo" in ran.out
     items = json.loads(fix(place, "--dry-run", "--json").out)["items"]
     assert [(one["by"], one["codes"]) for one in items] == [
@@ -159,7 +159,7 @@ def test_only_some_codes(place):
     ran = fix(place, "--yes", "--only", "sys015")
     assert ran.code == 1 and ran.out.startswith("partly fixed") and "left out by --only" in ran.out
     assert "left: 2 problems" in ran.out and tree(place / "env") == before
-    assert "export KITE_STRING" in (place / "gpuready-env.sh").read_text()
+    assert "export UNSLOTH_COMPILE_DISABLE" in (place / "gpuready-env.sh").read_text()
     wrong = fix(place, "--yes", "--only", "GPU001")
     assert wrong.code == 2 and "no such finding" in wrong.err
 
@@ -180,7 +180,9 @@ def test_where_no_index_can_be_reached_it_says_which_why_and_what_to_do(place):
         {"UV_DEFAULT_INDEX": "http://user:s3cr3t@127.0.0.1:9/private", "UV_HTTP_RETRIES": "0"},
     )
     words = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--yes")
-    ran = gpuready("fix", *words, cwd=place, KITE_STRING="wide", UV_NO_CACHE="1", HOME=str(place), **no_index)
+    ran = gpuready(
+        "fix", *words, cwd=place, UNSLOTH_COMPILE_DISABLE="wide", UV_NO_CACHE="1", HOME=str(place), **no_index
+    )
     said = "failed: nothing could be fetched from 127.0.0.1:9: it refuses the connection; check the network and the proxy, "
     assert ran.code == 2 and said + "or name a folder of wheels with --find-links DIR" in " ".join(ran.out.split())
     assert "cause:" not in ran.out and not {"s3cr3t", "private"} & {*ran.out.split()} and tree(place / "env") == before
@@ -193,7 +195,7 @@ def test_a_copy_with_a_new_problem_is_not_taken(place):
     before = tree(place / "env")
     code = f"{bad}from gpuready.cli import main; main()"
     words = ["fix", "--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--offline", "--yes"]
-    env = {"PATH": "/usr/bin:/bin", "HOME": str(place), "UV_NO_CACHE": "1", "KITE_STRING": "wide"}
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(place), "UV_NO_CACHE": "1", "UNSLOTH_COMPILE_DISABLE": "wide"}
     env["PYTHONPATH"] = str(Path(durable_files.__file__).parents[2])
     ran = subprocess.run([sys.executable, "-c", code, *words], cwd=place, env=env, capture_output=True, text=True)
     assert ran.returncode == 2 and "(PKG099): new" in " ".join(ran.stdout.split()), ran.stdout + ran.stderr

@@ -52,7 +52,7 @@ def _planned(torch: str, cuda: str = "", wants: str | None = None, on: str | Non
 def test_a_python_that_is_not_here_is_fetched_by_uv_unless_it_was_named(monkeypatch, offline, named):
     order = _planned("2.13.0+cpu")
     order.plan, order.python, order.notes = order.plan.replace(python="3.12"), named, []
-    order.host, order.uv_settings = _Reported(offline), uv.UvSettings()
+    order.host, order.uv_settings, order.acts = _Reported(offline), uv.UvSettings(), True
     monkeypatch.setattr(install, "find_python", lambda *_: "")
     if offline or named:
         with pytest.raises(Refused, match=r"3\.12 is not to be found here: install it \(uv python install 3\.12\)"):

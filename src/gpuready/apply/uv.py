@@ -18,7 +18,7 @@ from gpuready.apply.uv_config import read_pip_settings
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.model import versions
 from gpuready.system import AccessError, HostAccess, RunResult, redact_text
-from gpuready.system.process.runner import run_with_progress, unredacted_variables
+from gpuready.system.process.runner import OWN_PROGRAMS, run_with_progress, unredacted_variables
 
 MIN_VERSION = "0.9"
 """The oldest uv that supports what is used here."""
@@ -79,9 +79,11 @@ def _bundled_uv() -> str | None:
     except ImportError:
         return None
     try:
-        return str(find_uv_bin())
+        path = str(find_uv_bin())
     except (FileNotFoundError, OSError):
         return None
+    OWN_PROGRAMS.add(path)
+    return path
 
 
 def check_uv_version(host: HostAccess, path: str) -> str:

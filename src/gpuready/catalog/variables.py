@@ -45,6 +45,11 @@ def why_not_in_shell(framework: str, name: str) -> str:
     return str(row["says"]) if row else ""
 
 
+def is_settable(name: str) -> bool:
+    """Return whether any contract file may set a variable: it tunes, and neither loads code nor redirects."""
+    return any(name in row["names"] for row in load_catalog("roles")["settable"])
+
+
 def variable_meaning(name: str) -> str:
     """Return what a variable does, in a few words; empty if unknown."""
     rows = load_catalog("roles")["meaning"]

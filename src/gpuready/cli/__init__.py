@@ -95,7 +95,7 @@ def _run_command(argv: Sequence[str], started: float) -> int:
     apply_settings(request)
     before = _set_signal_handlers(dict.fromkeys(_SIGNAL_NAMES, _raise_terminated))
     try:
-        result = request.command.run(request)
+        result = request.run_command()
         answer = request.format_result(result)
         request.session.write_answer(answer)
         _tell_start_words(request, answer)
@@ -138,7 +138,7 @@ def run_parsed_command(parsed: ParsedCommand, screen: Screen, started: float) ->
     """Run a command of a query, and return what it prints and its exit code; no settings file is read."""
     request = make_request(parsed, screen, started)
     request.session.may_start_python = False
-    result = request.command.run(request)
+    result = request.run_command()
     return request.format_result(result), result.exit
 
 

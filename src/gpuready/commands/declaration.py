@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from gpuready.commands.result import Result
 from gpuready.model import sizes
 from gpuready.model.record import Record
 from gpuready.render.layout import Screen
-from gpuready.workflow.refusal import Refused
+from gpuready.workflow.refusal import Refused, call_dry
 from gpuready.workflow.settings import Settings
 
 
@@ -135,6 +136,10 @@ class Request:
     def has_switch(self, name: str) -> bool:
         return bool(self.options.get(name))
 
+    def run_command(self) -> Result:
+        """Run the command; a dry run starts none but the system's programs, whatever the command does."""
+        return call_dry(self.command.run, self) if self.has_switch("dry_run") else self.command.run(self)
+
     def pick_options(self, *names: str) -> dict[str, Any]:
         return {name: self.options.get(name) for name in names}
 
@@ -151,6 +156,11 @@ class Request:
     def show_progress(self) -> Callable[..., None]:
         """What a workflow reports its progress to: nobody with -q."""
         return Session().show_progress if self.has_switch("quiet") else self.session.show_progress
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a person is there to answer a question."""
+        return self.session.is_live and sys.stdin is not None and sys.stdin.isatty()
 
     @property
     def what_if(self) -> dict[str, str]:
@@ -296,6 +306,6 @@ def call_command(command: Command, arguments: Iterable[Any], values: Mapping[str
     """Run a command as a Python call does: bad input raises Refused."""
     try:
         words = [path_text(word) for word in arguments]
-        return command.run(Request(command, words, convert_values(command, values)))
+        return Request(command, words, convert_values(command, values)).run_command()
     except UsageError as error:
         raise Refused(str(error)) from None

@@ -25,6 +25,10 @@ class _Wanted(TypedDict, total=False):
             default="bash",
         ),
     ]
+    allow_variable: Annotated[
+        shared.WordList,
+        Parameter("let the contract file set this variable, though it may load code or redirect", "NAME", many=True),
+    ]
     role: Annotated[
         str,
         Parameter(
@@ -45,6 +49,7 @@ def run(request: Request) -> Result:
     if request.has_switch("json") and shell != "json":
         raise UsageError(f"--json and --shell {shell} cannot be combined: choose one")
     options = request.pick_options("on", "python", "role", "wants", "contract")
+    options["allow_variable"] = request.get_option("allow_variable", ())
     settings = framework_variables(
         request.first_argument, **options, what_if=request.what_if, run_python=request.has_switch("run_python")
     )
@@ -65,7 +70,9 @@ def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
     words = ["gpuready", "env", *request.arguments]
     for name, value in request.flag_values().items():
         if name not in ("shell", "color", "json"):
-            words += [f"--{name}", str(value)]
+            words += [
+                word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))
+            ]
     return (*words, "--shell", shell) if shell != "bash" else tuple(words)
 
 

@@ -46,6 +46,7 @@ _JOB = (
     ("trainer", "whose defaults apply, where no job's file decides it", "NAME"),
     ("keep_outputs", "the loop keeps the model's outputs during the backward pass", ""),
     ("padded", "sequences are padded, with an attention mask", ""),
+    ("packing", "samples fill every row, or one flat row (TRL's packing)", "KIND"),
     ("dpo", "preference training with a reference model", ""),
     ("alloc_conf", "the value of PYTORCH_ALLOC_CONF", "CONF"),
     ("task", "train, generate with a KV cache, or score without one", "TASK"),
@@ -96,6 +97,7 @@ _QUESTIONS = {
     "price": Parameter("price of a GPU an hour; with --gpus the cheapest that fits comes first", "NAME=USD", kind="list"),
     "run_steps": Parameter("steps of the whole run", "N", kind="count", most=1 << 40, mcp=True, web="any"),
     "samples": Parameter("sequences of the dataset, for the time of the whole run", "N", kind="count", most=1 << 40, mcp=True, web="any"),
+    "mean_tokens": Parameter("mean tokens of a sample, for the time of a run whose samples are packed", "N", kind="count", most=1 << 26, mcp=True, web="any"),
     "epochs": Parameter("passes over the dataset", "N", kind="number", most=1 << 20, mcp=True, web="any"),
     **quiet_and_verbose("also every default, and the phases of a step"),
 }  # fmt: skip
@@ -133,6 +135,7 @@ def predict_fit(request: Request, search: bool = True) -> FitResult:
         search=search,
         show_progress=request.show_progress,
         clock=_read_clock(request),
+        agree=(lambda note: _agree(request, note)) if request.session.is_command_line else None,
     )
 
 
@@ -176,9 +179,14 @@ def _run_script(request: Request, words: tuple[str, ...], search: bool) -> FitRe
     )
 
 
+def _agree(request: Request, note: str) -> bool:
+    """Ask a person whether something may be made; nobody there to ask is no."""
+    return request.can_ask and request.session.ask_person(lambda: note, "make it? [y/N] ")
+
+
 def _read_clock(request: Request) -> RunClock | None:
     """Return what the request says about time; None where it is not wanted."""
-    names = ("bench", "price", "run_steps", "samples", "epochs")
+    names = ("bench", "price", "run_steps", "samples", "mean_tokens", "epochs")
     options = {name: value for name in names if (value := request.get_option(name)) is not None}
     if request.get_option("time") is False:
         if options:

@@ -1,6 +1,5 @@
 """``gpuready fix``: make the changes of ``plan --fix``. It asks once; progress goes to stderr."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from gpuready.commands import parameters as shared
@@ -51,7 +50,7 @@ def run(request: Request) -> Result:
     if request.has_switch("undo"):
         return _undo(request)
     is_dry = request.has_switch("dry_run")
-    if not is_dry and not request.has_switch("yes") and not _can_ask(request):
+    if not is_dry and not request.has_switch("yes") and not request.can_ask:
         raise UsageError(
             "gpuready fix asks before it changes anything, and nobody is here to ask: add --yes or --dry-run"
         )
@@ -83,10 +82,6 @@ def run(request: Request) -> Result:
     if not request.has_switch("yes") and not request.session.ask_person(render_proposal, "make these changes? [y/N] "):
         return Result.from_text("nothing was changed\n", 1)
     return _make_result(order.apply())
-
-
-def _can_ask(request: Request) -> bool:
-    return request.session.is_live and sys.stdin is not None and sys.stdin.isatty()
 
 
 def _undo(request: Request) -> Result:

@@ -35,7 +35,8 @@ _PARAMETERS = {
     "fork": Parameter("import torch once and fork the ranks; refused where that is not safe"),
     "reap": Parameter("first end your ranks that outlived their launcher"),
     "no_preflight": Parameter("skip the checks before the start"),
-    "dry_run": Parameter("show what would start where, with every variable"),
+    "dry_run": Parameter("show what would start where, with every variable; starts no program of the environment"),
+    "preflight": Parameter("only make the checks before the start, as on every node of a job"),
     "quiet": Parameter("only the output of the ranks, and one line at the end", flag="-q"),
 }
 
@@ -44,7 +45,7 @@ def run(request: Request) -> Result:
     if not request.rest:
         raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
     ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
-    if request.has_switch("dry_run"):
+    if request.has_switch("dry_run") or request.has_switch("preflight"):
         start = running.describe_start(ready)
         return Result(start, json_results.render_start_json, render.render_run_plan, exit=ready.refused)
     if ready.refused:

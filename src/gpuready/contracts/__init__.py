@@ -29,6 +29,7 @@ __all__ = [
 
 _BORROWED = "no contract for "
 RELEASE_NOTE = "made from its release"
+FOREIGN_NOTE = "by the contract file "
 
 
 def list_contract_rows() -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ def parse_contract_spec(text: str) -> tuple[str, str | None, str | None]:
         raise UnknownContract(f"{text!r} names no contract: write FRAMEWORK, FRAMEWORK==VERSION or :VARIANT")
     if version and not versions.is_version(version):
         raise UnknownContract(f"{version!r} in {text!r} is not a version: write {framework}==1.2.0")
-    return _framework_by_name(framework), version or None, variant or None
+    return framework_by_name(framework), version or None, variant or None
 
 
 def load_contract(
@@ -99,11 +100,14 @@ def load_contract(
     return contract.replace(version=wanted, says=_version_note(contract, wanted, is_covered))
 
 
+def list_shipped_contracts(framework: str) -> list[Contract]:
+    """Return every contract of a framework, with its variants; empty where it has none."""
+    return [_make_contract(row) for row in list_contract_rows() if row["framework"] == framework]
+
+
 def list_line_contracts(framework: str) -> list[Contract]:
     """Return the contracts of a framework, without its variants."""
-    return [
-        _make_contract(row) for row in list_contract_rows() if row["framework"] == framework and not row.get("variant")
-    ]
+    return [contract for contract in list_shipped_contracts(framework) if not contract.variant]
 
 
 def covers_version(line: str, version: str) -> bool:
@@ -125,6 +129,11 @@ def is_borrowed(contract: Contract) -> bool:
 def is_made_from_release(contract: Contract) -> bool:
     """Return whether a contract was read from a release of its line: another patch has pins of its own."""
     return contract.says.startswith(RELEASE_NOTE)
+
+
+def foreign_note(contract: Contract) -> str:
+    """Return whose contract it is and what was not taken from it; empty for one of gpuready's own."""
+    return contract.says if contract.says.startswith(FOREIGN_NOTE) else ""
 
 
 def read_contract_file(path: str) -> Contract:
@@ -170,7 +179,7 @@ def _release_numbers(version: str) -> tuple[int, ...]:
     return release if len(release) > 1 else (*release, 0)
 
 
-def _framework_by_name(name: str) -> str:
+def framework_by_name(name: str) -> str:
     """Return the framework with this name or this distribution name."""
     plain = name.replace("_", "-")
     owners = (row["framework"] for row in list_contract_rows() if plain in (row["framework"], row["distribution"]))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from gpuready.catalog import torch as catalogue
 from gpuready.catalog import variables as processes
-from gpuready.contracts import is_borrowed, is_made_from_release
+from gpuready.contracts import foreign_note, is_borrowed, is_made_from_release
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, ContractVariable, Fact, Facts, Record, UnknownFactError, versions
 from gpuready.model.facts import describe_gap
@@ -86,6 +86,7 @@ def framework_settings(
         tuple(c for w in wanted if (c := _make_clash(w, environment))),
         tuple(VariableSetting(w.name, w.value, w.by, w.left, w.cite, "left") for w in wishes if w.left),
         tuple(f"{w.name} is left open: {w.open}" for w in wishes if w.open),
+        foreign_note(contract),
     )
 
 

@@ -162,10 +162,9 @@ def _read_axolotl_loss(reader: ConfigReader) -> None:
 def _read_axolotl_packing(reader: ConfigReader) -> None:
     """Packed samples are separated by lengths with flash attention, by a mask otherwise; rows are filled up."""
     if reader.is_enabled("sample_packing"):
+        reader.set_field("packing", "rows", "sample_packing")
         if reader.fields.get("attention", "sdpa") != "flash":
             reader.set_field("padded", True, "sample_packing without flash attention")
-    elif reader.fields.get("micro_batch", 1) > 1:
-        reader.set_field("padded", True, "sample_packing")
 
 
 def _read_axolotl_checkpointing(reader: ConfigReader) -> None:

@@ -15,6 +15,8 @@ UNSTATED_VALUES = (None, "", "auto", "none", "None", "null", "~")
 STEP_KEYS = ("max_steps", "max_train_steps", "trainer.total_training_steps")
 EPOCH_KEYS = ("num_train_epochs", "num_epochs", "trainer.total_epochs", "epochs")
 
+DATASET_KEYS = ("datasets", "train_file", "dataset_path", "data_path", "data_files", "dataset_name", "dataset")
+
 TRUE_WORDS, FALSE_WORDS = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -34,6 +36,7 @@ class JobSettings(Record):
     unknown_keys: tuple[str, ...] = ()  # keys that the framework's schema does not have, and that are near none
     run_steps: int | None = None  # of the whole run
     epochs: float | None = None
+    datasets: tuple[str, ...] = ()  # as the file names them: paths, or names of a hub
     roles: tuple[RoleSettings, ...] = ()  # where several roles share the GPUs
 
 
@@ -145,7 +148,16 @@ class ConfigReader:
             roles=self.roles,
             run_steps=next(filter(None, map(self._read_length, STEP_KEYS)), None),
             epochs=next(filter(None, map(self._read_length, EPOCH_KEYS)), None),
+            datasets=next(filter(None, map(self._read_datasets, DATASET_KEYS)), ()),
         )
+
+    def _read_datasets(self, key: str) -> tuple[str, ...]:
+        """Return the names at a key: a text, or a list of texts or of mappings with a path."""
+        value = self.get_dotted(key)
+        rows = value if isinstance(value, list) else [value]
+        names = [one.get("path") if isinstance(one, dict) else one for one in rows]
+        texts = tuple(name for name in names if isinstance(name, str))
+        return texts if len(texts) == len(names) else ()
 
     def _read_length(self, key: str) -> Any:
         """Return a positive number that states the length of the run; a trainer takes others as not set."""

@@ -258,9 +258,7 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     _read_trainer_precision(reader, is_llama_factory)
     _read_trainer_preference(reader)
     add_uncounted_keys(reader, TRAINER_UNCOUNTED)
-    packed = reader.is_enabled("packing") or reader.is_enabled("padding_free") or reader.is_enabled("neat_packing")
-    if not packed and reader.fields.get("micro_batch", 8) > 1:
-        reader.set_field("padded", True, "packing")
+    _read_trainer_packing(reader, is_llama_factory)
     if "micro_batch" not in reader.fields:
         reader.set_default("micro_batch", 8, "per_device_train_batch_size (its default)")
     if is_grpo(config):
@@ -269,21 +267,37 @@ def read_trainer(path: str, config: Mapping[str, Any]) -> JobSettings:
     return reader.to_job_settings()
 
 
+def _read_trainer_packing(reader: ConfigReader, is_llama_factory: bool) -> None:
+    """TRL joins packed rows unless they are ``wrapped``; LLaMA-Factory's neat packing tells samples apart by a mask."""
+    neat = is_llama_factory and reader.is_enabled("neat_packing")
+    if reader.is_enabled("packing") or neat:
+        wrapped = is_llama_factory or reader.get_dotted("packing_strategy") == "wrapped"
+        reader.set_field("packing", "rows" if wrapped else "flat", "packing")
+    if neat and reader.fields.get("attention", "sdpa") != "flash":
+        reader.set_field("padded", True, "neat_packing")
+
+
 def read_preference(reader: ConfigReader, word: str, key: str) -> None:
     """Read preference training: DPO is counted with its reference; of the others only the step."""
     if word.lower() in ("dpo", "ipo"):
-        reader.set_field("dpo", True, key)
+        _set_pairs(reader, key)
     elif word and word.lower() not in ("sft", "pt", "none"):
         reader.unmodelled.append(
             f"{key}: {short_repr(word)} trains with more than one model or batch: only the step itself is counted"
         )
 
 
+def _set_pairs(reader: ConfigReader, key: str) -> None:
+    """Two answers differ in length: the shorter one is padded."""
+    reader.set_field("dpo", True, key)
+    reader.set_field("padded", True, key)
+
+
 def _read_trainer_preference(reader: ConfigReader) -> None:
     word = str(reader.get_dotted("stage") or "")
     read_preference(reader, word, "stage")
     if not word and any(key in reader.config for key in DPO_KEYS):
-        reader.set_field("dpo", True, next(key for key in DPO_KEYS if key in reader.config))
+        _set_pairs(reader, next(key for key in DPO_KEYS if key in reader.config))
     if reader.fields.get("dpo") and str(reader.get_dotted("pref_loss") or "").lower() in ("orpo", "simpo"):
         reader.add_uncounted(
             f"pref_loss {reader.get_dotted('pref_loss')} has no reference model, and one is counted", "less"

@@ -270,6 +270,5 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     lists = (tuple(unmodelled), tuple(lessened), tuple(notes), (), tuple(unknown_keys))
     run_steps = next((one.run_steps for one in reversed(merged) if one.run_steps), None)
     epochs = next((one.epochs for one in reversed(merged) if one.epochs), None)
-    return JobSettings(
-        kind or "flags", path, model, fields, sources, (), *lists, roles=roles, run_steps=run_steps, epochs=epochs
-    )
+    datasets = next((one.datasets for one in reversed(merged) if one.datasets), ())
+    return JobSettings(kind or "flags", path, model, fields, sources, (), *lists, run_steps, epochs, datasets, roles)

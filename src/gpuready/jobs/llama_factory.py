@@ -38,8 +38,6 @@ def read_llama_factory(path: str, config: Mapping[str, Any]) -> JobSettings:
     kernels = reader.get_dotted("kernel_config.name")
     if kernels:
         reader.add_uncounted(f"kernel_config {short_repr(kernels)} is not counted", "less")
-    if str(reader.get_dotted("batching_strategy") or "normal") == "normal" and reader.fields.get("micro_batch", 1) > 1:
-        reader.set_field("padded", True, "batching_strategy")
     _read_factory_parallelism(reader)
     read_preference(reader, str(reader.get_dotted("stage") or ""), "stage")
     add_uncounted_keys(reader, FACTORY_UNCOUNTED)

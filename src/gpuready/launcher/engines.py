@@ -126,7 +126,7 @@ def node_preflight_command(job: LaunchJob) -> tuple[str, ...]:
     """Return the preflight of one node as a command: that of a local run. Uses gpuready's own Python, not the
     target's.
     """
-    flags = ["--dry-run", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
+    flags = ["--preflight", "--json", "--engine", "local", "--nproc", str(job.nproc), "--python", job.python]
     program = [sys.executable, "-I", "-c", _ISOLATED_MAIN, os.path.dirname(os.path.dirname(HERE)), "run"]
     rest = ["-m", *job.words] if job.kind == "module" else list(job.words)
     return (*program, *([job.framework] if job.framework else []), *flags, "--", *rest)

@@ -25,6 +25,7 @@ class TimePrediction(Record):
     notes: tuple[str, ...] = ()
     steps: int | None = None  # of the whole run, where the job states them
     run_seconds: float | None = None
+    run_range: tuple[float, float] | None = None  # where samples are packed and their length is not known exactly
 
 
 def format_time_span(seconds: float) -> str:

@@ -123,6 +123,7 @@ class Plan(Record):
     catalog: str = ""
     notes: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)  # the command-line flags, so that a lock can be made again
+    contract_note: str = ""  # whose contract it was planned by, where that is a file, and what was not taken from it
 
     @property
     def exit(self) -> int:
@@ -205,6 +206,7 @@ class EnvironmentSettings(Record):
     conflicts: tuple[VariableConflict, ...] = ()
     left: tuple[VariableSetting, ...] = ()  # set by the framework itself, per process or temporarily
     notes: tuple[str, ...] = ()
+    contract_note: str = ""  # whose contract, where that is a file, and what was not taken from it
 
     @property
     def name(self) -> str:

@@ -73,9 +73,10 @@ class ProofRecord(Record):
 
 
 def compute_digest(evidence: ProofRecord) -> str:
-    """Return the sha256 of the canonical JSON of every field except the digest."""
+    """Return the sha256 of the canonical JSON of every field except the digest, and except an empty ``lacks``, which older records do not have."""
     content = evidence.to_json()
     content.pop("digest")
+    content["proofs"] = [{k: v for k, v in proof.items() if v or k != "lacks"} for proof in content["proofs"]]
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 

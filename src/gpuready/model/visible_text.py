@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
-from unicodedata import name
 
 _INVISIBLE_NAMES = (
     "VARIATION SELECTOR", "FILLER", "JOINER", "VOWEL INHERENT", "PATTERN BLANK", "NULL NOTEHEAD", "OBJECT REPLACEMENT",
@@ -15,6 +14,8 @@ _INVISIBLE_NAMES = (
 @cache
 def is_visible(char: str) -> bool:
     """Whether a reader sees the character; not a control, a format or bidirectional mark, a tag, a filler, a lone surrogate."""
+    from unicodedata import name
+
     return char.isprintable() and not any(word in name(char, "") for word in _INVISIBLE_NAMES)
 
 

@@ -10,7 +10,7 @@ from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import images, indexes
 from gpuready.catalog import images as catalogue
 from gpuready.catalog.releases import find_release, list_releases
-from gpuready.contracts import covers_version
+from gpuready.contracts import covers_version, foreign_note
 from gpuready.contracts import variables as wishes
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, versions
 from gpuready.model.plan import Plan, PlanReason
@@ -200,5 +200,5 @@ def _make_image_plan(facts: Facts, contract: Contract, row: dict[str, Any]) -> P
         image_has=holds,
         image_flags=tuple(flags),
         catalog=catalog.catalog_date(),
-        notes=(contract.says,) if contract.says else (),
+        notes=(contract.says,) if contract.says and not foreign_note(contract) else (),
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 
+from gpuready.contracts import foreign_note
 from gpuready.model import Facts, Finding, FixStep, Record, Report
 from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.plan import change as changing
@@ -227,6 +228,7 @@ def _make_fix_plan(report: Report, search: _FixSearch, best: tuple[FixChange, ..
         catalog=report.catalog,
         notes=tuple(_fix_notes(report, after, best)),
         options={"fix": True},
+        contract_note=foreign_note(contract),
     )
 
 

@@ -166,7 +166,7 @@ def why_unresolvable(contract: Contract) -> str:
 
 def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple[str, ...]:
     """Return further notes on the winner."""
-    plan_notes = [space.contract.says] if space.contract.says else []
+    plan_notes = [says] if (says := space.contract.says) and not contracts.foreign_note(space.contract) else []
     kernels = space.kernels.get((build.variant, build.version, python), ())
     released = {kernel.package for kernel in kernels if kernel.how == "release"}
     for name, what in torch_packages.list_misfits(space.platform, space.contract, build, python).items():

@@ -10,7 +10,7 @@ from gpuready.probe.fact_helpers import leading_version, read_if_present
 from gpuready.system import AccessError, HostAccess
 
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
-RUN_HINT = "name the environment itself, or let it be started with --run-python"
+RUN_HINT = "name the environment itself with --python, or let `gpuready check --run-python` start it"
 LAUNCHER_SCRIPT = "import sys; sys.stdout.write(sys.prefix + '\\n' + sys.executable + '\\n' + sys.version.split()[0])"
 """Run by a launcher script, whose path says nothing; with -I and -S, so no site hooks run."""
 

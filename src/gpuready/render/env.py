@@ -35,6 +35,7 @@ def _env_header_comment(settings: EnvironmentSettings, shell: str, words: tuple[
     title += f", on {settings.machine}" if settings.machine else ""
     title += f", torch {settings.torch}" if settings.torch else ""
     lines = _comment_lines(title)
+    lines += _comment_lines(settings.contract_note) if settings.contract_note else []
     others = [role for role in settings.roles if role != settings.role]
     if others:
         lines += _comment_lines(f"for other processes: --role {' or '.join(others)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready.model.facts import verdict_words
@@ -203,7 +203,8 @@ def _format_phase_table(result: FitResult, screen: Screen) -> list[str]:
 def _format_fit_places(result: FitResult, screen: Screen) -> list[str]:
     lines: list[str] = []
     for place in result.places:
-        count = f"{len(place.indexes)} x " if len(place.indexes) > 1 else ""
+        used = min(int(result.job.get("world", 1)), len(place.indexes))
+        count = f"{used} of " * (used < len(place.indexes)) + f"{len(place.indexes)} x " * (len(place.indexes) > 1)
         in_use = f", {format_gib(place.held)} used by other processes" if place.held else ""
         memory = format_gib_range(*place.memory)
         verdict = place.verdict if result.minimum is not None else "undecided"
@@ -311,14 +312,15 @@ def explain_fit_verdict(result: FitResult) -> str:
     if result.largest is not None:
         return _describe_largest(result.largest)
     need = f"needs {format_gib_range(*((result.minimum or 0) + extra for extra in result.overhead))}"
+    each = describe_sharing(result.job)
     if not result.places:
-        return "; ".join([need, _describe_smallest_gpu(result), *([result.why] if result.why else [])])
+        return "; ".join([need + each, _describe_smallest_gpu(result), *([result.why] if result.why else [])])
     place = next((one for one in result.places if one.verdict == result.verdict), result.places[0])
     if result.verdict == "fits":
         available, peak = place.available_memory[0], result.peak_device or 0
         shown = f"about {format_gib(peak)}" if peak < available else "a full GPU"  # torch keeps what it need not free
-        return f"{need} of {format_gib(available)}; expect {shown} in nvidia-smi"
-    room = f"{need}, the GPU has {format_gib_range(*place.available_memory)}"
+        return f"{need} of {format_gib(available)}{each}; expect {shown} in nvidia-smi"
+    room = f"{need}{each}, the GPU has {format_gib_range(*place.available_memory)}"
     if result.verdict == "does not fit":
         return room if result.proposals else f"{room}; no tested change makes it fit"
     return (
@@ -326,6 +328,14 @@ def explain_fit_verdict(result: FitResult) -> str:
         if result.unmodelled or result.lessened
         else f"{room}, too close to call"
     )
+
+
+def describe_sharing(job: Mapping[str, Any]) -> str:
+    """`` on each of 8 GPUs (DDP)``; nothing for one GPU."""
+    if job.get("world", 1) < 2:
+        return ""
+    kind = f"ZeRO {job['zero']}" if job["zero"] else "FSDP" if job["fsdp"] else "DDP"
+    return f" on each of {job['world']} GPUs ({'tensor parallel' if job['tensor_parallel'] == job['world'] else kind})"
 
 
 def _describe_smallest_gpu(result: FitResult) -> str:

@@ -44,6 +44,9 @@ def format_time(time: TimePrediction | None, screen: Screen, verbose: bool) -> l
     lines += screen.format_paragraph(f"bound by {BOUND_WORDS.get(time.bound_by, time.bound_by)}{reached}", 2)
     if time.run_seconds is not None:
         whole = f"the whole run of {time.steps:,} steps: {format_time_span(time.run_seconds)}"
+        if time.run_range is not None:
+            low, high = map(format_time_span, time.run_range)
+            whole = f"the whole run: {low} to {high}, by how many tokens the packed samples have (--mean-tokens N)"
         lines += screen.format_paragraph(whole, 2)
     lines += screen.format_paragraph(f"rates: {time.source}", 2) if verbose else []
     return lines + (screen.format_paragraphs((f"note: {text}" for text in time.notes), 2, 8) if verbose else [])

@@ -82,6 +82,8 @@ def _installed_content_rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("python", plan.python))
     if plan.torch:
         rows.append(("torch", plan.torch))
+    if plan.contract_note:
+        rows.append(("contract", plan.contract_note))
     return [*rows, ("packages", str(len(plan.lock)))]
 
 

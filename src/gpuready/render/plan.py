@@ -134,7 +134,8 @@ def _format_shared_environments(plan_set: PlanSet, screen: Screen) -> str:
 
 def _format_plan_header(left: str, start: str, role: str, plan: Plan, screen: Screen) -> list[str]:
     where = f" on {plan.machine}" if plan.machine else ""
-    return screen.format_header(left, plan_display_name(plan) + where, role, start)
+    lines = screen.format_header(left, plan_display_name(plan) + where, role, start)
+    return lines + (screen.format_paragraph(plan.contract_note, 2) if plan.contract_note else [])
 
 
 def _format_number(number: int, text: str, screen: Screen) -> list[str]:

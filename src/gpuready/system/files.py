@@ -236,3 +236,16 @@ def _read_kernel_buffer(path: str) -> Iterator[bytes]:
             yield record.partition(b"\n")[0]
     finally:
         os.close(fd)
+
+
+SYSTEM_PREFIXES = ("", "/usr", "/usr/local")
+
+
+def is_in_environment(path: str, exists: Callable[[str], bool] = os.path.lexists) -> bool:
+    """Whether a path lies in a Python environment: a venv, or one of conda."""
+    folder = path.rpartition("/")[0]
+    while folder not in SYSTEM_PREFIXES:
+        if any(exists(f"{folder}/{name}") for name in ("pyvenv.cfg", "conda-meta")):
+            return True
+        folder = folder.rpartition("/")[0]
+    return False

@@ -220,7 +220,6 @@ class LiveHost(HostAccess):
         return {"executable": sys.executable or "", "prefix": sys.prefix, "version": version, "role": role}
 
 
-SYSTEM_PREFIXES = ("", "/usr", "/usr/local")
 NOT_STARTED = "not started, since it is a program of a Python environment"
 
 
@@ -241,9 +240,4 @@ class ReadOnlyHost(LiveHost):
         return super()._answer_run(argv, deadline, limit, changes)
 
     def _is_in_environment(self, path: str) -> bool:
-        folder = path.rpartition("/")[0]
-        while folder not in SYSTEM_PREFIXES:
-            if any(os.path.lexists(self._map_path(f"{folder}/{name}")) for name in ("pyvenv.cfg", "conda-meta")):
-                return True
-            folder = folder.rpartition("/")[0]
-        return False
+        return files.is_in_environment(path, lambda place: os.path.lexists(self._map_path(place)))

@@ -59,7 +59,7 @@ def check_machine(
     with_reasons = _check_ignored_codes(ignore or {})
     sees_packages = image is not None or (dockerfile is None and machine_facts.sees_packages(on, python))
     specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
-    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     metadata = machine_facts.metadata_to_read(specs, own_contract)
     if dockerfile is not None:
         if image is not None or deep or imports == "asked":

@@ -51,7 +51,7 @@ def bench_job(
         raise Refused(
             "--job runs steps on a GPU, and there is no NVIDIA GPU here; `gpuready fit FILE --on NAME` predicts them"
         )
-    job, _ = job_spec.make_fit_job(spec, machine)
+    job, _ = job_spec.make_fit_job(spec, [machine[0].replace(indexes=(0,))])
     check_playable(job)
     place = machine[0]
     show_progress("predicting")

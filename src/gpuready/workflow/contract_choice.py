@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuready import contracts
@@ -24,6 +24,13 @@ def parse_framework_spec(spec: str, sees_packages: bool = False) -> FrameworkSpe
     if variant or not sees_packages or contracts.has_contract(framework):
         call_or_refuse(contracts.check_contract_exists, framework, version, variant)
     return framework, version, variant
+
+
+def read_named_contract(path: str, allowed: Collection[str] = ()) -> Contract:
+    """Read a contract file, which may be a stranger's; ``allowed``: variables that it may set by the user's word."""
+    from gpuready.contracts.foreign import read_foreign_contract
+
+    return call_or_refuse(read_foreign_contract, path, allowed)
 
 
 def installed_frameworks(facts: Facts) -> list[FrameworkSpec]:
@@ -79,7 +86,9 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
     installed = facts.value_if_known(f"package.{name}")
     if installed is None or contracts.covers_version(contract.version, installed):
         return contract
-    return contract.replace(says=f"{name} {installed} is installed, and this contract is for {contract.version}")
+    other = f"{name} {installed} is installed, and this contract is for {contract.version}"
+    whose, mark, refused = contract.says.partition(";")
+    return contract.replace(says=f"{whose} ({other}){mark}{refused}" if whose else other)
 
 
 def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:

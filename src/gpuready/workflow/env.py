@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gpuready import contracts, system, workflow
 from gpuready.model import Facts
@@ -24,12 +24,13 @@ def framework_variables(
     what_if: Mapping[str, str] | None = None,
     run_python: bool = False,
     in_process: bool = False,
+    allow_variable: Collection[str] = (),
 ) -> EnvironmentSettings:
     """Return the variables for a framework, by the contract of its installed version, or by a contract file.
 
-    ``in_process``: for a script of the user, which gets no defaults from the framework's own command.
+    ``allow_variable``: what a contract file may set by the user's word. ``in_process``: for a script of the user, which gets no defaults from the framework's own command.
     """
-    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    own_contract = None if contract is None else contract_choice.read_named_contract(contract, allow_variable)
     spec = call_or_refuse(contracts.parse_contract_spec, framework)
     if own_contract is not None and spec[0] != own_contract.framework:
         raise Refused(f"{contract} is a contract of {own_contract.framework}, not of {spec[0]}")

@@ -8,6 +8,7 @@ from typing import Any
 from gpuready import probe, system
 from gpuready.fit import H200, FitJob, FitPrediction, FitUndecided, predict_memory
 from gpuready.fit.job import gpu_candidates
+from gpuready.fit.job.records import UnknownLayers
 from gpuready.fit.search.change_search import (
     CachedPredictor,
     describe_change,
@@ -27,11 +28,14 @@ from gpuready.workflow.fit_roles import fit_roles
 from gpuready.workflow.fit_time import RunClock, add_times
 from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.workflow.trace_environment import provide_trace_python
 
 NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
 NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it sets."""
+SMALL_SHARE = 0.005
+"""What would need less than this share more is not mentioned."""
 AGREEMENT = 0.75
 """A prediction below this share of what a log shows does not describe the run of the log."""
 JOB_FIELDS = tuple(field for field in FitJob._fields if field != "model")
@@ -51,11 +55,13 @@ def fit_job(
     download: bool = False,
     show_progress: Callable[..., None] = lambda *_: None,
     clock: RunClock | None = None,
+    agree: Callable[[str], bool] | None = None,
 ) -> FitResult:
     """Predict the memory of a model and files that describe a job; ``flags`` are fields of a Job and come last.
 
     With ``trace`` the layers come from the target's own torch, run on its meta device. ``download`` fetches the
-    config of a model that is not known, and nothing else.
+    config of a model that is not known, and nothing else. Layers that no template has are traced in an environment of
+    our own, if it was made before or ``agree`` lets it be made.
     """
     job_flags = _order_flags(flags or {})
     label, spec = call_or_refuse(job_spec.read_job, arguments, job_flags, download)
@@ -76,6 +82,14 @@ def fit_job(
         if clock is None:
             return result
         return add_times(result, job, clock.with_length_of(spec).with_tapes_of(tracer))
+    except UnknownLayers as unknown:
+        if agree is None or python is not None or largest is not None:
+            return result.replace(places=tuple(machine), why=str(unknown))
+        own, says = provide_trace_python(agree, show_progress)
+        if not own:
+            return result.replace(places=tuple(machine), why=str(unknown), notes=(*result.notes, says))
+        again = fit_job(arguments, flags, on=on, every=every, trace=True, python=own, download=download, clock=clock)
+        return again.replace(notes=(*again.notes, says))
     except FitUndecided as undecided:
         return result.replace(places=tuple(machine), why=str(undecided))
     except ValueError as error:
@@ -95,7 +109,7 @@ def _start_answer(label: str, spec: JobSettings, job: FitJob) -> FitResult:
 
 
 def _make_predictor(tracer: Tracer | None = None) -> CachedPredictor:
-    return CachedPredictor(predict_memory if tracer is None else tracer)
+    return CachedPredictor(predict_memory) if tracer is None else CachedPredictor(tracer, traced=True)
 
 
 def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,6 +234,7 @@ def _complete_answer(
     judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     tightest = _tightest_gpu(judged) or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
     result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
+    result = _add_padding(result, job, predictor, tightest)
     if every or not judged:
         gpus = _judge_catalog_gpus(job, predictor, gaps, show_progress)
         result = result.replace(gpus=gpus, why="" if every else NO_GPU)
@@ -233,6 +248,28 @@ def _complete_answer(
         smallest_gpu=smallest,
         proposals=_make_proposals(job, tightest, predictor, result, command, job_flags, len(tightest.indexes)),
     )
+
+
+def _add_padding(result: FitResult, job: FitJob, predictor: CachedPredictor, tightest: GpuCandidate) -> FitResult:
+    """Say what a trainer's batch with rows of unequal length needs beside one of full rows, whose mask attention does not see.
+
+    Where full rows fit and such a batch may not, that is undecided.
+    """
+    several = job.micro_batch * (1 + job.dpo) > 1 and not (job.padded or job.packing)
+    if not several or job.loop != "trainer" or job.task != "train" or job.attention != "sdpa":
+        return result
+    note = "counted with full rows: where those of a batch differ in length it needs {}more (--padded)"
+    if predictor.traced:  # a second trace would take as long as the first
+        return result.replace(notes=(*result.notes, note.format("")))
+    fit = predictor(job.replace(padded=True), tightest, False)
+    more = 0 if fit is None else fit.peak_allocated - (result.peak_allocated or 0)
+    if more < (result.peak_allocated or 0) * SMALL_SHARE:
+        return result
+    note = note.format(f"{more / 2**30:.2f} GiB ")
+    if tightest.verdict != "fits" or tightest.needs[1] + more <= tightest.available_memory[0]:
+        return result.replace(notes=(*result.notes, note))
+    places = [one.replace(verdict="undecided") if one.verdict == "fits" else one for one in result.places]
+    return result.replace(places=tuple(places), unmodelled=(*result.unmodelled, note))
 
 
 def _suggest_sharing(job: FitJob) -> str:

@@ -16,6 +16,7 @@ from gpuready.fit.time.prediction import predict_time
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.bench import mean_of_middle, range_by_core
 from gpuready.model.fit import FitResult, GpuCandidate, Proposal, TimePrediction
+from gpuready.workflow.dataset_length import measure_datasets
 from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
 
@@ -40,6 +41,7 @@ class RunClock:
         prices: Sequence[str] = (),
         run_steps: int | None = None,
         samples: int | None = None,
+        mean_tokens: int | None = None,
         epochs: float | None = None,
     ) -> None:
         self.measures, self.bench_gpu, self.bench = {}, "", bench  # type: dict[str, float], str, str | None
@@ -47,6 +49,7 @@ class RunClock:
             self.measures, self.bench_gpu = call_or_refuse(read_bench_record, bench)
         self.prices = dict(call_or_refuse(parse_price, price) for price in prices)
         self.run_steps, self.samples, self.epochs = run_steps, samples, epochs
+        self.mean_tokens = None if mean_tokens is None else (float(mean_tokens), float(mean_tokens))
         self.make_tape: Callable[[FitJob, GpuCard], Tape | None] | None = (
             None  # of a trace; without it from the layers known here
         )
@@ -55,6 +58,9 @@ class RunClock:
         """Take the length of the run from the job's file, where the command line does not state it."""
         if self.run_steps is None and self.samples is None:
             self.run_steps = spec.run_steps
+        found = measure_datasets(spec.datasets, spec.path) if self.run_steps is None else None
+        if found is not None:
+            self.samples, self.mean_tokens = self.samples or found[0], self.mean_tokens or found[1]
         self.epochs = self.epochs or spec.epochs
         return self
 
@@ -83,17 +89,24 @@ class RunClock:
         time = predict_time(job, card, speed, tape)
         source = f"bench record {self.bench}" if speed.measured else f"data sheet of {place.name}"
         notes = () if speed.measured else ("no bench record of this GPU: `gpuready bench -o FILE`, then --bench FILE",)
+        time = time.replace(source=source, notes=notes)
         steps = self._steps_of_run(job)
-        seconds = None if steps is None or time.step_seconds is None else steps * time.step_seconds
-        return time.replace(source=source, notes=notes, steps=steps, run_seconds=seconds)
+        if not steps or time.step_seconds is None:
+            return time.replace(steps=steps[-1] if steps else None)
+        low, high = (count * time.step_seconds for count in steps)
+        return time.replace(steps=steps[1], run_seconds=high, run_range=(low, high) if low < high else None)
 
-    def _steps_of_run(self, job: FitJob) -> int | None:
+    def _steps_of_run(self, job: FitJob) -> tuple[int, int] | None:
+        """Return the fewest and the most steps of the run; packed samples count by their tokens, others by rows."""
         if self.run_steps is not None:
-            return self.run_steps
+            return self.run_steps, self.run_steps
         if self.samples is None or job.task != "train":
             return None
         batch = job.micro_batch * job.accumulation * max(1, job.world // job.tensor_parallel)
-        return max(1, -(-round(self.samples * (self.epochs or 1)) // batch))
+        lengths = (self.mean_tokens or (1.0, float(job.seq))) if job.packing else (float(job.seq), float(job.seq))
+        rows = [self.samples * (self.epochs or 1) * min(length / job.seq, 1.0) for length in lengths]
+        low, high = (max(1, -(-round(count) // batch)) for count in rows)
+        return low, high
 
     def price_of(self, place: GpuCandidate) -> float | None:
         """Return the price of one GPU an hour, by any name that means it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready import system
 from gpuready.fit import FitJob, FitPrediction, FitUndecided
-from gpuready.fit.job.records import GpuCard
+from gpuready.fit.job.records import GpuCard, UnknownLayers
 from gpuready.fit.search import traced_prediction
 from gpuready.fit.tape.autograd import Tape
 from gpuready.probe.environment_choice import choose_interpreter
@@ -44,17 +44,26 @@ class Tracer:
             self._traces[request] = self._run_trace(request)
         return self._traces[request]
 
+    def _choose_python(self, host: system.LiveHost) -> str:
+        if self.python is not None:
+            return call_or_refuse(choose_interpreter, host, self.python)
+        try:
+            return choose_interpreter(host)
+        except ValueError as error:
+            raise UnknownLayers(str(error)) from None
+
     def _run_trace(self, request: str) -> Any:
         """Run the trace script in the target environment; Undecided, with its last error line, where it fails."""
         host = system.LiveHost()
-        python = call_or_refuse(choose_interpreter, host, self.python)
+        python = self._choose_python(host)
         script = f"{__file__.rpartition('/')[0].rpartition('/')[0]}/fit/scripts/trace.py"
         result = host.run([python, "-s", script, request], TRACE_SECONDS, MAX_TRACE_BYTES, TRACE_ENVIRONMENT)
         if result.rc != 0:
             last = next(
                 (line for line in reversed(result.err.splitlines()) if line.strip()), result.end or "it said nothing"
             )
-            raise FitUndecided(f"{python} could not trace the model: {last.strip()[:300]}")
+            kind = UnknownLayers if self.python is None and last.startswith("ModuleNotFoundError") else FitUndecided
+            raise kind(f"{python} could not trace the model: {last.strip()[:300]}")
         try:
             return traced_prediction.validate_trace(json.loads(result.out.strip().rpartition("\n")[2]))
         except ValueError as error:

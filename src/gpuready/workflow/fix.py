@@ -11,7 +11,7 @@ from gpuready.model.plan import Plan
 from gpuready.model.record import field
 from gpuready.plan import fix as least_change
 from gpuready.plan.fix import FixResult
-from gpuready.workflow import machine_facts
+from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 
@@ -85,7 +85,7 @@ def _frameworks_to_check(spec: str | None, contract: str | None) -> list[str]:
     """Return what to judge besides a user's contract, which is judged alone and must match the named framework."""
     if contract is None or spec is None:
         return [spec] if spec else []
-    own_contract = call_or_refuse(contracts.read_contract_file, contract)
+    own_contract = contract_choice.read_named_contract(contract)
     if call_or_refuse(contracts.parse_contract_spec, spec)[0] != own_contract.framework:
         raise Refused(f"--contract is for {own_contract.framework}: mend that framework, and no other, with it")
     return []

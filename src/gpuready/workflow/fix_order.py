@@ -228,7 +228,9 @@ class FixOrder:
         return make_judge(report)(apply_changes(report.facts, changes)) if changes else report
 
     def _make_outcome(self, verdict: str, report: Report | None, says: str = "") -> FixOutcome:
-        conflicts = tuple(conflict.says for conflict in self.found.plan.conflicts)
+        plan = self.found.plan
+        conflicts = tuple(conflict.says for conflict in plan.conflicts)
+        notes = (plan.contract_note, *plan.notes) if plan.contract_note else plan.notes
         return FixOutcome(
             verdict,
             self.before.contract.name,
@@ -240,7 +242,7 @@ class FixOrder:
             self.copy,
             self._undo_command(),
             verdict == "failed" and self._is_unchanged(),
-            (*conflicts, *self.found.plan.notes, *self.uv_settings.notes) if verdict in ("dry-run", "by-hand") else (),
+            (*conflicts, *notes, *self.uv_settings.notes) if verdict in ("dry-run", "by-hand") else (),
             round(time.perf_counter() - self.began, 3),
             self.before,
             report,

@@ -27,7 +27,8 @@ from gpuready.catalog.releases import launch_command
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import InstallResult, KernelPlan, Plan
 from gpuready.plan.limits import is_for_gpus_alone
-from gpuready.workflow import machine_facts, plan
+from gpuready.probe.environment_choice import choose_interpreter
+from gpuready.workflow import contract_choice, machine_facts, plan
 from gpuready.workflow.lock_files import explain_foreign_file, read_lock_file
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -215,7 +216,7 @@ class InstallOrder:
     def _load_plan_contract(self) -> Contract | None:
         """Return the contract of the plan: the user's own, else the framework's, if there is one."""
         if self.contract is not None:
-            return call_or_refuse(contracts.read_contract_file, self.contract)
+            return contract_choice.read_named_contract(self.contract)
         name = self.framework or self.plan.framework
         spec = call_or_refuse(contracts.parse_contract_spec, name)[0] if name else ""  # a lock of pip names none
         if not contracts.has_contract(spec):
@@ -249,6 +250,8 @@ class InstallOrder:
 
     def _find_interpreter(self, uv: str) -> str:
         """Find the Python to build the environment from: the named one, else the one that uv finds or fetches."""
+        if self.python and not self.acts and self.host.stat_path(self.python):  # a path: uv would start it
+            return call_or_refuse(choose_interpreter, system.ReadOnlyHost(), self.python)
         wanted = self.plan.python or self.what_if.get("python-version") or ""
         minor = ".".join(wanted.split(".")[:2])
         for request in dict.fromkeys([self.python] if self.python else [wanted, minor]):

@@ -22,8 +22,6 @@ from gpuready.workflow import machine_facts
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files
 
 JOB_SUFFIXES = (".json", ".yml", ".yaml", ".py", ".sh")
-ALL_GPU_LAUNCHERS = ("axolotl", "llama-factory", "trainer", "accelerate", "colossalai")
-"""Kinds of files whose launchers use every GPU of the machine."""
 ADAPTER_FIELDS = ("lora_r", "lora_targets", "lora_dtype", "lora_dropout", "dora")
 GENERATION_FIELDS = ("new_tokens", "cache")
 TRAINING_FIELDS = ("optimizer", "checkpointing", "accumulation", "loss", "keep_outputs", "dpo")
@@ -114,16 +112,16 @@ def load_model_config(
 
 
 def make_fit_job(spec: JobSettings, machine: Sequence[GpuCandidate]) -> tuple[FitJob, JobSettings]:
-    """Return the stated job; where the world size is unstated, a sharded job uses the machine's GPUs."""
+    """Return the stated job; where nobody states the world, all GPUs of the machine train: trainers start DDP on them."""
     fields, origins = dict(spec.fields), dict(spec.said)
     split = fields.get("tensor_parallel", 1) * fields.get("context_parallel", 1)
     sharded = fields.get("zero") or fields.get("fsdp") or split > 1
     count = sum(len(place.indexes) for place in machine)
     notes = list(spec.notes)
     is_stated = "world" in origins
-    if "world" not in fields and (sharded or (spec.kind in ALL_GPU_LAUNCHERS and count > 1)):
+    if "world" not in fields and (sharded or (fields.get("task", "train") == "train" and count > 1)):
         fields["world"] = max(count, 1)
-        origins["world"] = "the GPUs of the machine"
+        origins["world"] = "the GPUs of the machine, as torchrun or accelerate starts them"
         if count < 2:
             notes.append("how many GPUs share the job is not stated: counted as one, so nothing is shared (--world N)")
     if split > fields.get("world", 1):

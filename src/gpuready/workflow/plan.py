@@ -82,7 +82,7 @@ def plan_frameworks(
     run_python: bool = False,
 ) -> PlanResult:
     """Plan the environment for these frameworks on this or another machine; changes nothing."""
-    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     specs = _parse_specs(frameworks, own_contract, resolve or machine_facts.sees_packages(on, python))
     stated = dict(what_if or {})
     facts = workflow.collect_facts(
@@ -133,9 +133,11 @@ def _resolve_by_release(
 
 def _finish_plans(result: PlanResult, facts: Facts, config: str | None) -> PlanResult:
     """Add to the chosen plans what does not depend on the choice."""
-    return _note_catalog_age(
-        result.replace(plans=tuple(add_start_command(plan, facts, config) for plan in result.plans))
-    )
+    plans = [
+        add_start_command(plan.replace(contract_note=contracts.foreign_note(contract)), facts, config)
+        for plan, contract in zip(result.plans, result.contracts, strict=True)
+    ]
+    return _note_catalog_age(result.replace(plans=tuple(plans)))
 
 
 def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:

@@ -19,7 +19,7 @@ from gpuready.prove.session import ProofCallback, ProofSession
 from gpuready.system import durable_files, own_folders
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.diagnose import diagnose_logs
-from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file, suggest_nearest
+from gpuready.workflow.refusal import Refused, read_named_file, suggest_nearest
 
 MEMORY_WAIT_SECONDS, MEMORY_POLL_SECONDS = 50.0, 0.5
 """Seconds to wait for GPU memory that no process holds any more, and seconds between polls."""
@@ -129,7 +129,7 @@ def _collect_proof_facts(
     contract: str | None,
 ) -> tuple[Facts, Contract | None]:
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
-    own_contract = None if contract is None else call_or_refuse(contracts.read_contract_file, contract)
+    own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     facts = workflow.collect_facts(
         None,
         python,

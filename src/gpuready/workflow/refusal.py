@@ -29,6 +29,13 @@ def call_or_refuse(do: Callable[..., ReturnType], *args: Any) -> ReturnType:
         raise Refused(str(error)) from None
 
 
+def call_dry(do: Callable[..., ReturnType], *args: Any) -> ReturnType:
+    """Call a function for a dry run: of programs it starts only the system's and gpuready's own."""
+    from gpuready.system.process import runner
+
+    return runner.call_dry(lambda: do(*args))
+
+
 def set_fence(allowed: PathAllowlist | None) -> None:
     """Restrict files read by name to those inside; None removes the restriction."""
     _FENCES[:] = [] if allowed is None else [allowed]

@@ -53,7 +53,7 @@ class PreparedRun:
 
 
 def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Mapping[str, Any]) -> PreparedRun:
-    """Do everything up to the start; nothing is started."""
+    """Do everything up to the start of the ranks; a dry run starts nothing of the environment, and ends no process."""
     if not words:
         raise Refused("gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4")
     if flags.get("wants") and not framework:
@@ -62,18 +62,19 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
         )
     environ = dict(system.LiveHost().get_environment())
     kind, words, python = script.classify_command(words, flags.get("python"))
-    report = None
+    report, acts = None, not flags.get("dry-run")
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         wants = flags.get("wants")
-        report = workflow.check_machine([framework], python=python, wants=wants, run_python=True, imports="needed")[0]
-    facts = report.facts if report else machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
+        imports = "needed" if acts else "never"
+        report = workflow.check_machine([framework], python=python, wants=wants, run_python=acts, imports=imports)[0]
+    facts = report.facts if report else machine_facts.start_probing(None, python, {}, None, run_python=acts)[0]()
     job, port_requested = launch_job.make_launch_job(kind, tuple(words), python, facts, environ, flags)
     job = launch_job.add_contract_variables(job, framework, python, environ, facts)
     if flags.get("check-collectives"):
         job = job.replace(variables=(*job.variables, CHECK_COLLECTIVES))
     if job.engine in REMOTE_ENGINES and not flags.get("no-preflight"):
         job = job.replace(looks=engines.node_preflight_command(job))
-    if flags.get("reap"):
+    if flags.get("reap") and acts:
         preflight.end_orphan_ranks()
     sights = [] if flags.get("no-preflight") else _run_preflight(job, facts, port_requested, report, environ)
     mpi = launch_job.detect_mpi() if job.engine == "mpi" else "open"

@@ -29,8 +29,8 @@ IDLE_SHARE = 0.01
 
 
 def list_catalogue_gpus() -> list[GpuCandidate]:
-    """Return every GPU of the catalogue, the smallest first."""
-    rows = load_catalog("gpus")["gpu"]
+    """Return the GPUs of the catalogue that people train on, the smallest first."""
+    rows = [row for row in load_catalog("gpus")["gpu"] if row.get("training", True)]
     return sorted(map(gpu_from_row, rows), key=lambda gpu: (gpu.memory[1], gpu.capability, gpu.name))
 
 

@@ -15,7 +15,7 @@ from gpuready.fit.job.model_shape import (
     read_fraction,
     read_layer_types,
 )
-from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.records import UnknownLayers
 
 ShapeParser = Callable[[Mapping[str, Any], str], ModelShape]
 
@@ -24,7 +24,7 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     """Return the shape of a family of this module; FitUndecided for any other."""
     parser = FAMILY_PARSERS.get(family)
     if parser is None:
-        raise FitUndecided(
+        raise UnknownLayers(
             f"the layers of {family!r} are not written down here; --trace takes them from the torch and transformers of "
             "an environment (--python PATH)"
         )
@@ -152,7 +152,7 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
 
 def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
     if config.get("clip_qkv") is not None:
-        raise FitUndecided("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
+        raise UnknownLayers("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
     bias = bool(config["attention_bias"])
     shape = parse_common_shape(config, family)
     return shape.replace(

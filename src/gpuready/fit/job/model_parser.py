@@ -14,7 +14,7 @@ from gpuready.fit.job.model_shape import (
     ModelShape,
     parse_common_shape,
 )
-from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.records import UnknownLayers
 
 FORWARDING_TYPES = (
     "fast_vlm", "glm4v", "glm4v_moe", "glm_ocr", "llava", "llava_next_video", "llava_onevision", "minimax_m3_vl", "paddleocr_vl", "qwen2_5_vl",
@@ -42,7 +42,7 @@ def parse_model_config(config: Mapping[str, Any]) -> ModelShape:
     family = str(config.get("model_type") or "")
     family = FAMILY_ALIASES.get(family, family)
     if not family:
-        raise FitUndecided(
+        raise UnknownLayers(
             "the model's config has no model_type, so its layers are unknown (--trace takes them from the torch that is installed)"
         )
     for name in CONFIG_SWITCHES:
@@ -85,6 +85,6 @@ def _refuse_other_parts(config: Mapping[str, Any]) -> None:
     others = [name for name, part in config.items() if name.endswith("_config") and isinstance(part, dict)]
     others = [name for name in others if name not in ("text_config", "quantization_config", "generation_config")]
     if others:
-        raise FitUndecided(
+        raise UnknownLayers(
             f"the model's {others[0]} has layers that are not known here; --trace takes them from the torch that is installed"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuready.fit.job.records import FitUndecided
+from gpuready.fit.job.records import UnknownLayers
 from gpuready.model.record import Record
 
 MAX_CONFIG_NUMBER = 1 << 31
@@ -154,7 +154,7 @@ def read_activation(config: Mapping[str, Any], names: tuple[str, ...], default: 
                 f"the config's {name} must be an activation that transformers has, such as silu, not {value!r}"
             )
         if value in COMPOSED_ACTIVATIONS and value not in PLAYED_ACTIVATIONS:
-            raise FitUndecided(f"the steps of the activation {value} ({name}) are not known here; --trace plays them")
+            raise UnknownLayers(f"the steps of the activation {value} ({name}) are not known here; --trace plays them")
         return str(value)
     return default
 
@@ -281,7 +281,7 @@ def read_layer_types(config: Mapping[str, Any], layers: int) -> list[str]:
         raise ValueError(f"the config's layer_types names {len(kinds)} layers, and there are {layers}")
     for kind in kinds:
         if kind not in ("full_attention", "sliding_attention"):
-            raise FitUndecided(f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them")
+            raise UnknownLayers(f"layers of the type {kind!r} (layer_types) are not known here; --trace plays them")
     return list(kinds)
 
 

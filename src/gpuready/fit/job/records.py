@@ -31,6 +31,7 @@ FIELD_CHOICES = {
     "loop": ("plain", "trainer"),
     "trainer": ("transformers", "trl", "axolotl", "llama-factory", "plain"),
     "fsdp_version": (1, 2),
+    "packing": ("", "rows", "flat"),
 }
 FIELD_MAXIMA = {  # largest accepted value
     "micro_batch": 1 << 16, "seq": 1 << 26, "accumulation": 1 << 24, "lora_r": 1 << 16, "new_tokens": 1 << 26,
@@ -42,6 +43,10 @@ BUCKET_FIELDS = ("reduce_bucket", "prefetch_bucket", "persistence", "live_parame
 
 class FitUndecided(ValueError):
     """The engine has no model for a valid question; the message says for what."""
+
+
+class UnknownLayers(FitUndecided):
+    """No template here has the model's layers; a trace plays them."""
 
 
 class FitJob(Record):
@@ -67,7 +72,8 @@ class FitJob(Record):
     double_quant: bool = False
     kbit: bool = False  # prepare_model_for_kbit_training: unquantised weights become fp32
     keep_outputs: bool = False
-    padded: bool = False
+    padded: bool = False  # rows of a batch differ in length: their mask reaches attention
+    packing: str = ""  # samples fill every row, or one row that has the tokens of all (TRL's, without padding)
     dpo: bool = False
     clip: bool = True
     loop: str = "plain"
@@ -100,6 +106,13 @@ class FitJob(Record):
     def shard_ranks(self) -> int:
         """Ranks that share weights and state: all but those that share each layer."""
         return max(1, self.world // self.tensor_parallel)
+
+    def played_batch(self) -> FitJob:
+        """Return the job with the batch that a rank computes: its part of every sequence, and one row where they are joined."""
+        seq = -(-self.seq // self.context_parallel)
+        if self.packing != "flat" or self.task != "train":
+            return self.replace(seq=seq)
+        return self.replace(seq=self.micro_batch * seq, micro_batch=1, padded=self.attention != "flash")
 
     def validate_fields(self) -> FitJob:
         """Return the job with implied fields set; ValueError if a field is invalid."""

@@ -183,6 +183,8 @@ class ModelInputs:
         made |= self.required_inputs(made, makers)
         if "input_ids" in made and self.job.get("padded"):
             made["attention_mask"] = self.padding_mask()
+        elif "input_ids" in made and self.job.get("mask") and "attention_mask" in self.parameters:
+            made["attention_mask"] = self.known.send(torch.ones((self.rows, self.seq), dtype=torch.long))
         if main == "input_ids" and len(made) == 1:
             others = [name for name in ("pixel_values", "input_features", "input_values") if name in self.parameters]
             self.notes += ["text alone was played: pictures or sound in a batch need more"] * bool(others)

@@ -13,7 +13,13 @@ from typing import Any
 from gpuready.fit.job.gpu_candidates import judge_gpu, to_gpu_card
 from gpuready.fit.job.records import FitJob, FitPrediction
 from gpuready.fit.search.prediction import phase_peak_sizes
-from gpuready.fit.search.tuning_steps import EXPANDABLE_SEGMENTS, TuningStep, is_sensible_job, list_tuning_axes
+from gpuready.fit.search.tuning_steps import (
+    EXPANDABLE_SEGMENTS,
+    TuningStep,
+    is_sensible_job,
+    list_sharding_steps,
+    list_tuning_axes,
+)
 from gpuready.model.fit import GpuCandidate
 
 PredictFunction = Callable[..., FitPrediction]
@@ -45,8 +51,8 @@ and more for each difference from the nearest replayed one.
 class CachedPredictor:
     """``predict_memory`` with a cache; None for a job that the engine has no model for."""
 
-    def __init__(self, predict: PredictFunction):
-        self._predict = predict
+    def __init__(self, predict: PredictFunction, traced: bool = False):
+        self._predict, self.traced = predict, traced
         self._predictions: dict[Any, FitPrediction | None] = {}
         self._sketches: dict[Any, list[dict[str, int]]] = {}
         self.prediction_count = self.sketch_count = 0  # predictions and sketches made, without cache hits
@@ -119,14 +125,17 @@ def find_cheapest_changes(
         return []
     available = gpu.available_memory[0] - base.overhead[1]
     scale = {_job_regime(job): base.peak_allocated / max(estimate_peak(job), 1)}
-    proposals: list[FittingChange] = []
+    proposals = _try_sharding_alone(job, gpu, predictor, gpus)
+    axes = list_tuning_axes(job, gpus, gpu.capability)
+    if proposals:  # no other change needs to be combined with it
+        axes = [axis for axis in axes if "zero" not in axis[0].changes]
     accepted: list[tuple[int, ...]] = []
     correction: dict[tuple[int, str], float] = {}  # factor by which sketches were too low, per kind of sharding
     tries = predictor.prediction_count + max(
         MAX_REPLAYS * DEEP_MODEL_LAYERS // max(count_layers(job.model), DEEP_MODEL_LAYERS), MIN_REPLAYS
     )
     sketches = predictor.sketch_count + MAX_SKETCHES
-    for cost, levels, steps in _cheapest_combinations(list_tuning_axes(job, gpus, gpu.capability)):
+    for cost, levels, steps in _cheapest_combinations(axes):
         if len(proposals) >= MAX_PROPOSALS or predictor.prediction_count >= tries or predictor.sketch_count >= sketches:
             break
         if any(all(a <= b for a, b in zip(one, levels, strict=True)) for one in accepted):
@@ -153,7 +162,15 @@ def find_cheapest_changes(
                 min(tries, predictor.prediction_count + EXTRA_REPLAYS),
                 min(sketches, predictor.sketch_count + 3 * EXTRA_REPLAYS),
             )
-    return proposals
+    return sorted(proposals, key=lambda one: one[0])
+
+
+def _try_sharding_alone(job: FitJob, gpu: GpuCandidate, predictor: CachedPredictor, gpus: int) -> list[FittingChange]:
+    """Return which of ZeRO 2, ZeRO 3 and FSDP fit by themselves: what people try first on several GPUs."""
+    steps = list_sharding_steps(job, gpus) if job.task == "train" else []
+    others = [(step, apply_steps(job, [step])) for step in steps if step.changes.get("zero") != 1]
+    fits = [(*one, predictor.predict_if_fits(one[1], gpu, tight=True)) for one in others if is_sensible_job(one[1])]
+    return [(step.cost, [step], other, fit) for step, other, fit in fits if fit is not None]
 
 
 def count_layers(config: Mapping[str, Any]) -> int:

@@ -30,7 +30,7 @@ def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
 
 
 def _make_run(job: FitJob, card: GpuCard) -> TrainingRun | GenerationRun | ScoringRun:
-    job = job.replace(seq=-(-job.seq // job.context_parallel))  # a rank has its part of every sequence
+    job = job.played_batch()
     if job.task == "train":
         return TrainingRun(job, card)
     workspace = cublas_workspace_size(card)

@@ -50,6 +50,7 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
         wrong.append(f"an answer of more than {MAX_NEW_TOKENS} tokens")
     if wrong:
         raise FitUndecided(f"a trace does not play {' or '.join(wrong)}")
+    job = job.played_batch()
     major, _, minor = card.capability.partition(".")
     targets = job.lora_targets if isinstance(job.lora_targets, str) else list(job.lora_targets)
     lora = {
@@ -62,6 +63,7 @@ def build_trace_request(job: FitJob, card: GpuCard) -> dict[str, Any]:
         "autocast": job.precision[4:] if job.precision.startswith("amp-") else job.autocast,
         "scaled": job.precision == "amp-fp16", "lora": lora if job.method != "full" else None, "quant": job.quant,
         "double_quant": job.double_quant, "kbit": job.kbit, "padded": job.padded, "dpo": job.dpo, "folder": "",
+        "mask": job.loop == "trainer" and job.task == "train",
         "reference": job.dpo and (job.method == "full" or job.loop == "plain"),
     }  # fmt: skip
 

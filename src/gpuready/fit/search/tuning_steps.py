@@ -11,6 +11,7 @@ from typing import Any
 from gpuready.fit.job.records import FitJob
 from gpuready.model.record import Record
 
+SHARDED_WEIGHTS = "weights are gathered for every layer: slower without NVLink"
 EXPANDABLE_SEGMENTS = "expandable_segments:True"
 MIN_BF16_MAJOR = 8
 """First major compute capability with native bf16; below it bf16 is not proposed."""
@@ -56,7 +57,7 @@ def _training_axes(job: FitJob, gpus: int) -> list[list[TuningStep]]:
         _optimizer_steps(job),
         _micro_batch_steps(job, 3, "micro-batch {}", "a little speed"),  # accumulation keeps the total batch
         _step_if(job.checkpointing == "none", {"checkpointing": "nonreentrant"}, 7, "gradient checkpointing", slower),
-        _sharding_steps(job, gpus),
+        [step for step in list_sharding_steps(job, gpus) if "zero" in step.changes],
         _precision_steps(job),
         _offload_steps(job),
         _method_steps(job),
@@ -135,7 +136,7 @@ def _halved_divisors(value: int, least: int) -> list[int]:
     return divisors
 
 
-def _sharding_steps(job: FitJob, gpus: int) -> list[TuningStep]:
+def list_sharding_steps(job: FitJob, gpus: int) -> list[TuningStep]:
     """Shard over the job's ranks; else over the machine's GPUs."""
     if job.fsdp or job.tensor_parallel > 1 or max(job.world, gpus) < 2:
         return []
@@ -144,16 +145,17 @@ def _sharding_steps(job: FitJob, gpus: int) -> list[TuningStep]:
     if job.trainer != "plain":  # DeepSpeed casts by itself, and peft does not prepare a sharded base
         more |= {"autocast": "", "kbit": False}
     extra, over = (5.0 if job.world == 1 else 0.0), f" over {world} GPUs"
+    fsdp = _step_if(not (job.zero or job.quant), more | {"fsdp": True}, extra + 8, f"FSDP{over}", SHARDED_WEIGHTS)
     steps = [
         TuningStep(more | {"zero": n}, extra + cost, f"ZeRO stage {n}{over}", costs)
         for n, cost, costs in (
             (1, 3, "needs DeepSpeed; the state is spread"),
             (2, 4, "needs DeepSpeed; some more traffic"),
-            (3, 9, "weights are gathered for every layer: slower without NVLink"),
+            (3, 9, f"needs DeepSpeed; {SHARDED_WEIGHTS}"),
         )
         if n > job.zero and not (job.quant and n == 3)
     ]
-    return steps if job.method == "full" or job.zero else [s for s in steps if s.changes["zero"] == 3]
+    return [*(steps if job.method == "full" or job.zero else steps[2:]), *fsdp]
 
 
 def _precision_steps(job: FitJob) -> list[TuningStep]:
@@ -222,6 +224,7 @@ def _sequence_steps(job: FitJob, cost: float) -> list[TuningStep]:
 FLAG_FIELDS = (
     "method", "micro_batch", "seq", "precision", "optimizer", "attention", "accumulation", "loss", "lora_r", "lora_targets",
     "lora_dtype", "lora_dropout", "trainer", "alloc_conf", "task", "new_tokens", "cache", "world", "zero", "offload", "quant", "tensor_parallel",
+    "packing",
 )  # fmt: skip
 SWITCH_FIELDS = ("keep_outputs", "padded", "dpo", "fsdp", "dora", "double_quant")
 
@@ -286,6 +289,9 @@ FILE_SETTINGS: dict[tuple[str, str, Any], tuple[str, ...]] = {
     ("trainer", "method", "lora"): ("use_peft: true",),
     ("trainer", "method", "qlora"): ("use_peft: true", "load_in_4bit: true"),
     ("colossalai", "offload", "optimizer"): ("cpu_offload: true",),
+    ("axolotl", "fsdp", True): ("fsdp_version: 2", "fsdp_config: {reshard_after_forward: true}"),
+    ("trainer", "fsdp", True): ("fsdp: full_shard auto_wrap",),
+    ("llama-factory", "fsdp", True): ("in the accelerate file: distributed_type: FSDP",),
     ("axolotl", "precision", "bf16"): ("bf16: true",),
     ("trainer", "precision", "bf16"): ("bf16: true", "dtype: bfloat16"),
     ("llama-factory", "precision", "bf16"): ("bf16: true", "pure_bf16: true"),

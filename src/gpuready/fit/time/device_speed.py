@@ -36,8 +36,11 @@ ADAPTER_LAYERS = {"fwd": 0.065, "bwd": 0.066, "decode": 0.0}
 CHECKPOINT_LAYERS = {"fwd": 0.9, "again": 1.34}
 """What non-reentrant checkpointing takes in a layer beside its kernels, as a share of a layer forward: hooks of every saved tensor, the states
 of the random generators; in the forward pass, and where it is run again."""
-TENSOR_LAUNCHES = {"adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "clip": 0.6}
-"""Host time of an optimizer for one tensor, as a multiple of a launch."""
+TENSOR_LAUNCHES = {
+    "adamw": 3.2, "adamw_fused": 0.6, "sgd": 0.25, "adamw_forloop": 9.0, "adafactor": 27.6, "adafactor_torch": 25.6, "clip": 0.6,
+}  # fmt: skip
+CAST_LAUNCHES = {"adafactor": 9.3, "adafactor_torch": 3.1}
+"""Host time of an optimizer for one tensor, as a multiple of a launch; and what it casts of a tensor in 16 bits. Adafactor: 289 tensors of a Qwen2, on an H200."""
 EAGER_LOW, EAGER_HIGH = "eager-low", "eager-high"  # of a record: the range of its paces by core, as shares
 EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "depth")
@@ -64,9 +67,10 @@ class HostPace(Record):
     range: tuple[float, float] = HOST_RANGE  # of all of these: shares of the pace, by core
     measured: bool = False
 
-    def tensor_seconds(self, optimizer: str) -> float:
+    def tensor_seconds(self, optimizer: str, width: int) -> float:
         """Return the host's time of an optimizer's step for one tensor: Python, as a forward pass is."""
-        return TENSOR_LAUNCHES.get(optimizer, 2.0) * self.forward / FORWARD_LAUNCHES
+        casts = CAST_LAUNCHES.get(optimizer, 0.0) if width == 2 else 0.0
+        return (TENSOR_LAUNCHES.get(optimizer, 2.0) + casts) * self.forward / FORWARD_LAUNCHES
 
     def start_seconds(self, name: str) -> float:
         """Return the host's time before a pass (fwd, bwd, ref, decode) launches the kernels of its layers: masks, positions, what generate() does."""

@@ -26,7 +26,7 @@ CACHE_GAIN = 1.15  # how much faster a tensor is moved that is still in the L2 c
 # Bytes per value and dtype width that a step of the optimizer moves, as a multiple of the width: the sum over its kernels.
 OPTIMIZER_SIZES = {
     "adamw": (28.0, 23.3), "adamw_fused": (11.2, 8.5), "adamw_forloop": (22.5, 21.7), "sgd": (3.85, 3.4),
-    "sgd_momentum": (7.0, 6.5), "adafactor": (46.0, 24.0), "adafactor_torch": (20.0, 18.0),
+    "sgd_momentum": (7.0, 6.5), "adafactor": (66.0, 25.4), "adafactor_torch": (26.6, 20.3),
     "adamw_8bit": (5.5, 3.2), "paged_adamw_8bit": (5.5, 3.2), "paged_adamw": (12.0, 7.0), "clip": (4.6, 3.6),
 }  # fmt: skip
 # Attention by kernel: FLOP/s as a share of the matrix rate for heads of 128, forward and backward, and the length at

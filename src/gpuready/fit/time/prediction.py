@@ -279,7 +279,7 @@ def _is_hot(kernel: Kernel) -> bool:
 
 
 def _optimizer_host(kernel: Kernel, speed: DeviceSpeed) -> float:
-    return speed.pace.tensor_seconds(str(kernel[1])) * int(kernel[4])
+    return speed.pace.tensor_seconds(str(kernel[1]), int(kernel[3])) * int(kernel[4])
 
 
 def _power_slowdown(phases: list[list[Kernel]], speed: DeviceSpeed) -> float:

@@ -150,6 +150,7 @@ def header_comment(plan: Plan, what: str, how: str = "") -> list[str]:
     stack = [f"Python {plan.python}" if plan.python else "", f"torch {plan.torch}" if plan.torch else ""]
     stack += [f"CUDA {plan.cuda}" if plan.cuda else "", f"catalogue of {plan.catalog}" if plan.catalog else ""]
     lines += quoting.wrap_comment("Made by `gpuready plan`: " + ", ".join(part for part in stack if part) + ".")
+    lines += quoting.wrap_comment(f"Planned {plan.contract_note}.") if plan.contract_note else []
     if not is_resolved(plan):
         lines += quoting.wrap_comment(
             f"UNRESOLVED: {unresolved_reason(plan)}. Versions that are not named here are the installer's choice, "

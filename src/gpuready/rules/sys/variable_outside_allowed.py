@@ -16,6 +16,8 @@ Set the variable to one of the values in the finding, or unset it.
 
 from __future__ import annotations
 
+from gpuready.catalog.variables import is_settable
+from gpuready.contracts import foreign_note
 from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, visible_gpus
 
@@ -51,8 +53,16 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(f"env.{variable.name}") for variable in wrong),
         needs=tuple(Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong),
         so=f"{contract.framework} refuses or ignores the value",
-        fix=tuple(FixStep(f"set {v.name} to {' or '.join(v.allowed)}, or unset it") for v in wrong),
+        fix=tuple(FixStep(_describe_fix(contract, variable)) for variable in wrong),
     )
+
+
+def _describe_fix(contract: Contract, variable: ContractVariable) -> str:
+    """Propose a value; of a contract file only a plain one, for a variable that cannot load code or redirect."""
+    is_plain = is_settable(variable.name) and " " not in "".join(variable.allowed)
+    if foreign_note(contract) and not is_plain:
+        return f"unset {variable.name}, or give it one of these values yourself"
+    return f"set {variable.name} to {' or '.join(variable.allowed)}, or unset it"
 
 
 def _restricted_variables(facts: Facts, contract: Contract) -> list[ContractVariable]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
 from itertools import islice
 from typing import Any
 
@@ -110,14 +110,13 @@ class _ForkedRun(ProbeRun):
         super().__init__(host, tasks)
         termination.collect_unkillable()  # a server probes repeatedly: collect what could not be killed last time
         self._children: list[ForkedChild | str] = []
-        # A signal between the start of a child and storing it would leave the child running.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+        before = termination.hold_signals()
         try:
             try:
                 for task in tasks:
                     self._children.append(_fork_probe(host, task))
             finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                termination.release_signals(before)
         except BaseException:
             self.stop_probes()
             raise
@@ -176,7 +175,7 @@ class _ThreadedRun(ProbeRun):
         self._parts: list[list[ProbeAnswer]] = [[] for _ in tasks]
         self._ends: list[list[tuple[str, float]]] = [[] for _ in tasks]
         self._threads = [
-            threading.Thread(target=self._run_in_thread, args=(task, parts, end), daemon=True)
+            threading.Thread(target=copy_context().run, args=(self._run_in_thread, task, parts, end), daemon=True)
             for task, parts, end in zip(tasks, self._parts, self._ends, strict=True)
         ]
         for thread in self._threads:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import TypeVar
 
-from gpuready.system.files import error_reason
+from gpuready.system.files import error_reason, is_in_environment
 from gpuready.system.host_access import HostAccess, RunResult
 from gpuready.system.process import termination
 
 LineHandler = Callable[[str, str], bool]
+ReturnType = TypeVar("ReturnType")
 
 
 DROPPED_VARIABLES = (
@@ -64,6 +68,44 @@ _ESSENTIAL_VARIABLES = (
 )
 _DEFAULT_SIGNALS = (13, 25)
 """SIGPIPE and SIGXFSZ, which Python ignores: programs expect to be ended by them."""
+
+
+SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/opt", "/snap", "/nix/store", "/run/current-system", "/System", "/Library")
+"""Where the system's own programs are, which a dry run may start."""
+
+OWN_PROGRAMS = {sys.executable}
+"""Programs that came with gpuready."""
+
+_DRY_RUN: ContextVar[bool] = ContextVar("_DRY_RUN", default=False)
+
+
+class NotStarted(OSError):
+    """A program that a dry run does not start."""
+
+
+def call_dry(do: Callable[[], ReturnType]) -> ReturnType:
+    """Call a function that starts none but the system's programs, and gpuready's own."""
+    token = _DRY_RUN.set(True)
+    try:
+        return do()
+    finally:
+        _DRY_RUN.reset(token)
+
+
+def _is_system_path(path: str) -> bool:
+    """Whether a path is in a folder of the system, in no Python environment, and not below the current folder."""
+    here = os.getcwd().rstrip("/") + "/"
+    is_system = path.startswith(tuple(f"{folder}/" for folder in SYSTEM_FOLDERS))
+    return is_system and not path.startswith(here) and not is_in_environment(path)
+
+
+def _require_dry_program(program: str, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program of a dry run, with the system's folders on PATH; NotStarted for any other program."""
+    real = os.path.realpath(program)
+    if program not in OWN_PROGRAMS and not (_is_system_path(program) and _is_system_path(real)):
+        raise NotStarted(f"{program} is not started in a dry run: it is not a program of the system")
+    folders = [one for one in env.get("PATH", os.defpath).split(":") if _is_system_path(f"{os.path.realpath(one)}/")]
+    return {**env, "PATH": ":".join(folders)}
 
 
 def unredacted_variables(host: HostAccess) -> dict[str, str]:
@@ -236,6 +278,8 @@ def wait_for_any(programs: Iterable[StartedProgram], seconds: float) -> None:
 
 def start_error_text(error: Exception) -> str:
     """Why a program could not be started."""
+    if isinstance(error, NotStarted):
+        return str(error)
     if isinstance(error, FileNotFoundError):
         return "not found"
     return f"cannot execute: {error_reason(error) if isinstance(error, OSError) else 'not an argument list'}"
@@ -244,6 +288,7 @@ def start_error_text(error: Exception) -> str:
 def _spawn_with_environment(
     argv: Sequence[str], env: Mapping[str, str], out: int, err: int, stdin: str, cwd: str
 ) -> int:
+    env = _require_dry_program(argv[0], env) if _DRY_RUN.get() else env
     try:
         return _spawn_once(argv, env, out, err, stdin, cwd)
     except OSError as error:
@@ -290,19 +335,22 @@ def run_program(
     termination.collect_unkillable()
     started_at, full_argv = time.monotonic(), (program, *argv[1:])
     out, err = OutputPipe(limit), OutputPipe(limit, on_line=on_line)
+    started, reason, before = None, None, termination.hold_signals()
     try:
         started = StartedProgram(full_argv, env, termination.time_until_kill(deadline), out, err, stdin)
-    except (OSError, ValueError) as error:
-        return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
-    reason: str | None = None
-    try:
+        termination.release_signals(before)
         while (reason := started.end_reason()) is None:
             if max(out.seen_bytes, err.seen_bytes) > ENDLESS_FACTOR * limit:
                 reason = "endless output"
                 break
             wait_for_any((started,), deadline)
+    except (OSError, ValueError) as error:
+        if started is not None:
+            raise
+        return RunResult(full_argv, None, seconds=time.monotonic() - started_at, end=start_error_text(error))
     finally:  # also when interrupted: leave nothing running
-        rc, end = started.stop_program(reason or "")
+        termination.release_signals(before)
+        rc, end = started.stop_program(reason or "") if started else (None, "")
     cut = out.was_cut or err.was_cut
     return RunResult(full_argv, rc, out.decoded_text(), err.decoded_text(), time.monotonic() - started_at, end, cut)
 

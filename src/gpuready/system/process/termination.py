@@ -19,6 +19,8 @@ PROCESSOR_GRACE_S = 5.0
 TERM_GRACE_S = 0.05
 """Seconds a child may take to exit after SIGTERM."""
 
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 report_group: Callable[[str, int], None] | None = None
 """In an isolated child: reports its process groups to the parent, so that they never outlive it."""
 
@@ -38,6 +40,15 @@ def defer_termination(on: bool) -> None:
     """In an isolated child: block SIGTERM, so that it never arrives between starting a process and reporting it."""
     if report_group:
         signal.pthread_sigmask(signal.SIG_BLOCK if on else signal.SIG_UNBLOCK, (signal.SIGTERM,))
+
+
+def hold_signals() -> set[signal.Signals | int]:
+    """Hold the signals that end us, so that none arrives between the start of a program and storing it; return the mask before."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+
+
+def release_signals(before: set[signal.Signals | int]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def report_group_started(group: int) -> None:
