@@ -101,7 +101,7 @@ def replace_cuda(card, places, recorder):
             places.read(index)
             places.current = index
 
-    def memory_stats(*_):
+    def memory_stats(*_, **__):
         return collections.defaultdict(
             int,
             {
@@ -112,23 +112,23 @@ def replace_cuda(card, places, recorder):
         )
 
     nothing = lambda *args, **kwargs: None  # noqa: E731
-    live, peak = (lambda *_: recorder.live), (lambda *_: recorder.peak)
+    live, peak = (lambda *_, **__: recorder.live), (lambda *_, **__: recorder.peak)
     stream = Moment()
     answers = {
-        "is_available": lambda: True, "device_count": lambda: places.count, "current_device": lambda: places.current,
-        "set_device": set_device, "get_device_name": lambda *_: gpu.name, "get_device_capability": lambda *_: (gpu.major, gpu.minor),
-        "get_device_properties": lambda *_: gpu, "is_initialized": lambda: True, "_is_in_bad_fork": lambda: False,
-        "is_bf16_supported": lambda *_, **__: gpu.major >= 8, "is_tf32_supported": lambda: gpu.major >= 8,
-        "mem_get_info": lambda *_: (max(gpu.total_memory - recorder.live, 0), gpu.total_memory), "memory_allocated": live,
+        "is_available": lambda **__: True, "device_count": lambda **__: places.count, "current_device": lambda **__: places.current,
+        "set_device": set_device, "get_device_name": lambda *_, **__: gpu.name, "get_device_capability": lambda *_, **__: (gpu.major, gpu.minor),
+        "get_device_properties": lambda *_, **__: gpu, "is_initialized": lambda **__: True, "_is_in_bad_fork": lambda **__: False,
+        "is_bf16_supported": lambda *_, **__: gpu.major >= 8, "is_tf32_supported": lambda **__: gpu.major >= 8,
+        "mem_get_info": lambda *_, **__: (max(gpu.total_memory - recorder.live, 0), gpu.total_memory), "memory_allocated": live,
         "max_memory_allocated": peak, "memory_reserved": live, "max_memory_reserved": peak, "memory_stats": memory_stats,
-        "memory_summary": lambda *_, **__: "", "memory_snapshot": lambda *_: [], "reset_peak_memory_stats": recorder.reset_peak,
-        "reset_max_memory_allocated": recorder.reset_peak, "empty_cache": lambda: recorder.mark("empty"), "current_stream": lambda *_: stream,
-        "default_stream": lambda *_: stream, "Stream": Moment, "Event": Moment, "ExternalStream": Moment,
+        "memory_summary": lambda *_, **__: "", "memory_snapshot": lambda *_, **__: [], "reset_peak_memory_stats": recorder.reset_peak,
+        "reset_max_memory_allocated": recorder.reset_peak, "empty_cache": lambda **__: recorder.mark("empty"), "current_stream": lambda *_, **__: stream,
+        "default_stream": lambda *_, **__: stream, "Stream": Moment, "Event": Moment, "ExternalStream": Moment,
         "stream": lambda stream: stream or Moment(), "StreamContext": Moment, "device": DeviceSwitch, "device_of": DeviceSwitch,
-        "get_rng_state": lambda *_: state(), "get_rng_state_all": lambda: [state()] * places.count, "initial_seed": torch.initial_seed,
-        "get_arch_list": lambda: [f"sm_{gpu.major}{gpu.minor}"], "can_device_access_peer": lambda *_: True,
-        "is_current_stream_capturing": lambda: False, "_exchange_device": lambda index: set_device(index) or 0,
-        "_maybe_exchange_device": lambda index: set_device(index) or 0, "utilization": lambda *_: 0, "_get_device_index": torch.cuda._utils._get_device_index,
+        "get_rng_state": lambda *_, **__: state(), "get_rng_state_all": lambda **__: [state()] * places.count, "initial_seed": torch.initial_seed,
+        "get_arch_list": lambda **__: [f"sm_{gpu.major}{gpu.minor}"], "can_device_access_peer": lambda *_, **__: True,
+        "is_current_stream_capturing": lambda **__: False, "_exchange_device": lambda index: set_device(index) or 0,
+        "_maybe_exchange_device": lambda index: set_device(index) or 0, "utilization": lambda *_, **__: 0, "_get_device_index": torch.cuda._utils._get_device_index,
     }  # fmt: skip
     silent = (
         "init", "_lazy_init", "_lazy_call", "synchronize", "ipc_collect", "manual_seed", "manual_seed_all", "seed", "seed_all",

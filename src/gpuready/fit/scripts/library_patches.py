@@ -148,6 +148,7 @@ def patch_transformers(module, watch):
             config, kwargs = found.from_pretrained(
                 config or name, cache_dir=cache_dir, return_unused_kwargs=True, **hub, **kwargs
             )
+        config.name_or_path = str(name or "")
         asked = dtype if dtype is not None else torch_dtype
         if asked in (None, "auto"):
             asked = config.dtype or torch.float32

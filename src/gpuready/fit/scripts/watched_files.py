@@ -11,14 +11,16 @@ import sys
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LARGEST_COPY = 4 << 30
 CHANGES = {
-    "os.remove": (0,),
-    "os.rename": (0, 1),
-    "os.truncate": (0,),
-    "os.rmdir": (0,),
-    "os.link": (1,),
-    "os.symlink": (1,),
-    "shutil.move": (0,),
+    "os.mkdir": ((0, 2),),
+    "os.remove": ((0, 1),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.truncate": ((0, None),),
+    "os.rmdir": ((0, 1),),
+    "os.link": ((1, 3),),
+    "os.symlink": ((1, 2),),
+    "shutil.move": ((0, None),),
 }
+"""Which arguments of an event name what is changed, and the open folder that a name is relative to."""
 
 
 class WatchedFiles:
@@ -35,10 +37,11 @@ class WatchedFiles:
         try:
             if event == "open" and isinstance(args[2], int) and args[2] & WRITING and isinstance(args[0], (str, bytes)):
                 self.note(args[0])
-            elif event == "os.mkdir":
-                self.note(args[0], "folder")
-            for at in CHANGES.get(event, ()):
-                self.note(args[at])
+            for at, folder in CHANGES.get(event, ()):
+                self.note(
+                    full_path(args[at], -1 if folder is None else args[folder]),
+                    "folder" if event == "os.mkdir" else "made",
+                )
         finally:
             self.busy = False
 
@@ -62,6 +65,13 @@ class WatchedFiles:
 
     def write(self, *row):
         os.write(self.file, (json.dumps(row) + "\n").encode())
+
+
+def full_path(name, folder):
+    """Return the path of a name or an open file, relative to an open folder where one is given."""
+    if isinstance(name, int):
+        return os.readlink(f"/proc/self/fd/{name}")
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(name)) if folder >= 0 else name
 
 
 def watch_files(journal, backups):
