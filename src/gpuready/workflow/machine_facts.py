@@ -97,6 +97,7 @@ def add_import_result(
         return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
+        require_interpreter(facts)
         note(f"importing {', '.join(modules)}, at most {read_time_limit(host):.0f} s each")
         return facts.with_facts(looking.run_imports(host, python, modules))
     return facts.with_facts(Fact("import.result", None, "", gap=NOT_IMPORTED)) if differs else facts
