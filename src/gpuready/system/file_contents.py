@@ -152,16 +152,14 @@ def resolve_folders(root: str, folders: Iterable[str]) -> dict[str, str]:
 
 def read_wheel_record(wheel: str, limit: int = 64 << 20) -> str | None:
     """Text of a wheel's RECORD; None where it has none, or is not a zip file."""
-    from lzma import LZMAError
     from zipfile import BadZipFile, ZipFile
-    from zlib import error as ZlibError
 
     try:
         with open(wheel, "rb", opener=open_regular) as opened, ZipFile(opened) as file:
             name = next(name for name in file.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
             with file.open(name) as member:
                 return member.read(limit).decode("utf-8", "replace")
-    except (OSError, BadZipFile, ValueError, EOFError, StopIteration, RuntimeError, LZMAError, ZlibError):
+    except (OSError, BadZipFile, ValueError, StopIteration, NotImplementedError, RuntimeError):
         return None
 
 
