@@ -184,6 +184,15 @@ def test_requirement_files_that_include_each_other_are_counted(tmp_path):
     assert ran.code == 2 and "into itself" in ran.err, ran
 
 
+def test_pipes_and_devices_among_sources_keep_nobody_waiting(tmp_path):
+    (tmp_path / "kite").mkdir()
+    (tmp_path / "kite/pyproject.toml").write_text('[project]\nname = "kite"\nversion = "1"\n')
+    (tmp_path / "kite/zero.py").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "kite/pipe.py")
+    assert gpuready("contract", "new", "kite", "kite", cwd=tmp_path, timeout=15).code >= 0
+    assert gpuready("run", "--dry-run", "kite/pipe.py", cwd=tmp_path, timeout=15).code >= 0
+
+
 # -- logs, hosts, the action, environments ----------------------------------------------------------------
 
 

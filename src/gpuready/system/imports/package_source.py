@@ -146,7 +146,7 @@ def _folder_files(folder: str) -> Iterator[tuple[str, str]]:
         for name in sorted(names):
             path = os.path.join(where, name)
             relative = os.path.relpath(path, folder)
-            if _is_readable_member(relative) and os.path.getsize(path) <= MAX_SOURCE_BYTES:
+            if _is_readable_member(relative) and os.path.isfile(path) and os.path.getsize(path) <= MAX_SOURCE_BYTES:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     yield relative, file.read()
 
