@@ -38,6 +38,7 @@ TESTS = {
     "roll-call": ("tests/rollcall/test_secret.py", "tests/rollcall/test_munge.py", "tests/rollcall/test_strangers.py", "tests/rollcall/test_other_user.py", "tests/rollcall/test_parts.py"),
     "pages: markup": ("tests/render/test_html_hostile.py",),
     "every writer: what cannot be seen": ("tests/render/test_writers.py",),
+    "other kinds": ("tests/faults/test_other_attacks.py",),
     "no network": ("tests/supply/test_no_network.py",),
     "releases": ("tests/supply/test_verify_release.py", "tests/supply/test_locks.py"),
 }  # fmt: skip

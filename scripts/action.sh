@@ -15,6 +15,9 @@ if [ -z "${GPUREADY_COMMAND:-}" ]; then
 fi
 
 read -r -a told <<<"${GPUREADY_FRAMEWORKS:-}"
+for word in "${told[@]}"; do
+  case $word in -*) echo "gpuready: frameworks has $word, which is no framework; use the inputs of the action" >&2; exit 2 ;; esac
+done
 [ -n "${GPUREADY_DOCKERFILE:-}" ] && told+=("--dockerfile=$GPUREADY_DOCKERFILE")
 [ -n "${GPUREADY_ON:-}" ] && told+=("--on=$GPUREADY_ON")
 [ -n "${GPUREADY_DRIVER:-}" ] && told+=("--driver=$GPUREADY_DRIVER")
@@ -22,12 +25,16 @@ read -r -a told <<<"${GPUREADY_FRAMEWORKS:-}"
 [ -n "${GPUREADY_WANTS:-}" ] && told+=("--wants=$GPUREADY_WANTS")
 [ "${GPUREADY_STRICT:-false}" = true ] && told+=(--strict)
 
+# What a Dockerfile or a recording says is not a command for the runner, such as ::error::.
+token="$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')"
+echo "::stop-commands::$token"
 "${gpuready[@]}" check "${told[@]}"
 code=$?
 sarif="${RUNNER_TEMP:-/tmp}/gpuready.sarif"
 if [ "$code" -ne 2 ] && "${gpuready[@]}" check "${told[@]}" --format sarif >"$sarif"; [ -s "$sarif" ]; then
   echo "sarif=$sarif" >>"${GITHUB_OUTPUT:-/dev/null}"
 fi
+echo "::$token::"
 echo "exit=$code" >>"${GITHUB_OUTPUT:-/dev/null}"
 [ "$code" -eq 2 ] && exit 2
 [ "${GPUREADY_FAIL:-true}" = true ] && exit "$code"

@@ -72,8 +72,10 @@ for step in range(9):
     "crash": "import torch\nx = torch.zeros(4, device='cuda')\ny = x.view(3)\n",
     "exits": "import sys\nsys.exit('no --data was given')\n",
     "files": """\
-import os, torch
+import os, shutil, tempfile, torch
 os.makedirs("out/logs"); open("out/logs/a.txt", "w").write("new"); open("mine.txt", "w").write("changed"); os.remove("other.txt"); torch.save({}, "out/x.pt")
+os.system("echo by a library > out/logs/b.txt"); shutil.rmtree(tempfile.mkdtemp()); fd = os.open("mine.txt", os.O_RDWR); os.truncate(fd, 7); os.close(fd)
+torch.backends.cudnn.benchmark = True; torch.nn.functional.conv2d(torch.zeros(1, 3, 8, 8).cuda(), torch.zeros(2, 3, 3, 3).cuda())
 w = torch.nn.Parameter(torch.zeros(8).cuda()); opt = torch.optim.SGD([w], 0.1)
 for _ in range(4): w.sum().backward(); opt.step()
 """,
@@ -140,6 +142,10 @@ def test_batches_of_changing_length_are_drawn_for_longer(watched):
     assert watched["lengths"]["steps"] > 8
 
 
+def test_workspaces_that_nobody_can_know_are_told(watched):
+    assert "cudnn.benchmark" in watched["files"]["unmodelled"][0] and not watched["loop"]["unmodelled"]
+
+
 def test_what_cannot_be_known_is_told_with_its_line(watched):
     assert [place for place, _ in watched["assumed"]["assumed"]] == ["assumed.py:9"]
     assert [place for place, _ in watched["selected"]["larger"]] == ["selected.py:7"]
@@ -161,7 +167,7 @@ def test_ddp_holds_every_gradient_once_more(watched):
 def test_files_are_as_they_were(watched):
     folder = watched["folder"]
     assert (folder / "mine.txt").read_text() == "changed" and not (folder / "other.txt").exists()
-    assert restore_files(str(folder / "files.py.journal")) == []
+    assert restore_files(str(folder / "files.py.journal"), str(folder)) == []
     assert (folder / "mine.txt").read_text() == "mine" and (folder / "other.txt").read_text() == "other"
     assert not (folder / "out").exists()
 

@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from gpuready.apply.uv_config import parse_toml
 from gpuready.system import HostAccess, durable_files, file_contents
+from gpuready.system.archive_members import list_tar_members
 from gpuready.system.own_folders import make_cache_folder
 from gpuready.system.process.runner import unredacted_variables
 
@@ -116,7 +117,7 @@ def _read_project_file(path: str) -> str:
     if path.endswith(".zip"):
         return _read_from_zip(path)
     with tarfile.open(path, "r:gz") as archive:
-        for member in archive:
+        for member in list_tar_members(archive):
             if member.isfile() and _is_project_file(member.name) and member.size <= _MAX_PROJECT_BYTES:
                 file = archive.extractfile(member)
                 return file.read().decode("utf-8", "replace") if file else ""

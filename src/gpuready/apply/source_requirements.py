@@ -9,7 +9,7 @@ from gpuready.catalog import packages
 from gpuready.model import Contract, Record
 from gpuready.system import AccessError, HostAccess, redact_text
 
-MAX_INCLUDE_DEPTH = 4
+MAX_INCLUDED_FILES = 50
 _MAX_FILE_BYTES = 1 << 20
 USUAL_FILES = ("requirements.txt", "requirements_common.txt", "requirements/common.txt")
 
@@ -27,7 +27,7 @@ def read_source_requirements(
     root, notes = host.resolve_path(folder), list[str]()
     name = _choose_requirement_file(host, root, contract, torch)
     if name:
-        return _drop_implied(list(_requirements_of_file(host, root, name, notes, 0))), tuple(notes)
+        return _drop_implied(list(_requirements_of_file(host, root, name, notes))), tuple(notes)
     project = _requirements_of_project(host, root, "pyproject.toml", notes)
     if project is not None:
         return project, tuple(notes)
@@ -57,7 +57,7 @@ def list_local_packages(host: HostAccess, folder: str, contract: Contract | None
     """
     root = host.resolve_path(folder) if folder else ""
     name = _choose_requirement_file(host, root, contract, torch) if folder and contract else ""
-    lines = _iterate_lines(host, root, name, 0) if name else ()
+    lines = _iterate_lines(host, root, name, []) if name else ()
     found = [_local_package(host, root, words, file) for file, words in lines]
     inner = [one for one in found if one and one.folder != root]
     return tuple(dict.fromkeys(" ; ".join(filter(None, (one.folder, one.marker))) for one in inner))
@@ -76,7 +76,7 @@ def _choose_requirement_file(host: HostAccess, root: str, contract: Contract, to
 def _takes_torch(host: HostAccess, root: str, name: str, torch: str) -> bool:
     from packaging.requirements import Requirement
 
-    found = [Requirement(line) for line in _requirements_of_file(host, root, name, [], 0)]
+    found = [Requirement(line) for line in _requirements_of_file(host, root, name, [])]
     return all(
         one.specifier.contains(torch.partition("+")[0], prereleases=True) for one in found if one.name == "torch"
     )
@@ -96,8 +96,8 @@ def _read_source_file(host: HostAccess, path: str) -> str | None:
         raise ValueError(f"cannot read {path}: {error}") from None
 
 
-def _requirements_of_file(host: HostAccess, root: str, name: str, notes: list[str], depth: int) -> Iterator[str]:
-    for file, words in _iterate_lines(host, root, name, depth):
+def _requirements_of_file(host: HostAccess, root: str, name: str, notes: list[str]) -> Iterator[str]:
+    for file, words in _iterate_lines(host, root, name, []):
         local = _local_package(host, root, words, file)
         if not local:
             yield from _requirement_of_line(words, file, notes)
@@ -152,14 +152,15 @@ def _check_marker(marker: str, words: str, file: str) -> str:
 
     try:
         return str(Marker(marker)) if marker else ""
-    except InvalidMarker:
+    except (InvalidMarker, RecursionError):
         raise ValueError(f"{file} has a line that is not a requirement: {words[:80]!r}") from None
 
 
-def _iterate_lines(host: HostAccess, root: str, name: str, depth: int) -> Iterator[tuple[str, str]]:
+def _iterate_lines(host: HostAccess, root: str, name: str, opened: list[str]) -> Iterator[tuple[str, str]]:
     """Yield the lines of a requirement file and of those that it includes, each with the name of its file."""
     path = host.resolve_path(f"{root}/{name}")
-    if depth > MAX_INCLUDE_DEPTH or not path.startswith(f"{root}/"):
+    opened.append(path)
+    if len(opened) > MAX_INCLUDED_FILES or not path.startswith(f"{root}/"):
         raise ValueError(f"{name} in {root} leads out of that folder or into itself: nothing is read from there")
     text = _read_source_file(host, path)
     if text is None:
@@ -171,7 +172,7 @@ def _iterate_lines(host: HostAccess, root: str, name: str, depth: int) -> Iterat
         if words.startswith(("-r ", "--requirement ")):
             below = name.rpartition("/")[0]
             inner = words.split(None, 1)[1].strip()
-            yield from _iterate_lines(host, root, f"{below}/{inner}" if below else inner, depth + 1)
+            yield from _iterate_lines(host, root, f"{below}/{inner}" if below else inner, opened)
         else:
             yield name, words
 
@@ -184,7 +185,7 @@ def _requirement_of_line(words: str, name: str, notes: list[str], fate: str = "l
         return
     try:
         Requirement(words)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         raise ValueError(f"{name} has a line that is not a requirement: {words[:80]!r}") from None
     yield words
 

@@ -19,7 +19,7 @@ ReadFile = Callable[[str], "str | None"]
 
 
 MAX_STAGE_DEPTH = 40
-MAX_INCLUDED_FILES = 5
+MAX_INCLUDED_FILES = 50
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PEP_668 = "pip refuses to install into the Python of the distribution (PEP 668)"
 IGNORED_INSTRUCTIONS = {
@@ -202,7 +202,8 @@ class StageReader:
         environment: Mapping[str, str],
     ) -> None:
         moved = "/" if folder != image.folder else ""  # after cd, a name is not one of the Dockerfile's folder
-        requirements = [self._read_requirements(moved + name, install.build, image) for name in install.files]
+        opened: list[str] = []
+        requirements = [self._read_requirements(moved + name, install.build, image, opened) for name in install.files]
         if not all(one.is_literal for one in (install, *requirements)):
             image.mark_unread(line, " ".join(command.words))
         if install.toolkit:
@@ -215,18 +216,19 @@ class StageReader:
             pins = [pin for one in (install, *requirements) for pin in one.pins]
             _install_packages(install, pins, image, _find_target(install, image, folder, environment), line)
 
-    def _read_requirements(self, name: str, build: str, image: ImageContents, depth: int = 0) -> Install:
+    def _read_requirements(self, name: str, build: str, image: ImageContents, opened: list[str]) -> Install:
         """Return the pins of a file copied from beside the Dockerfile, and of those it includes; never one outside its folder."""
         source = image.files.get(name.rpartition("/")[2], "")
         if not source and {"", "."} & set(image.files) and not name.startswith("/"):
             source = name  # COPY . .
         is_inside = UNKNOWN not in source and ".." not in source.split("/") and not source.startswith("/")
         path = f"{self.folder}/{source.removeprefix('./')}" if self.folder else source
-        text = self.read_file(path) if source and is_inside and depth < MAX_INCLUDED_FILES else None
+        opened.append(path)
+        text = self.read_file(path) if source and is_inside and len(opened) <= MAX_INCLUDED_FILES else None
         if text is None:
             return installs.Install("pip", is_literal=False)
         found = installs.parse_requirements_file(text, build)
-        more = [self._read_requirements(one, found.build, image, depth + 1) for one in found.files]
+        more = [self._read_requirements(one, found.build, image, opened) for one in found.files]
         pins = found.pins + tuple(pin for one in more for pin in one.pins)
         return found.replace(pins=pins, is_literal=found.is_literal and all(one.is_literal for one in more))
 

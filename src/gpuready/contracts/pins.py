@@ -201,7 +201,7 @@ def _parse_requirement(text: str, environment: Mapping[str, str] | None) -> Meta
 
     try:
         requirement = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return None
     name, specifier = canonical_package_name(requirement.name), str(requirement.specifier)
     if requirement.marker is None or requirement.marker.evaluate({**(environment or {}), "extra": ""}):

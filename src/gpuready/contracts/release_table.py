@@ -222,7 +222,7 @@ def _parse(text: str) -> tuple[str, str, Any]:
 
     try:
         found = Requirement(text)
-    except InvalidRequirement:
+    except (InvalidRequirement, RecursionError):
         return "", "", None
     clauses = sorted(str(one) for one in found.specifier)
     return canonical_package_name(found.name), ",".join(sorted(clauses, key=lambda one: one[0] != ">")), found.marker

@@ -183,10 +183,9 @@ class SshTransport:
         name = ended.key
         if name in tracker.needing_gpuready:
             tracker.needing_gpuready.remove(name)
-            if not self.send_package:
-                self.send_package = True  # later hosts get gpuready at once
-            queue.ask_again(by_name[name])
-            return
+            self.send_package = True  # later hosts get gpuready at once
+            if queue.ask_again(by_name[name]):
+                return
         has_begun = tracker.has_begun(name)
         kind, why = self._classify_end(ended, has_begun)
         for_now = not has_begun and kind in (DEAD, BUSY) and why not in _LASTING
@@ -243,7 +242,7 @@ class _HostQueue:
     """The hosts still to be asked; one that needs gpuready is asked again first."""
 
     def __init__(self, nodes: Any, task: Callable[[FleetNode], ProgramTask]):
-        self.waiting, self.task = deque(nodes), task
+        self.waiting, self.task, self.asked_again = deque(nodes), task, set[str]()
 
     def __iter__(self) -> _HostQueue:
         return self
@@ -253,5 +252,10 @@ class _HostQueue:
             raise StopIteration
         return self.task(self.waiting.popleft())
 
-    def ask_again(self, node: FleetNode) -> None:
+    def ask_again(self, node: FleetNode) -> bool:
+        """Ask a host once more; False for one that was asked twice already, or it could keep the run going for ever."""
+        if node.name in self.asked_again:
+            return False
+        self.asked_again.add(node.name)
         self.waiting.appendleft(node)
+        return True

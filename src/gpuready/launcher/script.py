@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from gpuready.system import file_contents
+from gpuready.system.files import open_regular
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
 _READ_AT_TORCH_IMPORT = (
@@ -74,7 +75,7 @@ def why_not_runnable(
         reader = f"gpuready run -- axolotl train {shlex.quote(path)}"
         return f"{path} is a configuration file, not a script", f"start the program that reads it, such as {reader}"
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             head = file.read(4096)
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}", f"chmod u+r {path}"

@@ -42,6 +42,7 @@ def parse_requires_file(text: str) -> list[str]:
     return found
 
 
+MAX_BRACKETS = 100
 _OPERATORS = ("===", "==", "!=", "<=", ">=", "~=", "<", ">")
 _WORDS = ("and", "or", "not", "in", "(", ")", *_OPERATORS)
 _VERSION_NAMES = ("python_version", "python_full_version", "implementation_version", "platform_release")
@@ -60,6 +61,8 @@ class Marker:
 
     def __init__(self, text: str):
         self.words, self.at = _split_marker(text), 0
+        if self.words.count("(") > MAX_BRACKETS:
+            raise ValueError("too many brackets")
         self.environment: Mapping[str, str] = {}
         self.extras: frozenset[str] = frozenset()
 

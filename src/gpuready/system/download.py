@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from hashlib import sha256
+from http.client import HTTPException
+from typing import IO, Any
 from urllib.parse import quote, unquote
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from gpuready.system.durable_files import unlink_quietly
 from gpuready.system.file_contents import hash_file_contents
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
+from gpuready.system.process.isolation import call_within
 
 _CHUNK_BYTES = 1 << 20
 FREE_SPACE_MARGIN = 64 << 20
@@ -41,34 +44,48 @@ def download_file(
     except AccessError:
         unlink_quietly(draft)
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         unlink_quietly(draft)
         raise AccessError(_download_error(error)) from None
     return size
 
 
 def fetch_text(url: str, limit: int, auth: str = "", timeout: float = 60.0) -> str:
-    """Return a small text; AccessError if it cannot be had, or is larger than the limit."""
+    """Return a small text; AccessError if it cannot be had in this time, or is larger than the limit."""
+    return call_within(lambda: _fetch_text(url, limit, auth, timeout), timeout, "the server")
+
+
+def _fetch_text(url: str, limit: int, auth: str, timeout: float) -> str:
     try:
-        with _open_url(url, auth, "", timeout, keeps_auth=False) as stream:
+        with _open_url(url, auth, "", timeout) as stream:
             data: bytes = stream.read(limit + 1)
         if len(data) > limit:
             raise AccessError(f"it is larger than {limit} bytes")
         return data.decode("utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         raise AccessError(_download_error(error)) from None
 
 
-def _open_url(url: str, auth: str, cafile: str, timeout: float, keeps_auth: bool = True):  # type: ignore[no-untyped-def]
+class _LoginStays(HTTPRedirectHandler):
+    """Follows redirects; the login of an index is not sent to another server than its own."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> Request | None:
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and (request.type, request.host) != (req.type, req.host):
+            request.remove_header("Authorization")
+        return request
+
+
+def _open_url(url: str, auth: str, cafile: str, timeout: float, headers: Mapping[str, str] | None = None):  # type: ignore[no-untyped-def]
     if url.startswith("/"):
         return open(url, "rb")
     if not url.startswith(("https://", "http://", "file://")):
         raise AccessError("not an address that files are fetched from")
-    request = Request(url, headers={"Authorization": auth} if auth and keeps_auth else {})
-    if auth and not keeps_auth:  # not sent to where a redirect leads
-        request.add_unredirected_header("Authorization", auth)
-    context = ssl.create_default_context(cafile=cafile or None) if url.startswith("https") else None
-    return urlopen(request, timeout=timeout, context=context)
+    request = Request(url, headers={**(headers or {}), **({"Authorization": auth} if auth else {})})
+    context = ssl.create_default_context(cafile=cafile or None)  # of an http address too, which may lead to https
+    return build_opener(_LoginStays(), HTTPSHandler(context=context)).open(request, timeout=timeout)
 
 
 def _require_disk_space(path: str, size: int) -> None:

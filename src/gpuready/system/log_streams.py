@@ -88,8 +88,13 @@ class LogStream:
                 os.close(fd)
 
     def _read_chunks(self, fd: int) -> Iterator[bytes]:
+        found, read = os.fstat(fd), 0
+        stored = (
+            found.st_blocks * 512 if S_ISREG(found.st_mode) else float("inf")
+        )  # holes, and files of /proc, hold nothing
         while not self.budget.is_spent() and (piece := os.read(fd, CHUNK_BYTES)):
-            self.budget.stored += len(piece)
+            read += len(piece)
+            self.budget.stored += len(piece) if read <= stored else 0
             yield piece
 
     @property

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import io
-import ssl
 import tarfile
 import zipfile
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Any
-from urllib.request import Request, urlopen
 
 from gpuready.model.metadata import parse_requires_file
+from gpuready.system.archive_members import ARCHIVE_ERRORS, list_tar_members
 from gpuready.system.download import _download_error, _open_url
 from gpuready.system.host_access import AccessError
+from gpuready.system.process.isolation import call_within
 
 MAX_SDIST_BYTES = 64 << 20
 MAX_METADATA_BYTES = 4 << 20
 _METADATA_FILES = ("/PKG-INFO", ".egg-info/requires.txt")
+MAX_SECONDS = 60.0
+"""For all of one release: a server that sends a letter now and then is never late with the next one."""
 _TAIL_BYTES = 1 << 16
 """How much of a wheel's end is read at first: the list of its files, and mostly the metadata, which come last."""
 
@@ -26,6 +29,10 @@ def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: 
 
     Of a wheel only the few bytes that matter are fetched: the file beside it that many indexes have, or a range.
     """
+    return call_within(lambda: _fetch(url, auth, cafile, timeout), MAX_SECONDS, "the index")
+
+
+def _fetch(url: str, auth: str, cafile: str, timeout: float) -> str:
     try:
         if not url.partition("#")[0].endswith(".whl"):
             return _read_sdist(url, auth, cafile, timeout)
@@ -33,10 +40,10 @@ def fetch_release_metadata(url: str, auth: str = "", cafile: str = "", timeout: 
             try:
                 with _open_url(f"{url.partition('#')[0]}.metadata", auth, cafile, timeout) as stream:
                     return _decode(stream.read(MAX_METADATA_BYTES))
-            except OSError:
+            except (OSError, HTTPException):
                 pass  # an index without such files
         return _read_wheel(_RangedFile(url.partition("#")[0], auth, cafile, timeout))
-    except (OSError, ValueError, EOFError, tarfile.TarError, zipfile.BadZipFile, LookupError) as error:
+    except (*ARCHIVE_ERRORS, HTTPException) as error:
         raise AccessError(_download_error(error) if isinstance(error, OSError) else str(error)[:120]) from None
 
 
@@ -81,7 +88,7 @@ def _zip_texts(file: Any) -> Iterator[tuple[str, str]]:
 
 def _tar_texts(file: Any) -> Iterator[tuple[str, str]]:
     with tarfile.open(fileobj=file) as archive:
-        for entry in archive:
+        for entry in list_tar_members(archive):
             member = archive.extractfile(entry) if entry.name.endswith(_METADATA_FILES) and entry.isfile() else None
             if member is not None:
                 yield entry.name, _decode(member.read(MAX_METADATA_BYTES))
@@ -103,9 +110,7 @@ class _RangedFile:
             self.size = len(whole)
             return whole
         headers = {"Range": f"bytes={wanted}", "Accept-Encoding": "identity"}
-        headers |= {"Authorization": self.auth} if self.auth else {}
-        context = ssl.create_default_context(cafile=self.cafile or None) if self.url.startswith("https") else None
-        with urlopen(Request(self.url, headers=headers), timeout=self.timeout, context=context) as stream:
+        with _open_url(self.url, self.auth, self.cafile, self.timeout, headers) as stream:
             data = bytes(stream.read(MAX_SDIST_BYTES + 1))
             if len(data) > MAX_SDIST_BYTES:
                 raise ValueError("the index cannot send a part of a file")

@@ -7,9 +7,7 @@ their start, variables and version gates; people add gates on hardware and jobs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from tarfile import TarError
 from typing import Any
-from zipfile import BadZipFile
 
 from gpuready import rules
 from gpuready.contracts.contract_file import read_contract_data
@@ -21,6 +19,7 @@ from gpuready.model import Contract, Facts
 from gpuready.model.contract import ContractCheck
 from gpuready.plan.platform import PlanRequest
 from gpuready.system import file_contents
+from gpuready.system.archive_members import ARCHIVE_ERRORS
 from gpuready.system.imports.package_source import (
     SOURCES_WITH_GATES,
     PackageSource,
@@ -72,7 +71,7 @@ def read_file_row(path: str, name: str, version: str) -> dict[str, Any]:
     """Return what a wheel, a source archive or a checkout tells; the name and the version where it does not state them."""
     try:
         source = read_package_source(path)
-    except (OSError, EOFError, TarError, BadZipFile) as error:
+    except ARCHIVE_ERRORS as error:
         reason = getattr(error, "strerror", None) or "it cannot be unpacked"
         raise Refused(f"{path} is no wheel, source archive or folder of a checkout: {reason}") from None
     project = None if source.name else file_contents.read_text_file(f"{path}/pyproject.toml")

@@ -11,6 +11,7 @@ from gpuready.contracts.when import wanted_words
 from gpuready.model import SCHEMA, Contract, Fact, Facts
 from gpuready.probe.fact_helpers import is_driver_loaded
 from gpuready.system.imports.real_import import read_time_limit
+from gpuready.system.private_files import may_be_of_another_user
 from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
 
@@ -96,6 +97,7 @@ def add_import_result(
         return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
+        require_interpreter(facts)
         note(f"importing {', '.join(modules)}, at most {read_time_limit(host):.0f} s each")
         return facts.with_facts(looking.run_imports(host, python, modules))
     return facts.with_facts(Fact("import.result", None, "", gap=NOT_IMPORTED)) if differs else facts
@@ -121,7 +123,12 @@ def require_interpreter(facts: Facts) -> str:
     fact = facts.fact("python.path")
     if not fact.value:
         raise Refused(fact.gap or "there is no Python environment: name one with --python PATH")
-    return str(fact.value)
+    path, chosen_by = str(fact.value), str(facts.value_if_known("python.chosen_by") or "")
+    if chosen_by.partition(";")[0].endswith((".venv", " project")) and may_be_of_another_user(path):
+        raise Refused(
+            f"{path} belongs to another user, and would be run as you: if you trust it, name it with --python"
+        )
+    return path
 
 
 def has_gpu_driver() -> bool:

@@ -30,8 +30,19 @@ def patch_libraries(watch):
     patch_loader()
     patch_compile(watch)
     patch_files(watch)
+    on_import("triton.runtime.jit", lambda module: patch_triton(module.JITFunction, watch))
+    on_import("triton.runtime.autotuner", lambda module: patch_triton(module.Autotuner, watch))
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
     on_import("peft.peft_model", lambda module: patch_peft(module, watch))
+
+
+def patch_triton(kernel_class, watch):
+    """A kernel of Triton writes into tensors that are there: it is not run, and its time is told as missing."""
+
+    def run(self, *args, **kwargs):
+        watch.notes.append("kernels of Triton are counted without their time")
+
+    kernel_class.run = run
 
 
 def run_replica(parallel, args, kwargs, watch):
@@ -240,7 +251,9 @@ FINDER = PatchAfterImport()
 
 
 def on_import(name, patch):
-    """Patch a module when the script imports it."""
+    """Patch a module when the script imports it, or now where torch has."""
+    if name in sys.modules:
+        return patch(sys.modules[name])
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
     FINDER.waiting[name] = patch

@@ -38,6 +38,8 @@ class RnnKernel(torch.autograd.Function):
 class RnnLayers:
     """``torch.lstm``, ``gru``, ``rnn_tanh`` or ``rnn_relu``, of whole or of packed sequences."""
 
+    saw_packed = False
+
     def __init__(self, name, watch_kernels, autocast):
         self.name, self.kernels, self.autocast = name, watch_kernels, autocast
 
@@ -45,6 +47,7 @@ class RnnLayers:
         is_packed = isinstance(second, torch.Tensor) and not second.is_floating_point()
         if is_packed:  # x, batch_sizes, states, weights, has_biases, layers, dropout, train, bidirectional
             states, (weights, _, layers, _, _, both), steps = third, rest[:6], len(second)
+            RnnLayers.saw_packed = True
         else:  # x, states, weights, has_biases, layers, dropout, train, bidirectional, batch_first
             states, weights, (_, layers, _, _, both, batch_first) = second, third, rest[:6]
             steps = x.shape[1 if batch_first else 0] if x.dim() == 3 else x.shape[0]

@@ -26,6 +26,7 @@ from fake_world import apply_launcher, join_world
 from healthy_values import HealthyValues
 from known_values import Refusal, format_number
 from library_patches import patch_libraries
+from rnn_kernels import RnnLayers
 from script_recorder import ScriptKernels, ScriptRecorder, UserLines
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
@@ -201,6 +202,10 @@ class Watch:
             if parameter.grad is not None:
                 self.recorder.set_kind(parameter.grad, "gradients")
         recorder, known = self.recorder, self.known
+        if torch.backends.cudnn.benchmark and any(name.startswith("convolution") for name in recorder.names):
+            self.unmodelled.append("cudnn.benchmark, which tries every algorithm once, with workspaces of any size")
+        if RnnLayers.saw_packed:
+            self.unmodelled.append("what cuDNN needs for packed sequences of a recurrent layer")
         reply = {
             "events": recorder.events, "by": recorder.by, "names": list(recorder.names), "lines": recorder.lines,
             "places": [[path, line, read_line(path, line)] for path, line in recorder.user_lines.numbers],

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gpuready.model import Record
 from gpuready.model.metadata import parse_metadata, parse_requires_file
+from gpuready.system.archive_members import list_tar_members
 
 MAX_SOURCE_BYTES = 4 << 20
 _ASIDE = r"(?:^|/)(?:tests?|docs?[\w-]*|examples?|benchmarks?|scripts|cicd|\.github|build|third_party|applications)/|(?:^|/)(?:setup|conftest)\.py$"
@@ -128,7 +129,7 @@ def _wheel_files(path: str) -> Iterator[tuple[str, str]]:
 
 def _archive_files(path: str) -> Iterator[tuple[str, str]]:
     with tarfile.open(path) as archive:
-        for entry in archive:
+        for entry in list_tar_members(archive):
             name = entry.name.removeprefix("./").partition("/")[2]
             if entry.isfile() and entry.size <= MAX_SOURCE_BYTES and _is_readable_member(name):
                 stream = archive.extractfile(entry)
@@ -145,7 +146,7 @@ def _folder_files(folder: str) -> Iterator[tuple[str, str]]:
         for name in sorted(names):
             path = os.path.join(where, name)
             relative = os.path.relpath(path, folder)
-            if _is_readable_member(relative) and os.path.getsize(path) <= MAX_SOURCE_BYTES:
+            if _is_readable_member(relative) and os.path.isfile(path) and os.path.getsize(path) <= MAX_SOURCE_BYTES:
                 with open(path, encoding="utf-8", errors="replace") as file:
                     yield relative, file.read()
 
