@@ -116,6 +116,8 @@ FROZEN = {
         | {"--new-tokens": "N", "--cache": "KIND", "--on": "NAME", "--world": "N", "--zero": "STAGE"}
         | {
             "--fsdp": "",
+            "--packing": "KIND",
+            "--mean-tokens": "N",
             "--tensor-parallel": "N",
             "--offload": "WHAT",
             "--trace": "",

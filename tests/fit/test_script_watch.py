@@ -74,7 +74,7 @@ for step in range(9):
     "files": """\
 import os, shutil, tempfile, torch
 os.makedirs("out/logs"); open("out/logs/a.txt", "w").write("new"); open("mine.txt", "w").write("changed"); os.remove("other.txt"); torch.save({}, "out/x.pt")
-os.system("echo by a library > out/logs/b.txt"); shutil.rmtree(tempfile.mkdtemp()); fd = os.open("mine.txt", os.O_RDWR); os.truncate(fd, 7); os.close(fd)
+os.system("echo by a library > out/logs/b.txt"); shutil.rmtree(tempfile.mkdtemp()); os.rename("data", "out/data"); fd = os.open("mine.txt", os.O_RDWR); os.truncate(fd, 7); os.close(fd)
 torch.backends.cudnn.benchmark = True; torch.nn.functional.conv2d(torch.zeros(1, 3, 8, 8).cuda(), torch.zeros(2, 3, 3, 3).cuda())
 w = torch.nn.Parameter(torch.zeros(8).cuda()); opt = torch.optim.SGD([w], 0.1)
 for _ in range(4): w.sum().backward(); opt.step()
@@ -91,6 +91,7 @@ def watched(tmp_path_factory) -> dict[str, dict]:
     for name, text in CASES.items():
         (folder / f"{name}.py").write_text(text)
     (folder / "mine.txt").write_text("mine"), (folder / "other.txt").write_text("other")
+    (folder / "data").mkdir(), (folder / "data" / "rows.txt").write_text("rows")
     words = [
         target_environment.python(),
         "-s",
@@ -169,7 +170,7 @@ def test_files_are_as_they_were(watched):
     assert (folder / "mine.txt").read_text() == "changed" and not (folder / "other.txt").exists()
     assert restore_files(str(folder / "files.py.journal"), str(folder)) == []
     assert (folder / "mine.txt").read_text() == "mine" and (folder / "other.txt").read_text() == "other"
-    assert not (folder / "out").exists()
+    assert not (folder / "out").exists() and (folder / "data" / "rows.txt").read_text() == "rows"
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ class ScriptWatcher:
                 ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
             finally:
                 kill_marked_processes(f"GPUREADY_WATCH={folder}")
-                changed = restore_files(f"{folder}/journal", os.getcwd())
+                changed = restore_files(f"{folder}/journal")
             reply = system.file_contents.read_text_file(f"{folder}/reply.json", MAX_REPLY)
         if reply is None:
             raise FitUndecided(_explain_silence(words[0], ran))

@@ -37,6 +37,10 @@ class WatchedFiles:
         try:
             if event == "open" and isinstance(args[2], int) and args[2] & WRITING and isinstance(args[0], (str, bytes)):
                 self.note(args[0])
+            if event == "os.rename" and self.note_moved_folder(
+                full_path(args[0], args[2]), full_path(args[1], args[3])
+            ):
+                return
             for at, folder in CHANGES.get(event, ()):
                 self.note(
                     full_path(args[at], -1 if folder is None else args[folder]),
@@ -55,6 +59,14 @@ class WatchedFiles:
             self.write(what, path)
         elif os.path.isfile(path) and not os.path.islink(path) and what == "made":
             self.keep(path)
+
+    def note_moved_folder(self, source, target):
+        """A folder that was there before is moved back; return whether this is one."""
+        source, target = (os.path.abspath(os.fsdecode(path)) for path in (source, target))
+        if not os.path.isdir(source) or os.path.islink(source) or source in self.seen:
+            return False
+        self.write("moved", source, target)
+        return True
 
     def keep(self, path):
         if os.path.getsize(path) > LARGEST_COPY:
