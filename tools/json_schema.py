@@ -158,6 +158,8 @@ def of_field(cls: type[Record], name: str, annotation: str) -> dict[str, Any]:
 
 def of_type(annotation: str) -> dict[str, Any]:
     """``tuple[str, ...]``, ``dict[str, float]``, ``int | None``; anything else may be anything."""
+    if annotation.endswith("] | None"):
+        return {"anyOf": [of_type(annotation.removesuffix(" | None")), WORDS["None"]]}
     if match := re.fullmatch(r"(?:tuple|list)\[([\w ]+), \.\.\.\]", annotation):
         return many(of_type(match[1]))
     if annotation.startswith(("tuple", "list")):
