@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from gpuready.workflow.machine_facts import start_probing
+from gpuready.model import Fact
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
+from gpuready.system.imports.unjudged import LIBRARY_MODULES, list_reasons
+from gpuready.workflow.machine_facts import add_import_result, start_probing
 from gpuready.workflow.refusal import Refused
-from tests.imports.copies import EnvironmentCopy
+from tests.imports.copies import LONG_AGO, EnvironmentCopy
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,47 @@ def test_a_file_that_another_distribution_wrote_shorter_is_whole(copy: Environme
     copy.install("huggingface_hub", "2.0", {"huggingface_hub/__init__.py": "x = 1\n" * 9})
     copy.install("demo-old", "1.0", {"huggingface_hub/__init__.py": "x = 1\n"})
     assert not copy.judge() and not copy.facts.value("import.damage") and "import.result" not in copy.facts
+
+
+def test_a_library_of_another_size_is_tried_unless_it_was_shipped_so(copy: EnvironmentCopy) -> None:
+    library = "tokenizers/tokenizers*.so"
+    copy.rewrite(library, lambda data: data + b" ")
+    os.utime(copy.path(library), (LONG_AGO, LONG_AGO))
+    assert not copy.judge() and "import.result" not in copy.facts
+    copy.rewrite(library, lambda data: data[:4096] + b"\0" * len(data))
+    copy.judge()
+    assert copy.facts.value("import.looked")["unjudged"] or copy.facts.value("import.damage")
+    assert copy.facts.value("import.result")["demo"]["error"]
+
+
+def test_what_torch_imports_by_itself_is_tried(copy: EnvironmentCopy) -> None:
+    files = {"demo_npu/__init__.py": "x = 1\n"}
+    copy.install("demo-npu", "1.0", files)
+    assert not copy.judge() and "import.result" not in copy.facts
+    (copy.site / "demo-npu-1.0.dist-info" / "entry_points.txt").write_text("[torch.backends]\nnpu = demo_npu:load\n")
+    assert not copy.judge() and copy.facts.value("import.looked")["unjudged"] == ("demo-npu: torch imports it",)
+    assert copy.facts.value("import.result")
+
+
+def test_a_library_that_hides_one_of_torch_is_tried(copy: EnvironmentCopy) -> None:
+    copy.judge()
+    facts = copy.facts.with_facts(Fact("library.shadowed", {"libcudnn.so.9": {}}, "the test"))
+    assert "import.result" in add_import_result(facts, str(copy.root), "needed")
+    assert "import.result" not in add_import_result(facts, str(copy.root), "never")
+
+
+def test_a_python_without_a_module_of_the_system_is_tried(tmp_path: Path) -> None:
+    folder = tmp_path / "lib-dynload"
+    folder.mkdir()
+    survey = SearchedEnvironment({"python": "3.11.7", "sites": [], "stdlib": str(tmp_path)})
+    assert list_reasons(survey, []) == []
+    for name in (*LIBRARY_MODULES, "math"):
+        (folder / f"{name}.cpython-311-x86_64-linux-gnu.so").touch()
+    survey = SearchedEnvironment(survey.request)
+    assert list_reasons(survey, []) == []
+    (folder / "_ctypes.cpython-311-x86_64-linux-gnu.so").unlink()
+    survey = SearchedEnvironment(survey.request)
+    assert list_reasons(survey, []) == [f"{folder}/_ctypes: Python was built without it"]
 
 
 @pytest.mark.parametrize(

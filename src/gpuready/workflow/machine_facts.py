@@ -91,7 +91,8 @@ def add_import_result(
         raise Refused("--import: the environment has neither torch nor a framework that gpuready knows")
     differs = any(facts.value_if_known(key) for key in ("import.damage", "import.hidden"))
     is_asked = imports in ("asked", "always")
-    if not modules or not (is_asked or differs or looked.get("unjudged")):
+    is_unjudged = bool(looked.get("unjudged") or facts.value_if_known("library.shadowed"))
+    if not modules or not (is_asked or differs or is_unjudged):
         return facts
     if imports == "stopped":
         return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))

@@ -24,6 +24,7 @@ from gpuready.system.imports.watched_files import get_size, is_folder, path_exis
 MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
 MAX_ROWS = 200
+RESIZED = ("resized", "short", "changed")
 TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
 """What ``import torch`` loads first; what it loads serves every extension that is built against it."""
 
@@ -193,6 +194,8 @@ class Survey(SearchedEnvironment):
         counted = [row for row in rows if self._counts(row, copy)]
         left = [row for row in counted if row[0] == "touched" or _is_data(row) or listing.is_as_shipped(*row[:2], copy)]
         self.reasons |= {path: detail for kind, path, detail in left if kind != "missing"}
+        resized = [row for row in rows if row[0] in RESIZED and listing.is_library(row[1])]
+        self.reasons |= {row[1]: row[2] for row in resized if not listing.is_as_shipped(*row[:2], copy)}
         return [row for row in counted if row not in left], copy
 
     def _latest_write(self, copy: Distribution) -> float:
@@ -203,9 +206,9 @@ class Survey(SearchedEnvironment):
 
     def _counts(self, row: tuple[str, str, str], copy: Distribution) -> bool:
         """Whether another size matters: a library may have been stripped, and is read for itself; a file may be another's too."""
-        if row[0] not in ("resized", "short", "changed"):
+        if row[0] not in RESIZED:
             return row[0] != "grown"
-        is_stripped = row[0] == "resized" and (row[1].endswith(".so") or ".so." in row[1])
+        is_stripped = row[0] == "resized" and listing.is_library(row[1])
         return not is_stripped and not self._is_of_another(row[1], copy.name)
 
     def _is_of_another(self, path: str, name: str) -> bool:

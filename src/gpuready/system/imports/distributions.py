@@ -86,13 +86,21 @@ class Distribution:
 
     def list_libraries(self) -> list[str]:
         """The paths of its recorded libraries, extension modules among them."""
-        return [f"{self.site}/{name}" for name, _, _ in self.rows if name.endswith(".so") or ".so." in name]
+        return [f"{self.site}/{name}" for name, _, _ in self.rows if is_library(name)]
+
+    def is_torch_backend(self) -> bool:
+        """Whether ``import torch`` imports it too, whatever requires it."""
+        return "[torch.backends]" in read_lines(f"{self.info}/entry_points.txt")
 
     def find_editable_source(self) -> str | None:
         """The folder that an editable install was made from (PEP 610); None for any other."""
         if self._source is None:
             self._source = (_read_editable_source(self.info),)
         return self._source[0]
+
+
+def is_library(path: str) -> bool:
+    return path.endswith(".so") or ".so." in path
 
 
 def _read_editable_source(info: str) -> str | None:

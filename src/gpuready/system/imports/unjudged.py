@@ -10,6 +10,8 @@ from gpuready.system.imports.watched_files import get_write_time
 
 MAX_REASONS = 20
 STARTUP_MODULES = ("sitecustomize", "usercustomize")
+LIBRARY_MODULES = ("_bz2", "_ctypes", "_hashlib", "_lzma", "_ssl")
+"""Of the standard library, what needs a library of the system; all else of Python is built anyhow."""
 TOUCHED_SECONDS = 3600.0
 """How much later than most of its neighbours a file of the standard library was written, if somebody edited it."""
 
@@ -18,7 +20,8 @@ def list_reasons(survey: SearchedEnvironment, names: Iterable[str]) -> list[str]
     """``numpy/version.py: written after it was installed``: what only an import can judge."""
     unchecked = {name: survey.unchecked[name] for name in names if name in survey.unchecked}
     found = [*survey.reasons.items(), *unchecked.items(), *_list_startup_code(survey)]
-    found += [*_list_unrecorded(survey, names), *_list_touched_stdlib(survey)]
+    found += [*_list_unrecorded(survey, names), *_list_touched_stdlib(survey), *_list_unbuilt_stdlib(survey)]
+    found += [(name, "torch imports it") for name, [copy, *_] in survey.copies.items() if copy.is_torch_backend()]
     found += [(name, "set in the environment") for name in survey.request.get("variables") or ()]
     return [f"{what}: {why}" for what, why in dict(found).items()][:MAX_REASONS]
 
@@ -73,3 +76,12 @@ def _list_touched_stdlib(survey: SearchedEnvironment) -> Iterator[tuple[str, str
     for name, time in times.items():
         if time > usual + TOUCHED_SECONDS:
             yield f"{stdlib}/{name}", "written after Python was installed"
+
+
+def _list_unbuilt_stdlib(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]:
+    """Modules that a Python lacks which was built where their library was missing; one with all of them inside has no folder."""
+    folder = f"{survey.request.get('stdlib') or ''}/lib-dynload"
+    built = {name.partition(".")[0] for name in survey.path.list_folder(folder)}
+    yield from (
+        (f"{folder}/{name}", "Python was built without it") for name in LIBRARY_MODULES if built and name not in built
+    )
