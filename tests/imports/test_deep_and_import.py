@@ -129,6 +129,14 @@ def test_a_crash_is_told_with_its_place(copy: EnvironmentCopy) -> None:
     assert "signal ABRT" in result["error"] and result["line"] == 2 and "Fatal Python error" in result["output"]
 
 
+def test_an_import_that_takes_too_long_is_no_failure(copy: EnvironmentCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy.use("import demo_late")
+    copy.install("demo-late", "1.0", {"demo_late.py": "import time\ntime.sleep(99)\n"})
+    monkeypatch.setenv("GPUREADY_IMPORT_DEADLINE", "0.5")
+    assert copy.judge(imports="asked") == {"PKG042": "undecided"}
+    assert "did not end within" in str(copy.report.undecided[0])
+
+
 @pytest.mark.parametrize("flag", [{"deep": True}, {"imports": "asked"}])
 def test_another_machine_has_no_environment_to_look_at(flag: dict[str, bool | str]) -> None:
     with pytest.raises(Refused, match="--on names another machine"):

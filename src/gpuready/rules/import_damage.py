@@ -47,12 +47,19 @@ def list_cause_rows(facts: Facts, failed: dict[str, Any], kinds: Iterable[str]) 
 
 
 def find_failed_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
-    """Return what happened to the first root whose import failed; None where none did, or none was tried."""
+    """Return what happened to the first root whose import failed; None where none did, or none was tried to its end."""
+    return next((row for row in _list_failed_roots(facts, contract) if not row.get("timed_out")), None)
+
+
+def find_unfinished_root(facts: Facts, contract: Contract) -> dict[str, Any] | None:
+    """Return the first root whose import took too long to tell."""
+    return next((row for row in _list_failed_roots(facts, contract) if row.get("timed_out")), None)
+
+
+def _list_failed_roots(facts: Facts, contract: Contract) -> list[dict[str, Any]]:
     known = facts.value_if_known("import.result") or {}
-    for root in roots_of_contract(contract):
-        if known.get(root, {}).get("error"):
-            return {"root": root, **known[root]}
-    return None
+    rows = [{"root": root, **known.get(root, {})} for root in roots_of_contract(contract)]
+    return [row for row in rows if row.get("error")]
 
 
 def find_missing_library(failed: dict[str, Any]) -> str:

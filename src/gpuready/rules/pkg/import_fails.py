@@ -74,6 +74,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if rows or hidden or "import.result" in facts:
         facts.value("import.result")
     failed = import_damage.find_failed_root(facts, contract)
+    if failed is None and (late := import_damage.find_unfinished_root(facts, contract)):
+        gap = f"import {late['module']}: {late['error']}"
+        raise UnknownFactError(facts.fact("import.result").replace(value=None, gap=gap))
     if failed is None or _is_of_another_rule(facts, contract, failed):
         return None
     at_fault = import_damage.list_cause_rows(facts, failed, KINDS)

@@ -85,7 +85,7 @@ def import_roots(
     for task in tasks:
         others = [module for other in tasks for module in other.modules]
         if imported.issuperset(task.modules):
-            results[task.root] = {"module": task.modules[0], "error": "", "seconds": 0.0}
+            results[task.root] = {"module": task.modules[0], "error": "", "seconds": 0.0, "timed_out": False}
             continue
         results[task.root] = _import_task(host, python, task, others, flags, seconds)
         imported.update(results[task.root].pop("imported", ()))
@@ -109,7 +109,7 @@ def _import_task(
     variables = _users_variables(host)
     ran = host.run(words, seconds, env=variables | HIDDEN_GPUS)
     result = _parse_result(ran, task.modules[0])
-    if result["error"] and ran.end != "deadline" and any(host.stat_path(path) for path in GPU_FILES):
+    if result["error"] and not result["timed_out"] and any(host.stat_path(path) for path in GPU_FILES):
         ran = host.run(words, seconds, env=variables)
         result = _parse_result(ran, task.modules[0])
     return result
@@ -131,7 +131,13 @@ def _parse_result(ran: RunResult, module: str) -> dict[str, Any]:
     output = redact_text(printed)[-MAX_TEXT:] if result["error"] else ""
     chain = tuple(redact_text(str(step)) for step in result.get("chain") or ())[-MAX_CHAIN:]
     kept = {"module": str(result["module"]), "line": int(result.get("line") or 0), "chain": chain, "output": output}
-    return kept | texts | {"seconds": round(ran.seconds, 2), "imported": tuple(result.get("imported") or ())}
+    timed = {"seconds": round(ran.seconds, 2), "timed_out": not answers and _is_out_of_time(ran)}
+    return kept | texts | timed | {"imported": tuple(result.get("imported") or ())}
+
+
+def _is_out_of_time(ran: RunResult) -> bool:
+    """Whether it was killed at the limit; on a busy machine it may then still be dying."""
+    return ran.end.startswith(("deadline", "unkillable"))
 
 
 def _read_answer(line: str) -> dict[str, Any]:
@@ -150,7 +156,7 @@ def _describe_end(ran: RunResult, module: str) -> dict[str, Any]:
     said = next((line for line in lines if line.startswith("Fatal Python error")), lines[-1] if lines else "")
     crash = _CRASHED_AT.search(ran.err)
     place = {"file": crash[1], "line": int(crash[2])} if crash else {}
-    if ran.end == "deadline":
+    if _is_out_of_time(ran):
         longer = f"{SECONDS_VARIABLE}=SECONDS waits longer"
         return {"module": module, "error": f"it did not end within {ran.seconds:.0f} s; {longer}"}
     ended = f"ended by {ran.end}" if ran.end else f"ended with exit status {ran.rc}"
