@@ -137,6 +137,12 @@ def test_an_import_that_takes_too_long_is_no_failure(copy: EnvironmentCopy, monk
     assert "did not end within" in str(copy.report.undecided[0])
 
 
+def test_nothing_to_import_is_told_beside_what_is_missing(copy: EnvironmentCopy) -> None:
+    copy.delete("demo*")
+    assert copy.judge(imports="asked")["PKG042"] == "undecided"
+    assert "neither torch nor" in str(copy.report.undecided)
+
+
 @pytest.mark.parametrize("flag", [{"deep": True}, {"imports": "asked"}])
 def test_another_machine_has_no_environment_to_look_at(flag: dict[str, bool | str]) -> None:
     with pytest.raises(Refused, match="--on names another machine"):

@@ -88,7 +88,8 @@ def add_import_result(
     looked = facts.value_if_known("import.looked") or {}
     modules = looked.get("modules") or {}
     if imports == "asked" and not modules:
-        raise Refused("--import: the environment has neither torch nor a framework that gpuready knows")
+        gap = "the environment has neither torch nor a framework that gpuready knows"
+        return facts.with_facts(Fact("import.result", None, "", gap=gap))
     differs = any(facts.value_if_known(key) for key in ("import.damage", "import.hidden"))
     is_asked = imports in ("asked", "always")
     is_unjudged = bool(looked.get("unjudged") or facts.value_if_known("library.shadowed"))
