@@ -26,14 +26,24 @@ OF_A_START = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "COVERAGE")
 """Variables that Python, its libraries or the loader read only when a process starts."""
 
 SERVER = r"""
-import ctypes, difflib, gc, importlib, io, json, os, pkgutil, pwd, select, signal, socket, subprocess, sys, time, xml.etree.ElementTree
+import contextlib, ctypes, difflib, gc, importlib, io, json, os, pkgutil, pwd, select, signal, socket, subprocess, sys, time, xml.etree.ElementTree
 
 def children():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return [int(word) for word in file.read().split()]
 
+OURS = {"gpuready", "jinja2", "markupsafe", "packaging", "yaml", *sys.stdlib_module_names}
+
+def tell_imports(imported, known, end=os._exit):  # before os._exit, by which the command ends, and its own children too
+    def leave(code):
+        if os.getpid() == me:
+            found = [name for name in sys.modules if name.partition(".")[0] in OURS and name not in known]
+            os.write(imported, "\n".join(found).encode())
+        end(code)
+    me, os._exit = os.getpid(), leave
+
 def run(job, out, err, imported):
-    known = set(sys.modules)
+    tell_imports(imported, set(sys.modules))
     os.environ.clear(); os.environ.update(job["env"])
     os.chdir(job["cwd"])
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0); os.dup2(out, 1); os.dup2(err, 2)
@@ -48,7 +58,6 @@ def run(job, out, err, imported):
         sys.excepthook(*sys.exc_info())
         code = 1
     sys.stdout.flush(); sys.stderr.flush()
-    os.write(imported, "\n".join(name for name in sys.modules if name.startswith("gpuready.") and name not in known).encode())
     os._exit(code)
 
 def wait(pid, late, most):
@@ -101,11 +110,10 @@ while True:
     for fd in (*fds[1:], imported):
         os.close(fd)
     link.sendall(json.dumps(wait(pid, job["late"], job["most"])).encode() + b"\n")
-    try:  # what this run imported is there for the next
+    with contextlib.suppress(BlockingIOError):  # what this run imported is there for the next
         for name in os.read(told, 1 << 16).decode().split():
-            importlib.import_module(name)
-    except (BlockingIOError, ImportError):
-        pass
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     os.close(told)
     gc.freeze()
 """

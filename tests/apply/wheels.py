@@ -10,7 +10,9 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from tests.forks import is_of_a_start
 from tests.running import QUIET, SRC, Run, run_forked
 
 META = "Metadata-Version: 2.1\nName: {}\nVersion: {}\n"
@@ -93,10 +95,10 @@ class Bench:
         words = [sys.executable, "-c", code, *argv]
         return subprocess.Popen(words, env=self.env | (env or {}), **(pipes | more))  # type: ignore[call-overload]
 
-    def run(self, *argv: str, **more: object) -> Run:
-        if not more:
-            return run_forked(argv, self.env)
-        process = self.start(*argv, **more)  # type: ignore[arg-type]
+    def run(self, *argv: str, **more: Any) -> Run:
+        if set(more) <= {"cwd", "env"} and not is_of_a_start(more.get("env", {})):
+            return run_forked(argv, self.env | more.get("env", {}), more.get("cwd"))
+        process = self.start(*argv, **more)
         out, err = process.communicate(timeout=120)
         return Run(process.returncode, out, err)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 from gpuready.fit import H200, FitJob
 from gpuready.fit.search import traced_prediction
-from tests import target_environment
+from tests.fit.torch_forks import SCRIPTS, run_in_torch
 
-SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 KITE = {"model_type": "kite", "hidden_size": 64, "vocab_size": 512}
 KITE_COUNT = 2 * 512 * 64 + 3 * 64 * 64
 REFUSED_KITES = {
@@ -28,12 +26,18 @@ REFUSED_KITES = {
 }
 
 
+PLAYER = Path(__file__).with_name("play_traces.py")
+
+
 def play(python: str, folder: Path, asked: dict[str, FitJob], more: dict[str, dict] | None = None) -> dict[str, dict]:
-    """The replies of the trace script to these jobs, played in one process after one import of torch."""
+    """The replies of the trace script to these jobs, played after one import of torch by this Python, or by the one that forks."""
     requests = {name: traced_prediction.build_trace_request(job.validate_fields(), H200) for name, job in asked.items()}
     requests |= more or {}
     (folder / "asked").write_text(json.dumps(requests))
-    words = [python, "-s", str(Path(__file__).with_name("play_traces.py")), str(SCRIPTS), str(folder / "asked")]
-    ran = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(folder)}, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-1000:]
+    words = str(SCRIPTS), str(folder / "asked")
+    if python:
+        ran = subprocess.run([python, "-s", str(PLAYER), *words], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr[-1000:]
+    else:
+        run_in_torch(folder, PLAYER, *words, path=[folder])
     return {name: json.loads((folder / f"asked.{name}").read_text()) for name in requests}

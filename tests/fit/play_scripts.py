@@ -1,18 +1,16 @@
-"""Watch many small scripts after one import of torch: SCRIPTS, then a folder with the scripts, whose replies are written beside them."""
+"""Watch many small scripts after one import of torch: a folder with the scripts, whose replies are written beside them."""
 
 import json
 import os
 import sys
 from pathlib import Path
 
+import watch
+
 CARD = {"name": "NVIDIA H100 80GB HBM3", "capability": [9, 0], "memory": 85_017_100_288, "processors": 132}
 
 
-def main(scripts: str, folder: str) -> None:
-    os.environ.update(PYTORCH_JIT="0", CUDA_VISIBLE_DEVICES="")
-    sys.path.insert(0, scripts)
-    import watch
-
+def main(folder: str) -> None:
     for path in sorted(Path(folder).glob("*.py")):
         child = os.fork()
         if not child:

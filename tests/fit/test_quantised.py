@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import pytest
 
-from tests import target_environment
+from tests.fit.torch_forks import run_in_torch
 
-SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 CODE = """
 import json, os, sys, types
 import torch
 
-is_listed = not os.fork()  # torch is imported once for both
+is_listed = not os.fork()
 if not is_listed:
     os.wait()
 
@@ -65,12 +63,12 @@ print(json.dumps(found), flush=True)
 
 
 @pytest.fixture(scope="module")
-def quantised() -> list[dict[str, list[int]]]:
+def quantised(tmp_path_factory) -> list[dict[str, list[int]]]:
     """The layers with a transformers that has such a list, and with one that has none."""
-    words = [target_environment.python(), "-s", "-c", CODE]
-    ran = subprocess.run(words, env={"PYTHONPATH": str(SCRIPTS)}, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-1000:]
-    return [json.loads(line) for line in ran.stdout.splitlines()]
+    folder = tmp_path_factory.mktemp("quantised")
+    (folder / "code.py").write_text(CODE)
+    out, _ = run_in_torch(folder, folder / "code.py")
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def test_what_transformers_keeps_wide_is_not_quantised_and_a_turned_layer_is(quantised):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,9 @@ from gpuready.fit.time.device_speed import DeviceSpeed
 from gpuready.launcher.launch_words import Launch, parse_launch
 from gpuready.system.file_journal import restore_files
 from tests import target_environment
+from tests.fit.torch_forks import run_in_torch
 from tests.running import gpuready
 
-SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 LOOP = """\
 import torch
 from torch import nn
@@ -92,17 +91,9 @@ def watched(tmp_path_factory) -> dict[str, dict]:
         (folder / f"{name}.py").write_text(text)
     (folder / "mine.txt").write_text("mine"), (folder / "other.txt").write_text("other")
     (folder / "data").mkdir(), (folder / "data" / "rows.txt").write_text("rows")
-    words = [
-        target_environment.python(),
-        "-s",
-        str(Path(__file__).with_name("play_scripts.py")),
-        str(SCRIPTS),
-        str(folder),
-    ]
-    ran = subprocess.run(words, cwd=folder, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-2000:]
+    _, said = run_in_torch(folder, Path(__file__).with_name("play_scripts.py"), str(folder))
     found = {name: json.loads((folder / f"{name}.py.json").read_text()) for name in CASES}
-    return found | {"folder": folder, "said": ran.stderr}
+    return found | {"folder": folder, "said": said}
 
 
 def predict(reply: dict):

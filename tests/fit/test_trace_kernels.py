@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 from tests import target_environment
+from tests.fit.torch_forks import run_in_torch
 
-SCRIPTS = target_environment.ROOT / "src" / "gpuready" / "fit" / "scripts"
 PROBE = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
+import json
 import torch
 from allocation_recorder import AllocationRecorder
 from emulation import write_scores_out
@@ -173,11 +171,10 @@ X = 2 * 8192 * 3072
 
 
 @pytest.fixture(scope="module")
-def recorded() -> dict[str, Any]:
-    words = [target_environment.python(), "-s", "-c", PROBE, str(SCRIPTS)]
-    ran = subprocess.run(words, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-1000:]
-    return dict(json.loads(ran.stdout))
+def recorded(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("kernels")
+    (folder / "probe.py").write_text(PROBE)
+    return dict(json.loads(run_in_torch(folder, folder / "probe.py")[0]))
 
 
 def test_a_sum_over_many_rows_has_a_buffer_for_its_parts(recorded):
@@ -296,13 +293,11 @@ def test_sums_of_a_weight_gradient_are_kept_by_row(recorded):
     assert 2 * 4 * 32 * 1088 * 49 in found["wide pointwise back"] and max(found["wide pointwise back"]) < 20e6
 
 
-def test_workspaces_agree_with_convolutions_from_which_no_rule_was_read():
+def test_workspaces_agree_with_convolutions_from_which_no_rule_was_read(tmp_path):
     """1,500 of an H200; before the rules were read from others, 74, 75 and 43 of a hundred were right."""
-    words = [target_environment.python(), str(target_environment.ROOT / "benchmarks" / "fit_convolutions.py"), "score"]
-    ran = subprocess.run(words, capture_output=True, text=True)
-    assert ran.returncode == 0, ran.stderr[-1000:]
-    shares = {line.split()[0]: float(line.split()[2].rstrip("%")) for line in ran.stdout.splitlines()}
-    assert shares["output"] > 82 and shares["input"] > 82 and shares["weight"] > 56, ran.stdout
+    said, _ = run_in_torch(tmp_path, target_environment.ROOT / "benchmarks" / "fit_convolutions.py", "score")
+    shares = {line.split()[0]: float(line.split()[2].rstrip("%")) for line in said.splitlines()}
+    assert shares["output"] > 82 and shares["input"] > 82 and shares["weight"] > 56, said
 
 
 def test_gradients_of_a_convolution_have_one_workspace_after_the_other(recorded):

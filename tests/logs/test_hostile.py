@@ -21,21 +21,21 @@ def found(*pieces: bytes):
 @pytest.mark.parametrize(
     "noise",
     [
-        b"x" * 5_000_000,
-        b"\0" * 2_000_000,
-        random.Random(3).randbytes(2_000_000),
-        b"\x1b[" * 500_000,
-        b"a\x08" * 500_000,
-        b"a\r" * 500_000,
-        b"[" * 1_000_000,
-        b"(" * 1_000_000,
-        b'File "' * 200_000,
-        b"\xff\xfe\xfd" * 300_000,
+        b"x" * 1_000_000,
+        b"\0" * 500_000,
+        random.Random(3).randbytes(500_000),
+        b"\x1b[" * 150_000,
+        b"a\x08" * 150_000,
+        b"a\r" * 150_000,
+        b"[" * 300_000,
+        b"(" * 300_000,
+        b'File "' * 50_000,
+        b"\xff\xfe\xfd" * 100_000,
         ("é" * 100_000).encode(),
         b"failed (exitcode: " + b"9" * 100_000 + b") local_rank: 1 (pid: 3)",
-        b"NCCL WARN " * 100_000,
-        b"[rank" * 200_000,
-        b"Traceback (most recent call last):" * 50_000,
+        b"NCCL WARN " * 30_000,
+        b"[rank" * 60_000,
+        b"Traceback (most recent call last):" * 10_000,
     ],
     ids=lambda noise: repr(noise[:12]),
 )
@@ -49,7 +49,7 @@ def test_a_line_without_end_still_has_its_cause():
 
 
 def test_a_flood_of_tracebacks_is_bounded():
-    flood = b'Traceback (most recent call last):\n  File "/a/b.py", line 1, in f\n    x()\nValueError: x\n' * 5_000
+    flood = b'Traceback (most recent call last):\n  File "/a/b.py", line 1, in f\n    x()\nValueError: x\n' * 1_500
     one = found(flood, OOM, b"\n")
     assert one.verdict == "cause" and len(one.evidence) <= 6
 
