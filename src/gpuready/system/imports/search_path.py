@@ -98,13 +98,6 @@ class SearchPath:
     def _read_hook(self, site: str, name: str, line: str) -> None:
         """Note a code line, and follow one that adds folders by their names."""
         self.hooks.append(f"{site}/{name}")
-        if (
-            name in KNOWN_HOOKS
-            or name.endswith("-nspkg.pth")
-            or name.startswith("__editable__")
-            or "sys.__plen" in line
-        ):
-            return
         for text in _list_added_folders(line):
             for folder in _quoted_words(text):
                 self._add_hooked(os.path.normpath(os.path.join(site, folder)), "insert" in line, "addsitedir" in line)
