@@ -27,6 +27,7 @@ TESTS = {
     "archives and wheels": ("tests/apply/test_audit.py", "tests/apply/test_bundle.py", "tests/faults/test_hostile_packages.py"),
     "readers": ("tests/fuzz", "tests/containers/test_expansion_bounds.py", "tests/faults/test_hostile_places.py"),
     "environments, recordings and projects of a stranger": ("tests/faults/test_hostile_environments.py",),
+    "environments: small with a large result": ("tests/imports/test_bounds.py",),
     "install, killed": ("tests/apply/test_kill.py",),
     "state of a fix, planted": ("tests/workflow/test_planted_state.py",),
     "files of the current folder, planted": ("tests/workflow/test_folder_files.py", "tests/workflow/test_settings.py"),

@@ -244,3 +244,34 @@ def test_pruning_follows_no_link(standing):
     refused = standing.install("1.0", "--keep", "1")
     assert refused.code == 2 and "has a link where gpuready has a folder (generations)" in refused.err
     assert sorted(os.listdir(standing.folder / "moved")) == before
+
+
+def test_other_names_of_python_lead_where_the_first_one_does(standing):
+    for name in ("python3", f"python3.{sys.version_info[1]}"):
+        path = standing.home / "bin" / name
+        path.unlink()
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+        assert faults(standing) == [("interpreter", name)]
+        path.unlink()
+        path.symlink_to("python")
+    assert faults(standing) == []
+
+
+def test_byte_code_in_the_place_of_a_source_and_a_second_library_folder_are_extra(standing):
+    (standing.site() / "sitecustomize.pyc").write_bytes(b"code")
+    assert faults(standing) == [("extra", "sitecustomize.pyc")]
+    (standing.site() / "sitecustomize.pyc").unlink()
+    other = standing.site().resolve().parents[2] / "lib64"
+    if other.is_symlink():
+        other.unlink()
+    (other / "python3.11/site-packages").mkdir(parents=True)
+    (other / "python3.11/site-packages/planted.pth").write_text("import os\n")
+    assert faults(standing) == [("extra", "planted.pth")]
+
+
+def test_what_python_compiled_is_not_compared(standing):
+    """As SECURITY.md says: Python writes it whenever it runs."""
+    subprocess.run([standing.home / "bin/python", "-m", "compileall", "-q", standing.site()], check=True)
+    next((standing.site() / "alpha/__pycache__").glob("*.pyc")).write_bytes(b"other")
+    assert faults(standing) == []

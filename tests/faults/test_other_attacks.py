@@ -14,11 +14,14 @@ import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from gpuready.apply.wheel_contents import compare_with_wheels
 from gpuready.model.metadata import marker_applies
+from gpuready.model.plan import LockedPackage
 from gpuready.system import AccessError
 from gpuready.system.archive_members import list_tar_members
 from gpuready.system.download import download_file, fetch_text
@@ -121,6 +124,16 @@ def test_broken_http_is_one_error(tmp_path, answer):
                 fetch()
 
 
+SHORT = HEAD + b"Content-Length: 99\r\nContent-Range: bytes 0-98/99\r\n\r\nName: a\nVersion: 1\n"
+
+
+def test_a_body_that_was_cut_is_an_error(tmp_path):
+    with answering(SHORT) as address:
+        for fetch in fetches(address, tmp_path):
+            with pytest.raises(AccessError, match="broke off after 19 of 99 bytes"):
+                fetch()
+
+
 def test_a_server_that_sends_a_letter_now_and_then_has_a_limit():
     started = time.monotonic()
     with answering(HEAD + b"Content-Length: 99\r\n\r\n" + b"x" * 99, pause=0.2) as address, pytest.raises(AccessError):
@@ -154,6 +167,22 @@ def test_a_damaged_or_encrypted_wheel_is_one_sentence(tmp_path):
             fetch_release_metadata(str(tmp_path / WHEEL))
         ran = call_gpuready("contract", "new", "kite", WHEEL, cwd=tmp_path)
         assert ran.code == 2 and "gpuready failed" not in ran.err and ran.err.count("\n") == 1, ran.err
+
+
+def test_a_damaged_record_of_a_wheel_is_one_fault(tmp_path):
+    """Nothing is said of files that could not be compared."""
+    site = tmp_path / "env/lib/python3.11/site-packages"
+    (site / "a-1.dist-info").mkdir(parents=True)
+    (site / "a-1.dist-info/METADATA").write_text("Name: a\nVersion: 1\n")
+    (site / "a-1.dist-info/RECORD").write_text("a.py,,\na-1.dist-info/METADATA,,\na-1.dist-info/RECORD,,\n")
+    (site / "a.py").write_text("")
+    for data in [data.replace(b"METADATA", b"RECORDxx") for data in damaged_wheels()] + [b"", b"PK\x03\x04"]:
+        wheel = tmp_path / WHEEL
+        wheel.write_bytes(data.replace(b"RECORDxx", b"RECORD\0\0"))
+        row = LockedPackage("a", "1", (f"sha256:{sha256(wheel.read_bytes()).hexdigest()}",))
+        faults, compared = compare_with_wheels(str(tmp_path / "env"), [row], [str(tmp_path)])
+        assert compared == 1 and [fault.path for fault in faults] == [str(wheel)], faults
+        assert "RECORD" in faults[0].says and "not compared" in faults[0].says
 
 
 def test_an_archive_is_not_unpacked_beyond_its_bound():

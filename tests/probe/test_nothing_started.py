@@ -118,6 +118,43 @@ def test_a_read_only_host_refuses_programs_of_environments(tmp_path: Path, place
     assert system.ReadOnlyHost().run(["echo", "out"]).out == "out\n"
 
 
+@pytest.mark.parametrize("place", ["relative", "below the current folder", "a link to it from elsewhere"])
+def test_compilers_of_a_checkout_are_not_started(
+    tmp_path: Path, trap: Trap, monkeypatch: pytest.MonkeyPatch, place: str
+):
+    """CUDA_HOME, CC and CXX that name them, and entries of PATH that mean the current folder."""
+    here, home = trap.folder.parent, tmp_path / "home"
+    (here / "cuda/bin").mkdir(parents=True)
+    home.mkdir()
+    for name in ("nvcc", "gcc", "g++", "ninja", "cmake", "nvidia-smi", "ldconfig", "lspci"):
+        trap.lay(here / "cuda/bin" / name)
+        trap.lay(here / name)
+    (home / "cuda").symlink_to(here / "cuda")
+    monkeypatch.chdir(here)
+    start = {"relative": "cuda", "below the current folder": f"{here}/cuda"}.get(place, f"{home}/cuda")
+    values = {
+        "CUDA_HOME": start,
+        "CC": f"{start}/bin/gcc",
+        "CXX": f"ccache ./{start}/bin/g++" if start == "cuda" else f"{start}/bin/g++",
+    }
+    for name, value in {**values, "HOME": str(home), "PATH": f":.:cuda/bin:{os.environ['PATH']}:"}.items():
+        monkeypatch.setenv(name, value)
+    facts = workflow.probe_machine()
+    gaps = [facts.fact(key).gap for key in ("toolkit.version", "compiler.gcc", "compiler.gxx")]
+    assert not trap.started and gaps == ["not started, since it lies below the current folder"] * 3
+    monkeypatch.chdir(tmp_path / "home")
+    if place != "relative":
+        workflow.probe_machine()
+        assert trap.started, "elsewhere they are what the user named"
+
+
+def test_in_a_folder_that_is_gone_programs_of_the_system_are_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert system.ReadOnlyHost().run(["echo", "out"]).out == "out\n"
+
+
 # -- launchers ----------------------------------------------------------------------------------------------
 
 

@@ -65,7 +65,8 @@ class DistributionInventory:
     def unclaimed_files(self) -> Iterator[str]:
         """Yield the settings of the environment, and files in site folders and bin that no RECORD names, except compiled Python."""
         yield "pyvenv.cfg"
-        for folder in (*list_site_folders(self.root), "bin"):
+        lib, other = (file_contents.resolve_real_path(f"{self.root}/{name}") for name in ("lib", "lib64"))
+        for folder in (*list_site_folders(self.root), "bin", *(("lib64",) if other != lib else ())):
             start = f"{self.root}/{folder}"
             for path in durable_files.walk_files(start):
                 below = path[len(self.root) + 1 :]
@@ -80,7 +81,8 @@ def list_site_folders(root: str) -> list[str]:
 
 
 def _is_compiled_python(path: str) -> bool:
-    return path.endswith(".pyc") or "/__pycache__/" in path
+    """Whether Python wrote it beside a source; byte-code in the place of a source is a module like any other."""
+    return "/__pycache__/" in path
 
 
 def _is_file_size(text: str) -> bool:
@@ -188,7 +190,7 @@ def audit_environment(root: str, manifest: Mapping[str, Any], since: float = 0.0
 def _hash_own_file(path: str) -> str:
     """Hash a file without RECORD; empty for interpreters, which are checked elsewhere, and unreadable files."""
     try:
-        return "" if path.rpartition("/")[2].startswith("python") else file_contents.hash_file_contents(path)
+        return "" if "/bin/python" in path else file_contents.hash_file_contents(path)
     except OSError:
         return ""
 
@@ -259,6 +261,9 @@ def _check_interpreter(root: str, manifest: Mapping[str, Any]) -> Iterator[Insta
         yield InstallFault(
             "interpreter", "bin/python", says=f"{at} is not the Python that the environment was made with"
         )
+    for name in (path for path in manifest.get("own") or {} if path.startswith("bin/python") and python.get("path")):
+        if (other := file_contents.resolve_real_path(f"{root}/{name}")) != at:
+            yield InstallFault("interpreter", name, says=f"it leads to {other}, and bin/python to {at}")
 
 
 def describe_interpreter(root: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpuready.model import Record
 from gpuready.model.plan import LockedPackage, Plan
 from gpuready.system import file_contents
+from gpuready.system.archive_members import unpacked_wheel_size
 
 UNPACK_FACTOR = 3.0
 """Unpacked size of a wheel as a multiple of its size: 1.6 for CUDA libraries, 4 for Python sources."""
@@ -76,12 +77,12 @@ def estimate_space(plan: Plan, folders: Sequence[str]) -> SpaceEstimate:
 def _measure_wheel(row: LockedPackage, folders: Sequence[str]) -> tuple[int, int] | None:
     origin = row.origin.removeprefix("file://")
     if origin.endswith(".whl"):
-        return file_contents.unpacked_wheel_size(origin)
+        return unpacked_wheel_size(origin)
     start = f"{_normalize_wheel_name(row.name)}-{row.version.lower()}-"
     for folder in folders:
         for name in file_contents.list_names_or_empty(folder):
             if name.endswith(".whl") and _normalize_wheel_name(name).startswith(_normalize_wheel_name(start)):
-                return file_contents.unpacked_wheel_size(f"{folder}/{name}")
+                return unpacked_wheel_size(f"{folder}/{name}")
     return None
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from gpuready.apply.audit import DistributionInventory, list_site_folders, parse_record_rows
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model.plan import InstallFault, LockedPackage
-from gpuready.system import file_contents
+from gpuready.system import AccessError, file_contents
+from gpuready.system.archive_members import read_wheel_record
 from gpuready.system.download import sha256_of_file
 from gpuready.system.dynamic_loader import is_library_for
 
@@ -112,7 +113,11 @@ def _find_wheel(row: LockedPackage, folders: Sequence[str]) -> str:
 
 def _compare_package(root: str, package: str, wheel: str, installed: dict[str, str]) -> Iterator[InstallFault]:
     site = next(iter(list_site_folders(root)), "")
-    expected = dict(_wheel_files(wheel, site))
+    try:
+        expected = dict(_wheel_files(wheel, site))
+    except AccessError as error:
+        yield InstallFault("changed", wheel, package, f"not compared with the wheel of the lock: {error}")
+        return
     for path, digest in expected.items():
         if digest and installed.get(path, digest) != digest:
             yield InstallFault("changed", path, package, "another content than in the wheel of the lock")
@@ -132,8 +137,7 @@ def _is_made_by_installer(path: str, site: str) -> bool:
 
 def _wheel_files(wheel: str, site: str) -> Iterator[tuple[str, str]]:
     """Yield where each file of a wheel is installed, and its hash; none for scripts, whose first line is rewritten."""
-    record = file_contents.read_wheel_record(wheel)
-    for row in parse_record_rows(record or "", "", ""):
+    for row in parse_record_rows(read_wheel_record(wheel), "", ""):
         top, _, rest = row.path.partition("/")
         kind, _, below = rest.partition("/")
         if not top.endswith(".data"):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from gpuready.model import Record
 from gpuready.model.versions import compare_versions
 from gpuready.probe.fact_helpers import leading_version, read_if_present
 from gpuready.system import AccessError, HostAccess
+from gpuready.system.host_access import MAX_PTH_LINES
 
 PYTHON_HINT = "give a Python interpreter, a virtual environment or a conda prefix"
 RUN_HINT = "name the environment itself with --python, or let `gpuready check --run-python` start it"
@@ -208,15 +210,17 @@ def _list_python_path(host: HostAccess) -> tuple[str, ...]:
 
 def _list_pth_folders(host: HostAccess, folders: Iterable[str]) -> list[str]:
     """Folders that plain lines of .pth files add; a line that begins with ``import`` is code, and is not run."""
-    found = []
+    found = islice(_list_pth_lines(host, folders), MAX_PTH_LINES)
+    lines = [(at, line) for at, line in found if line and not line.startswith(("#", "import ", "import\t"))]
+    return [(line if line.startswith("/") else f"{at}/{line.removeprefix('./')}").rstrip("/") for at, line in lines]
+
+
+def _list_pth_lines(host: HostAccess, folders: Iterable[str]) -> Iterator[tuple[str, str]]:
     for folder in folders:
         for name in read_if_present(host.list_directory, folder) or ():
             if name.endswith(".pth") and not name.startswith("."):
                 text = read_if_present(host.read_text, f"{folder}/{name}") or ""
-                lines = [line.strip() for line in text.splitlines()]
-                found += [line for line in lines if line and not line.startswith(("#", "import ", "import\t"))]
-                found = [line if line.startswith("/") else f"{folder}/{line.removeprefix('./')}" for line in found]
-    return [line.rstrip("/") for line in found]
+                yield from ((folder, line.strip()) for line in text.splitlines())
 
 
 def parse_pyvenv_config(text: str) -> dict[str, str]:

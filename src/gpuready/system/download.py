@@ -29,15 +29,14 @@ def download_file(
     draft, digest, size = f"{path}.part", sha256(), 0
     try:
         with _open_url(url, auth, cafile, timeout) as stream, open(draft, "wb") as file:
-            length = stream.headers.get("Content-Length") if hasattr(stream, "headers") else None
-            _require_disk_space(path, int(length) if length and length.isdigit() else 0)
+            _require_disk_space(path, _announced_length(stream) or 0)
             while piece := stream.read(_CHUNK_BYTES):
                 digest.update(piece)
                 size += file.write(piece)
             file.flush()
             os.fsync(file.fileno())
-        if length and length.isdigit() and int(length) != size:
-            raise AccessError(f"broke off after {size} of {length} bytes")
+        if _announced_length(stream) not in (None, size):
+            raise AccessError(f"broke off after {size} of {_announced_length(stream)} bytes")
         if f"sha256:{digest.hexdigest()}" not in hashes:
             raise AccessError("the file that came has another hash than the lock")
         os.rename(draft, path)
@@ -58,12 +57,24 @@ def fetch_text(url: str, limit: int, auth: str = "", timeout: float = 60.0) -> s
 def _fetch_text(url: str, limit: int, auth: str, timeout: float) -> str:
     try:
         with _open_url(url, auth, "", timeout) as stream:
-            data: bytes = stream.read(limit + 1)
-        if len(data) > limit:
-            raise AccessError(f"it is larger than {limit} bytes")
-        return data.decode("utf-8")
+            return read_whole(stream, limit).decode("utf-8")
     except (OSError, ValueError, HTTPException) as error:
         raise AccessError(_download_error(error)) from None
+
+
+def read_whole(stream: Any, limit: int) -> bytes:
+    """Return what a server sends; AccessError where it is more than the limit, or less than the server announced."""
+    data: bytes = stream.read(limit + 1)
+    if len(data) > limit:
+        raise AccessError(f"it is larger than {limit} bytes")
+    if _announced_length(stream) not in (None, len(data)):
+        raise AccessError(f"broke off after {len(data)} of {_announced_length(stream)} bytes")
+    return data
+
+
+def _announced_length(stream: Any) -> int | None:
+    length = stream.headers.get("Content-Length") or "" if hasattr(stream, "headers") else ""
+    return int(length) if length.isascii() and length.isdigit() and len(length) < 16 else None
 
 
 class _LoginStays(HTTPRedirectHandler):

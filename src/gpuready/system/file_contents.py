@@ -150,31 +150,6 @@ def resolve_folders(root: str, folders: Iterable[str]) -> dict[str, str]:
     return {folder: resolve(folder) for folder in folders}
 
 
-def read_wheel_record(wheel: str, limit: int = 64 << 20) -> str | None:
-    """Text of a wheel's RECORD; None where it has none, or is not a zip file."""
-    from zipfile import BadZipFile, ZipFile
-
-    try:
-        with open(wheel, "rb", opener=open_regular) as opened, ZipFile(opened) as file:
-            name = next(name for name in file.namelist() if name.count("/") == 1 and name.endswith(".dist-info/RECORD"))
-            with file.open(name) as member:
-                return member.read(limit).decode("utf-8", "replace")
-    except (OSError, BadZipFile, ValueError, StopIteration, NotImplementedError, RuntimeError):
-        return None
-
-
-def unpacked_wheel_size(wheel: str) -> tuple[int, int] | None:
-    """Number of bytes and files a wheel unpacks to; None where it is not a zip file."""
-    from zipfile import BadZipFile, ZipFile
-
-    try:
-        with open(wheel, "rb", opener=open_regular) as opened, ZipFile(opened) as file:
-            members = file.infolist()
-    except (OSError, BadZipFile, ValueError):
-        return None
-    return sum(member.file_size for member in members), len(members)
-
-
 def free_disk_space(path: str) -> dict[str, int]:
     """Free bytes and inodes of the disk below a path (-1: not counted), and the disk's device number."""
     found = os.statvfs(path)

@@ -9,6 +9,8 @@ from typing import Any
 from gpuready.model import Record
 
 READ_LIMIT = 65536
+MAX_PTH_LINES = 4000
+"""Lines of .pth files that are read, of all site folders together; environments have some tens."""
 """Bytes of a file that are read by default."""
 
 

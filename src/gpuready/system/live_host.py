@@ -221,12 +221,13 @@ class LiveHost(HostAccess):
 
 
 NOT_STARTED = "not started, since it is a program of a Python environment"
+NOT_STARTED_HERE = "not started, since it lies below the current folder"
 
 
 class ReadOnlyHost(LiveHost):
-    """This machine for commands that only look: no program of a Python environment is started, whoever names it.
+    """This machine for commands that only look: no program of a Python environment or of the current folder is started, whoever names it.
 
-    An environment may be a stranger's, and an active one comes first on PATH: nvidia-smi there is any script.
+    An environment may be a stranger's, and an active one comes first on PATH: nvidia-smi there is any script. So may a checkout be.
     """
 
     may_start_python = False
@@ -235,9 +236,19 @@ class ReadOnlyHost(LiveHost):
         self, argv: list[str], deadline: float, limit: int, changes: dict[str, str | None] | None
     ) -> dict[str, Any]:
         program = self._answer_which(argv[0]) if argv else None
-        if program and (self._is_in_environment(program) or self._is_in_environment(self._answer_real(program))):
-            return RunResult((program, *argv[1:]), None, end=NOT_STARTED).to_json()
+        places = (program, self._answer_real(program)) if program else ()
+        for refuses, end in ((self._is_in_environment, NOT_STARTED), (self._is_below_here, NOT_STARTED_HERE)):
+            if any(map(refuses, places)):
+                return RunResult((str(program), *argv[1:]), None, end=end).to_json()
         return super()._answer_run(argv, deadline, limit, changes)
 
     def _is_in_environment(self, path: str) -> bool:
         return files.is_in_environment(path, lambda place: os.path.lexists(self._map_path(place)))
+
+    def _is_below_here(self, path: str) -> bool:
+        """Whether a path is relative, or below the current folder where that may be a checkout: no home or system is in it."""
+        if self.root or not path.startswith("/"):
+            return not path.startswith("/")
+        here = os.path.realpath("/proc/self/cwd").rstrip("/") + "/"  # os.getcwd() raises where the folder is gone
+        others = (os.path.realpath(self.variables.get("HOME") or "/"), "/usr/local", "/opt")
+        return path.startswith(here) and not any(f"{folder}/".startswith(here) for folder in others)

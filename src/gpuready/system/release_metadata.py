@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuready.model.metadata import parse_requires_file
 from gpuready.system.archive_members import ARCHIVE_ERRORS, list_tar_members
-from gpuready.system.download import _download_error, _open_url
+from gpuready.system.download import _download_error, _open_url, read_whole
 from gpuready.system.host_access import AccessError
 from gpuready.system.process.isolation import call_within
 
@@ -39,7 +39,7 @@ def _fetch(url: str, auth: str, cafile: str, timeout: float) -> str:
         if url.startswith("http"):
             try:
                 with _open_url(f"{url.partition('#')[0]}.metadata", auth, cafile, timeout) as stream:
-                    return _decode(stream.read(MAX_METADATA_BYTES))
+                    return _decode(read_whole(stream, MAX_METADATA_BYTES))
             except (OSError, HTTPException):
                 pass  # an index without such files
         return _read_wheel(_RangedFile(url.partition("#")[0], auth, cafile, timeout))
@@ -63,9 +63,7 @@ def _read_wheel(file: Any) -> str:
 def _read_sdist(url: str, auth: str, cafile: str, timeout: float) -> str:
     """Return PKG-INFO of an sdist: what its requirements were when it was made."""
     with _open_url(url.partition("#")[0], auth, cafile, timeout) as stream:
-        data = stream.read(MAX_SDIST_BYTES + 1)
-    if len(data) > MAX_SDIST_BYTES:
-        raise ValueError("the source archive is larger than 64 MiB")
+        data = read_whole(stream, MAX_SDIST_BYTES)
     is_zip = zipfile.is_zipfile(io.BytesIO(data))
     files = _zip_texts(io.BytesIO(data)) if is_zip else _tar_texts(io.BytesIO(data))
     texts = {name.removeprefix("./"): text for name, text in files}
@@ -111,9 +109,7 @@ class _RangedFile:
             return whole
         headers = {"Range": f"bytes={wanted}", "Accept-Encoding": "identity"}
         with _open_url(self.url, self.auth, self.cafile, self.timeout, headers) as stream:
-            data = bytes(stream.read(MAX_SDIST_BYTES + 1))
-            if len(data) > MAX_SDIST_BYTES:
-                raise ValueError("the index cannot send a part of a file")
+            data = read_whole(stream, MAX_SDIST_BYTES)  # an index that cannot send a part of a file sends all of it
             self.size = int((stream.headers["Content-Range"] or str(len(data))).rpartition("/")[2])
             return data
 

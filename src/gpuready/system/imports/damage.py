@@ -7,6 +7,7 @@ an import notices is found out by importing (``real_import``).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 from gpuready.model.facts import LIBRARY_KINDS
@@ -15,7 +16,7 @@ from gpuready.model.versions import is_satisfied
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports import numpy_abi
 from gpuready.system.imports.distributions import Distribution
-from gpuready.system.imports.hidden_modules import SearchedEnvironment, extension_kind
+from gpuready.system.imports.hidden_modules import MAX_SECONDS, SearchedEnvironment, extension_kind
 from gpuready.system.imports.libraries import LibraryFault, Loader
 from gpuready.system.imports.undeclared_needs import describe_absence, list_optional_names, list_users
 from gpuready.system.imports.unjudged import list_reasons
@@ -23,6 +24,8 @@ from gpuready.system.imports.watched_files import get_size, is_folder, path_exis
 
 MAX_FILES = 36000
 """How many recorded files are compared without --deep."""
+MAX_DEEP_FILES, MAX_HASHED_BYTES = 200_000, 32 << 30
+"""How many are with --deep, and how much of them is hashed; the largest environments have half of that."""
 MAX_ROWS = 200
 RESIZED = ("resized", "short", "changed")
 TORCH_LIBRARIES = ("lib/libtorch_global_deps.so", "lib/libtorch_python.so", "lib/libtorch_cuda.so")
@@ -40,8 +43,10 @@ class Survey(SearchedEnvironment):
         self.rows: list[dict[str, Any]] = []
         self.hidden: list[dict[str, str]] = []
         self.files = self.skipped = self.extensions = 0
+        self.bytes_left = MAX_HASHED_BYTES
         self.closure: dict[str, list[str]] = {}
         self.looked_at: list[str] = []
+        self._reported: set[tuple[str, ...]] = set()
         self._needs: dict[tuple[str, str], list[tuple[str, tuple[str, ...]]]] = {}
         self.environment = marker_environment(
             str(request["python"]), str(request.get("machine") or ""), str(request.get("release") or "")
@@ -144,15 +149,20 @@ class Survey(SearchedEnvironment):
             yield wanted, extras
 
     def _report_need(self, name: str, kind: str, detail: str, wanted: str, specifier: str) -> None:
-        row = {"distribution": wanted, "kind": kind, "path": "", "detail": detail, "by": name, "want": specifier}
-        if row not in self.rows:
-            self.rows.append(row)
+        if (key := (name, kind, detail, wanted, specifier)) not in self._reported:
+            self._reported.add(key)
+            self._report(wanted, kind, "", detail)
+            self.rows[-1] |= {"by": name, "want": specifier}
 
     # -- files
 
     def _look_at(self, name: str) -> None:
         """Compare the copy that matches its RECORD best: of two, one may be the metadata of a removed version."""
-        looks = [self._compare_copy(copy) for copy in self.copies[name] if copy.site == self.copies[name][0].site]
+        if self.is_spent():
+            self.unchecked[name] = f"{MAX_SECONDS:.0f} s of processor time were used up before"
+            return
+        copies = [copy for copy in self.copies[name] if copy.site == self.copies[name][0].site]
+        looks = [self._compare_copy(copy) for copy in copies[: listing.MAX_COPIES]]
         rows, copy = min(looks, key=lambda look: len(look[0]))
         for kind, path, detail in rows:
             self._report(name, kind, path, detail)
@@ -164,6 +174,8 @@ class Survey(SearchedEnvironment):
             self._look_for_root(copy, source)
         elif not copy.has_files():
             self._look_at_modules(copy)
+        if path_exists(record := f"{copy.info}/RECORD") and get_size(record) > listing.MAX_RECORD_BYTES:
+            self.unchecked[name] = "not read beyond 16 MiB of its RECORD"
         self._look_at_extensions(copy)
 
     def _look_at_optional(self, copy: Distribution) -> None:
@@ -183,20 +195,29 @@ class Survey(SearchedEnvironment):
 
     def _compare_copy(self, copy: Distribution) -> tuple[list[tuple[str, str, str]], Distribution]:
         deep = bool(self.request.get("deep"))
-        limit = len(copy.rows) if deep else max(MAX_FILES - self.files, 50)
+        limit = max((MAX_DEEP_FILES if deep else MAX_FILES) - self.files, 50)
         chosen = listing.select_rows(copy.rows, limit)  # without tests, which images often leave out
-        looked = len(copy.rows) if deep else len(chosen)
-        self.files += looked
-        self.skipped += len(copy.rows) - looked
+        hashed = [row for row in copy.rows[:limit] if self._may_hash(f"{copy.site}/{row[0]}")] if deep else chosen
+        self.files += len(hashed)
+        self.skipped += len(copy.rows) - len(hashed)
         rows = list(listing.compare_rows(copy.site, chosen, self._latest_write(copy)))
         if deep:
-            rows += listing.compare_hashes(copy.site, copy.rows)
+            rows += listing.compare_hashes(copy.site, hashed)
         counted = [row for row in rows if self._counts(row, copy)]
-        left = [row for row in counted if row[0] == "touched" or _is_data(row) or listing.is_as_shipped(*row[:2], copy)]
+        left = {
+            row: 0 for row in counted if row[0] == "touched" or _is_data(row) or listing.is_as_shipped(*row[:2], copy)
+        }
         self.reasons |= {path: detail for kind, path, detail in left if kind != "missing"}
         resized = [row for row in rows if row[0] in RESIZED and listing.is_library(row[1])]
         self.reasons |= {row[1]: row[2] for row in resized if not listing.is_as_shipped(*row[:2], copy)}
         return [row for row in counted if row not in left], copy
+
+    def _may_hash(self, path: str) -> bool:
+        """Whether the bytes of a file are within the bound: one of holes has any size, and may be recorded many times."""
+        size = get_size(path) if path_exists(path) else 0
+        is_within = size <= self.bytes_left
+        self.bytes_left -= size if is_within else 0
+        return is_within
 
     def _latest_write(self, copy: Distribution) -> float:
         """Until when its files were installed; conda changes files after their RECORD was written."""
@@ -214,13 +235,16 @@ class Survey(SearchedEnvironment):
     def _is_of_another(self, path: str, name: str) -> bool:
         """Whether another distribution has the same file, of the size that it has: the last one installed has written it."""
         size = get_size(path)
-        copies = [copies[0] for other, copies in self.copies.items() if other != name]
-        return any(
-            f"{copy.site}/{file}" == path and length == size
-            for copy in copies
-            if path.startswith(f"{copy.site}/")
-            for file, _, length in copy.rows
-        )
+        return any(other != name and length == size for other, length in self._owners.get(path, ()))
+
+    @cached_property
+    def _owners(self) -> dict[str, list[tuple[str, int | None]]]:
+        """Who has recorded a file, and of which size."""
+        found: dict[str, list[tuple[str, int | None]]] = {}
+        for name, [copy, *_] in self.copies.items():
+            for file, _, length in copy.rows:
+                found.setdefault(f"{copy.site}/{file}", []).append((name, length))
+        return found
 
     def _look_at_modules(self, copy: Distribution) -> None:
         """A distribution without RECORD: only its top-level modules can be looked for."""
@@ -256,7 +280,7 @@ class Survey(SearchedEnvironment):
             kind = extension_kind(path, self.tag)
             if kind == "other":
                 others.append(path)
-            if kind != "own" or not path_exists(path) or "/tests/" in path:
+            if kind != "own" or self.is_spent() or not path_exists(path) or "/tests/" in path:
                 continue
             self.extensions += 1
             if fault := self.loader.find_fault(path, files):

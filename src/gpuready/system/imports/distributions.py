@@ -18,7 +18,9 @@ Difference = tuple[str, str, str]
 
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info")
-MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 26
+MAX_METADATA_BYTES, MAX_RECORD_BYTES = 1 << 18, 1 << 24
+MAX_COPIES = 8
+"""Metadata of one distribution that are compared; a broken environment has two or three."""
 READABLE = 0o444
 EDITABLE_HOOK = "__editable__"
 """How the module begins that setuptools writes for an editable install; importing it says nothing of the package."""
@@ -127,7 +129,7 @@ def find_distributions(path: SearchPath) -> dict[str, list[Distribution]]:
 def put_present_first(copies: list[Distribution]) -> None:
     """Of several metadata in one folder, put that first whose files are there: the others are of versions that were replaced."""
     site = copies[0].site
-    if len(copies) > 1 and copies[1].site == site:
+    if 1 < len(copies) <= MAX_COPIES and copies[1].site == site:
         copies.sort(key=lambda copy: (copy.site != site, _share_that_differs(copy)))
 
 

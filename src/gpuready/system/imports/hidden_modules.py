@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,9 @@ from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
 from gpuready.system.imports.watched_files import resolve_path
+
+MAX_SECONDS = 40.0
+"""Processor time of one survey; a real environment takes some seconds."""
 
 
 class ExtensionTag:
@@ -55,17 +59,22 @@ class SurveyedEnvironment:
     """
 
     def __init__(self, request: dict[str, Any]):
-        self.request = request
+        self.request, self._started = request, time.thread_time()
         self.minor = ".".join(str(request["python"]).split(".")[:2])
         is_free_threaded = any(f"/python{self.minor}t/" in f"{site}/" for site in request["sites"])
         self.tag = ExtensionTag(self.minor, is_free_threaded, str(request.get("machine") or ""))
         self.path = SearchPath(request.get("first") or (), request["sites"])
         self.copies = listing.find_distributions(self.path)
         for copies in self.copies.values():
-            listing.put_present_first(copies)
+            if not self.is_spent():
+                listing.put_present_first(copies)
         self.unchecked: dict[str, str] = {}
         self.reasons: dict[str, str] = {}  # why the files do not tell whether an import works, by path or name
         self.stdlib_names = list_stdlib_names(self.path, request.get("stdlib") or "")
+
+    def is_spent(self) -> bool:
+        """Whether a survey has used its processor time: what is left is named, and not looked at."""
+        return time.thread_time() - self._started > MAX_SECONDS
 
 
 class HiddenModules:

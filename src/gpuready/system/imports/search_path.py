@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from zipfile import BadZipFile, ZipFile
 
+from gpuready.system.host_access import MAX_PTH_LINES
 from gpuready.system.imports.watched_files import is_folder, list_names, open_regular, path_exists
 
 MAX_HOOK_BYTES = 65536
@@ -18,8 +19,6 @@ OPTIONAL_MODULES = frozenset((
 """Extension modules that a build of Python leaves out where the library behind them is missing."""
 KNOWN_HOOKS = ("distutils-precedence.pth", "_virtualenv.pth", "_0_gpuready.pth", "~gpuready.pth")
 """Hooks that provide no modules of packages."""
-HOOK_SIGNS = ("sys.path", "meta_path", "path_hooks", "sys.modules", "addsitedir", "__import__", "exec(")
-"""What code has that may change where modules come from."""
 ADDED_FOLDERS = (
     r"sys\.path\.(?:insert\(\s*\d+\s*,|append\()\s*(r?[\"'][^\"'\\]+[\"'])\s*\)",
     r"sys\.path(?:\[[\w: ]*\]\s*=|\s*\+=|\.extend\()\s*(\[[^\]\\()]*\])\)?",
@@ -34,16 +33,16 @@ MAX_ARCHIVED_FILES = 20000
 class SearchPath:
     """The folders of sys.path after the standard library, and what hooks of editable installs add.
 
-    ``modules`` maps a top-level module to the folder or file an editable install takes it from. ``gone`` are folders that a
-    .pth line names and that do not exist; ``hooks`` are code lines of .pth files, which were not run.
+    ``modules`` maps a top-level module to the folder or file an editable install takes it from. ``hooks`` are .pth files with
+    code, which was not run; ``unread`` those that have more lines than are read.
     """
 
     def __init__(self, first: Iterable[str], sites: Iterable[str]):
         self.folders: list[str] = []
         self.modules: dict[str, str] = {}
-        self.gone: list[tuple[str, str]] = []
         self.hooks: list[str] = []
-        self.unread_hooks: list[str] = []
+        self.unread: list[str] = []
+        self._lines_left = MAX_PTH_LINES
         self.listings: dict[str, frozenset[str]] = {}
         for folder in first:
             self._add_folder(folder)
@@ -75,8 +74,12 @@ class SearchPath:
     def _read_site(self, site: str) -> None:
         names = self.list_folder(site)
         for name in sorted(name for name in names if name.endswith(".pth") and not name.startswith(".")):
-            for line in read_lines(f"{site}/{name}"):
+            lines = read_lines(f"{site}/{name}") if self._lines_left else []
+            if len(lines) >= self._lines_left:
+                self.unread.append(f"{site}/{name}")
+            for line in lines[: self._lines_left]:
                 self._read_pth_line(site, name, line.strip())
+            self._lines_left -= min(len(lines), self._lines_left)
         for name in sorted(name for name in names if _is_editable_hook(name)):
             self.modules.update(parse_editable_hook("\n".join(read_lines(f"{site}/{name}"))))
 
@@ -89,27 +92,13 @@ class SearchPath:
         folder = os.path.normpath(os.path.join(site, line))
         if path_exists(folder):
             self._add_folder(folder)
-        else:
-            self.gone.append((f"{site}/{name}", folder))
 
     # -- lines that are code
 
     def _read_hook(self, site: str, name: str, line: str) -> None:
-        """Follow a code line that adds folders by their names; note any other that may change where modules come from."""
+        """Note a code line, and follow one that adds folders by their names."""
         self.hooks.append(f"{site}/{name}")
-        if (
-            name in KNOWN_HOOKS
-            or name.endswith("-nspkg.pth")
-            or name.startswith("__editable__")
-            or "sys.__plen" in line
-        ):
-            return
-        if not any(sign in self._hook_text(site, line) for sign in HOOK_SIGNS):
-            return
-        added, rest = _split_added_folders(line)
-        if not added or any(sign in rest for sign in HOOK_SIGNS):
-            self.unread_hooks.append(f"{site}/{name}")
-        for text in added:
+        for text in _list_added_folders(line):
             for folder in _quoted_words(text):
                 self._add_hooked(os.path.normpath(os.path.join(site, folder)), "insert" in line, "addsitedir" in line)
 
@@ -120,21 +109,12 @@ class SearchPath:
         if is_site:
             self._read_site(folder)
 
-    def _hook_text(self, site: str, line: str) -> str:
-        """The code of a line, with that of the modules of its site folder that it imports."""
-        names = [word.strip(" ;,") for part in line.split("import ")[1:] for word in part.partition(";")[0].split(",")]
-        tries = [f"{site}/{name}{end}" for name in names if name.isidentifier() for end in (".py", "/__init__.py")]
-        return "\n".join([line, *(text for path in tries for text in read_lines(path))])
 
-
-def _split_added_folders(line: str) -> tuple[list[str], str]:
-    """The folders that a code line adds by their names, as they are written; and the rest of the line."""
+def _list_added_folders(line: str) -> list[str]:
+    """The folders that a code line adds by their names, as they are written."""
     if "sys.path" not in line and "addsitedir" not in line:
-        return [], line
-    added = [match for pattern in ADDED_FOLDERS for match in re.findall(pattern, line)]
-    for pattern in ADDED_FOLDERS:
-        line = re.sub(pattern, "", line)
-    return added, line
+        return []
+    return [match for pattern in ADDED_FOLDERS for match in re.findall(pattern, line)]
 
 
 def list_stdlib_names(path: SearchPath, stdlib: str) -> frozenset[str]:

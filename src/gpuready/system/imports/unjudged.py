@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpuready.system.host_access import MAX_PTH_LINES
 from gpuready.system.imports.hidden_modules import SearchedEnvironment, extension_kind
 from gpuready.system.imports.search_path import KNOWN_HOOKS
 from gpuready.system.imports.watched_files import get_write_time
@@ -31,6 +32,7 @@ def _list_startup_code(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]
     hooks = [path for path in dict.fromkeys(survey.path.hooks) if path.rpartition("/")[2] not in KNOWN_HOOKS]
     recorded = _list_recorded_hooks(survey) if hooks else set()
     yield from ((path, "it runs code when Python starts") for path in hooks if path not in recorded)
+    yield from ((path, f"not read beyond {MAX_PTH_LINES} lines of all .pth files") for path in survey.path.unread)
     for folder in survey.path.folders:
         for name in STARTUP_MODULES:
             if path := survey.shadows.find_module_file(folder, name):
