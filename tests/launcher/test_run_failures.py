@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ import pytest
 
 from gpuready.launcher import preflight, process_status
 from gpuready.launcher.supervisor import INTERRUPT_GRACE_SECONDS
-from tests.deadlines import HANG_S, wait_until
-from tests.launcher.stage import kill
+from tests.deadlines import GENEROUS_S, HANG_S, wait_until
+from tests.launcher.stage import MAIN, kill
 from tests.running import SRC
 
 FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
@@ -251,3 +252,49 @@ def test_a36_a_rank_is_left_over_only_where_its_launcher_is_proven_to_be_gone(st
         assert (process_status.read_process_stat(pid)[0] in ("", "Z")) == (kind == "recorded")
     finally:
         subprocess.run(["kill", "-9", str(pid)], capture_output=True, check=False)
+
+
+WITHOUT_STDERR = """
+import json, os, sys, time
+if os.environ["RANK"] == "1":
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+        sys.exit(9)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    stack = "Traceback (most recent call last):\\n  File 't.py', line 7, in main\\nValueError: only in the file\\n"
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:  # as torch's @record writes it
+        json.dump({"message": {"message": "ValueError: only in the file", "extraInfo": {"py_callstack": stack}}}, file)
+    os._exit(1)
+print("step 3", repr(sys.stdin.read()), flush=True)
+time.sleep(60)
+"""
+
+
+def test_error_files_stdin_restarts_and_events(stage):
+    """A lost stderr, what rank 0 reads, the cause of the first start before that of the last, one line for each event."""
+    stage.script(WITHOUT_STDERR)
+    words = stage._words(("--nproc", "2", "--max-restarts", "1", "--events", "events.jsonl", "--", "train.py"))
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words], input="given", env=stage._variables({}), cwd=stage.folder,
+        capture_output=True, text=True, timeout=2 * GENEROUS_S,
+    )  # fmt: skip
+    assert done.returncode == 9 and "step 3 'given'" in done.stdout, done.stderr
+    text = " ".join(done.stdout.split())
+    first = text.index("before: start 1 failed after"), text.index("failed: rank 1 on")
+    assert first[0] < first[1] and "ValueError: only in the file" in stage.log(1)
+    assert "ValueError" in text[first[0] : first[1]] and "restart 1 of 1" in done.stderr
+    events = [json.loads(line) for line in (stage.folder / "events.jsonl").read_text().splitlines()]
+    kinds = [event["event"] for event in events]
+    assert {"progress", "first", "restart"} <= set(kinds) and all("at" in event for event in events), events
+    assert not stage.left()
+
+
+def test_a_working_folder_that_was_deleted_is_one_sentence(stage):
+    (stage.folder / "gone").mkdir()
+    code = f"import os; os.rmdir({str(stage.folder / 'gone')!r}); {MAIN}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--", "t.py"], env=stage._variables({}), cwd=stage.folder / "gone",
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr == (
+        "gpuready: the current folder was deleted: change to one that exists, and start again\n"
+    )
