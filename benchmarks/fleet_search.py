@@ -1,6 +1,6 @@
-"""How well does ``gpuready fleet bisect`` find the bad node, link or switch? Simulated fleets, the real schedule and inference.
+"""How well does ``gpuready fleet bisect`` find the bad node or link? Simulated fleets, the real schedule and inference.
 
-Faults spoil a pair with a given probability each time; links and pairs of switches likewise. A link can only be found
+Faults spoil a pair with a given probability each time; links likewise. A link can only be found
 when its two nodes meet, so links are drawn among the pairs of the first round; in a fleet of eight everybody meets
 everybody. On a busy fleet pairs end by their time limit, whoever is in them. Writes the recall, the false accusations in a run and the rounds that were needed.
 """
@@ -37,7 +37,6 @@ CASES = {
     "40 %, 50 bad": (20, {"bad": 50, "shows": 0.4}),
     "3 links and 2 bad": (60, {"bad": 2, "links": 3}),
     "3 links that show 70 %": (60, {"bad": 0, "links": 3, "link_shows": 0.7}),
-    "leaf pair and 5 bad": (60, {"bad": 5, "leaf": True}),
     "8 nodes, 1 bad": (200, {"nodes": 8, "bad": 1}),
     "8 nodes, 1 bad, 70 %": (200, {"nodes": 8, "bad": 1, "shows": 0.7}),
     "8 nodes, 1 link": (200, {"nodes": 8, "bad": 0, "links": 1}),
@@ -54,21 +53,11 @@ class World:
     """A fleet with faults that are known to us and not to the search."""
 
     def __init__(
-        self,
-        start: object,
-        nodes: int,
-        bad: int,
-        shows: float,
-        link_shows: float,
-        leaf: bool,
-        chance: float,
-        late: float,
+        self, start: object, nodes: int, bad: int, shows: float, link_shows: float, chance: float, late: float
     ):
         self.dice = random.Random(f"the world of {start}")
         self.names = [f"n{at:05d}" for at in range(nodes)]
         self.bad = set(self.dice.sample(self.names, bad))
-        self.switches = {name: f"leaf{at // 32:02d}" for at, name in enumerate(self.names)} if leaf else {}
-        self.leaves = ("leaf03", "leaf07") if leaf else None
         self.links: set[tuple[str, str]] = set()
         self.shows, self.link_shows, self.chance, self.late = shows, link_shows, chance, late
 
@@ -78,8 +67,6 @@ class World:
             return SLOW
         failed = any(name in self.bad and dice() < self.shows for name in (one, other))
         failed |= tuple(sorted((one, other))) in self.links and dice() < self.link_shows
-        if self.leaves:
-            failed |= {self.switches[one], self.switches[other]} == set(self.leaves)
         return FAILED if failed or (self.chance and dice() < self.chance) else PASSED
 
 
@@ -90,14 +77,13 @@ def run(
     shows: float = 1.0,
     links: int = 0,
     link_shows: float = 1.0,
-    leaf: bool = False,
     after: int = 0,
     chance: float = 0.0,
     late: float = 0.0,
 ) -> dict[str, int]:
     """One search. How many of each were found, and how many were accused that are not bad."""
-    world = World(start, nodes, bad, shows, link_shows, leaf, chance, late)
-    search = PairSearch(world.names, world.switches, start=random.Random(f"the search of {start}").getrandbits(32))
+    world = World(start, nodes, bad, shows, link_shows, chance, late)
+    search = PairSearch(world.names, start=random.Random(f"the search of {start}").getrandbits(32))
     while pairs := search.next_round():
         if links and not world.links:
             sound = [tuple(sorted(pair)) for pair in pairs if not world.bad.intersection(pair)]
@@ -109,12 +95,9 @@ def run(
     found = [one for one in search.list_suspects() if one.confirmed]
     accused = {one.names[0] for one in found if one.kind == "node"}
     linked = {one.names for one in found if one.kind == "link"}
-    switched = {one.names for one in found if one.kind == "switch"}
-    leaves = {world.leaves} if world.leaves else set()
     return {
         "bad": bad, "found": len(accused & world.bad), "false_nodes": len(accused - world.bad),
         "links": len(world.links), "found_links": len(linked & world.links), "false_links": len(linked - world.links),
-        "leaves": len(leaves), "found_leaves": len(switched & leaves), "false_leaves": len(switched - leaves),
         "rounds": search.round_number,
     }  # fmt: skip
 
@@ -124,10 +107,10 @@ def case(name: str, runs: int, options: dict[str, object], draw: str) -> dict[st
     rows = [run(f"{draw} {name} {at}", **options) for at in range(runs)]  # type: ignore[arg-type]
     total = {key: sum(row[key] for row in rows) for key in rows[0]}
     settings: dict[str, object] = {"case": name, "runs": runs}
-    for what, found in (("bad", "found"), ("links", "found_links"), ("leaves", "found_leaves")):
+    for what, found in (("bad", "found"), ("links", "found_links")):
         if total[what]:
             settings[f"recall_{what}"] = round(total[found] / total[what], 4)
-    for key in ("false_nodes", "false_links", "false_leaves"):
+    for key in ("false_nodes", "false_links"):
         settings[f"{key}_a_run"] = round(total[key] / runs, 4)
     settings |= {"rounds": round(total["rounds"] / runs, 2), "most_rounds": max(row["rounds"] for row in rows)}
     return settings | {"cpu_seconds_a_run": round((time.process_time() - begun) / runs, 3)}
@@ -153,7 +136,7 @@ def main() -> None:
         "hardware": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "note": args.note,
         "draw": args.draw,
-        "nodes": "1,000 unless the case says otherwise; 32 nodes a leaf switch",
+        "nodes": "1,000 unless the case says otherwise",
         "rows": rows,
     }
     Path(args.to).write_text(json.dumps(result, indent=1) + "\n")

@@ -86,7 +86,6 @@ def folder(tmp_path):
         ("install --verify --wants fp8", "--wants is not read with --verify"),
         ("fleet check trl --prolog --hosts a,b", "--hosts is not read with --prolog"),
         ("fleet check trl --prolog -o x.html", "-o is not read with --prolog"),
-        ("fleet check trl --prolog --wants frob", "--wants frob is not known"),
         ("fleet check frob: --hosts a,b", "frob"),
         ("fleet check trl --wants frob --hosts a,b", "--wants frob is not known"),
         ("fleet prove frob --hosts a,b", "'frob' is not a framework, a capability or a proof"),

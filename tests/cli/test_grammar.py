@@ -176,7 +176,7 @@ FROZEN = {
             "--dry-run": "",
             "-q": "",
         }
-        | {"--on-hang": "WHAT", "--grace": "SECONDS"}
+        | {"--on-hang": "WHAT", "--grace": "SECONDS", "--max-restarts": "N", "--events": "FILE"}
         | ALWAYS,
     ),
     "diagnose": (

@@ -78,7 +78,10 @@ def test_what_ssh_says(err, kind):
     ("ended", "begun", "again"),
     [
         (ProgramEnd("n1", 255, "Exceeded MaxStartups", 1.0), False, True),
-        (ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: No route to host", 1.0), False, True),
+        (ProgramEnd("n1", 255, "client_loop: send disconnect: Broken pipe", 1.0), False, True),
+        (ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: No route to host", 1.0), False, False),
+        (ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: Connection refused", 1.0), False, False),
+        (ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: Connection timed out", 10.0), False, False),
         (ProgramEnd("n1", None, "", 30.0, end="deadline"), False, False),
         (ProgramEnd("n1", None, "", 30.0, end="deadline"), True, False),
         (ProgramEnd("n1", 255, "Permission denied (publickey).", 1.0), False, False),
@@ -178,6 +181,10 @@ def test_eight_slow_disks_at_once_are_one_disk():
     found = outliers.find_outliers(tries("disk-read", **rows), dict.fromkeys(rows, "all"))
     assert not found.outliers and not found.unclear
     assert found.shared == {"disk-read": {f"slow{at}" for at in range(8)}}
+    worse = rows | {"broken": [1.0e9 / 30] * 8}
+    assert [
+        one.node for one in outliers.find_outliers(tries("disk-read", **worse), dict.fromkeys(worse, "all")).outliers
+    ] == ["broken"]
     computing = outliers.find_outliers(tries("matmul-bf16", **rows), dict.fromkeys(rows, "all"))
     assert {one.node for one in computing.outliers} == {f"slow{at}" for at in range(8)}, "GPUs are not shared"
 
@@ -194,6 +201,13 @@ def test_the_disk_of_a_network_file_system_is_no_figure_of_a_node(kind, name):
     rows = {f"n{at}": [1e9] * 8 for at in range(8)} | {"slow": [1e8] * 8}
     found = outliers.find_outliers(tries(name, **rows), dict.fromkeys(rows, "all"))
     assert [one.node for one in found.outliers] == ([] if kind != "ext4" else ["slow"])
+    grave = rows | {"slow": [1e9 / 30] * 8}
+    found = outliers.find_outliers(tries(name, **grave), dict.fromkeys(grave, "all"))
+    assert [one.node for one in found.outliers] == ["slow"], "thirty times is told of any disk"
+    once = outliers.find_outliers(
+        tries(name, **{node: row[:1] for node, row in grave.items()}), dict.fromkeys(grave, "all")
+    )
+    assert once.measure_again == {"slow"} and not once.outliers
 
 
 def test_figures_have_units():

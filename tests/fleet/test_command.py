@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,9 +14,12 @@ import pytest
 from tests.fleet.faked import SSH, Bin
 from tests.running import run_forked
 
+from gpuready import rules
 from gpuready.fleet.ssh_hosts import is_hostfile
 from gpuready.model import Contract, Facts, Finding, Report, UndecidedRule
 from gpuready.render import fleet as render
+from gpuready.system import own_folders
+from gpuready.workflow import fleet_node
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -174,31 +178,72 @@ def test_without_any_engine_the_way_out_is_named(service):
     assert code == 2 and "--hosts n[01-16] or --hostfile FILE" in err
 
 
-def test_the_prolog_says_one_line_and_its_exit_code_drains(service):
-    """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder."""
-    code, out, err = service.run("check", "--prolog", "transformers")
-    assert code in (0, 1) and out.startswith("gpuready: ") and out.count("\n") == 1 and len(out) <= 251 and not err
-    if code:
-        assert out.split()[1][:3].isupper()
+def test_the_prolog_judges_the_node_alone(service):
+    """As slurmd starts it: hardly a variable, no terminal, the file system's root as the folder; mistakes drain nothing."""
     bare = {"PATH": "/usr/bin:/bin", "PYTHONPATH": SRC, "SLURMD_NODENAME": "n01", "SLURM_JOB_ID": "7"}
-    argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog", "transformers"]
+    argv = [sys.executable, "-m", "gpuready", "fleet", "check", "--prolog"]
     done = subprocess.run(argv, env=bare, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    assert done.returncode == code and done.stdout.startswith("gpuready: ") and not done.stderr, done.stderr
+    assert (done.returncode, done.stdout) == (0, ""), done
+    for mistake in (["trasnformers"], ["--python", "/not/mounted/bin/python"], ["vllm", "--wants", "frob"]):
+        code, out, err = service.run("check", "--prolog", *mistake)
+        assert (code, out) == (0, "") and "not looked at, --prolog judges the node alone" in err, err
     assert not service.bin.asked_lines(), "nobody else is asked"
 
 
+def test_rules_of_the_prolog_read_nothing_of_an_environment():
+    judged = {rule.code for rule in fleet_node.check_this_node().judged}
+    assert not [code for code in judged if code[:3] not in ("GPU", "DRV", "SYS", "CAP")]
+    modules = map(rules.load_rule, rules.list_rule_modules())
+    chosen = {rule.CODE for rule in modules if all(key.startswith(fleet_node.NODE_FACTS) for key in rule.READS)}
+    assert {
+        "GPU008",
+        "GPU009",
+        "GPU013",
+        "GPU020",
+        "GPU025",
+        "DRV002",
+        "DRV004",
+        "DRV007",
+        "DRV008",
+        "DRV009",
+        "DRV010",
+    } < chosen
+    assert not chosen & {"PKG001", "GPU001", "GPU004", "DRV001", "SYS005", "NET006"}
+
+
+FULL_DISK = """
+mount -t tmpfs -o size=4k none "$1" && mkdir "$1/full" && head -c 4096 /dev/zero >"$1/full/x"
+mount -t tmpfs -o ro none "$2" && shift 2 && exec "$@"
+"""
+
+
+def test_a_disk_on_which_nothing_can_be_written_is_a_fault_of_the_node(tmp_path):
+    names = [str(tmp_path / name) for name in ("small", "read-only")]
+    for name in names:
+        os.mkdir(name)
+    look = f"from gpuready.system.own_folders import find_disk_fault as f\nfor one in {names!r}: print(f([one]))"
+    words = ["unshare", "-rm", "sh", "-c", FULL_DISK, "sh", *names, sys.executable, "-c", look]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": SRC}, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no mounts of its own here: {done.stderr.strip()[-200:]}")
+    full, frozen = done.stdout.splitlines()
+    assert full.endswith("/small: no space left on device") and frozen.endswith("/read-only: read-only file system")
+    assert own_folders.find_disk_fault([str(tmp_path), str(tmp_path / "not-mounted")]) == ""
+
+
 def reported(*findings, undecided=()) -> Report:
-    contract = Contract("torch", "2.9")
-    return Report(contract, Facts(()), findings, undecided)
+    return Report(Contract("node", "1"), Facts(()), findings, undecided)
 
 
-def test_the_prolog_drains_for_what_is_wrong_and_not_for_what_cannot_be_seen():
+def test_the_reason_of_a_drain_is_one_line_and_only_for_a_fault():
     wrong = [Finding(code, "error", f"{code} is wrong\x1b[2J" + "!" * 300) for code in ("GPU013", "SYS011")]
-    text, code = render.drain_reason([reported(*wrong)])
-    assert code == 1 and text.startswith("gpuready: GPU013 ") and "\x1b" not in text and len(text) <= 251
-    short, _ = render.drain_reason([reported(*(one.replace(says="is wrong") for one in wrong))])
+    text, _ = render.drain_reason(reported(*wrong))
+    assert text.startswith("gpuready: GPU013 ") and "\x1b" not in text and len(text) <= 251 and text.count("\n") == 1
+    short, _ = render.drain_reason(reported(*(one.replace(says="is wrong") for one in wrong)))
     assert short == "gpuready: GPU013 is wrong (also SYS011)\n"
     unseen = UndecidedRule("GPU001", "error", "nvidia-smi did not answer")
-    text, code = render.drain_reason([reported(undecided=(unseen,))])
-    assert code == 0 and "can't tell: GPU001" in text
-    assert render.drain_reason([reported()]) == ("gpuready: healthy\n", 0)
+    assert render.drain_reason(reported(undecided=(unseen,))) == (
+        "",
+        "gpuready: can't tell: GPU001 nvidia-smi did not answer",
+    )
+    assert render.drain_reason(reported()) == ("", "")

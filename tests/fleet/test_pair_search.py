@@ -46,23 +46,6 @@ def test_links_are_links():
     assert few["found_links"] == 8 and few["false_nodes"] == 0
 
 
-def test_a_pair_of_switches_is_found_as_one():
-    total = totals(range(3), nodes=1000, bad=3, leaf=True)
-    assert total["found_leaves"] == 3 and total["false_leaves"] == total["false_nodes"] == 0
-
-
-def test_a_whole_switch_is_one_suspect():
-    names = [f"n{at}" for at in range(128)]
-    switches = {name: f"s{at // 16}" for at, name in enumerate(names)}
-    search = PairSearch(names, switches)
-    while pairs := search.next_round():
-        for a, b in pairs:
-            cut = (switches[a] == "s3") != (switches[b] == "s3")
-            search.add_outcome(NodePair(a, b, search.round_number, FAILED if cut else PASSED))
-    sure = [(one.kind, one.names) for one in search.list_suspects() if one.confirmed]
-    assert sure == [("switch", ("s3",))]
-
-
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 8, 9, 10, 33])
 def test_pairs_of_a_round_are_disjoint_and_a_healthy_fleet_is_soon_done(count):
     search = PairSearch([f"n{at}" for at in range(count)])

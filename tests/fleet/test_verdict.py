@@ -82,7 +82,7 @@ def test_the_sentence_of_the_drift():
             every, machine(**{"driver.version": "580.95.05"}), dict.fromkeys(deviating, DEVIATIONS["driver"])
         )
     )
-    said = "3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[00017,00412,00998]"
+    said = "driver.version 550.54.15 instead of 580.95.05: 3 of 1,024 nodes differ: n[00017,00412,00998]"
     assert said in report.findings[0].says
     assert "n[00017,00412,00998]" in render.render_fleet_screen(report, Screen(80))
 

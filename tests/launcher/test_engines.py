@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gpuready.launcher import engines, script
 from gpuready.launcher.rank_process import read_own_rank
 from gpuready.model.run import LaunchJob
+from gpuready.workflow import launch_job
 from gpuready.workflow.launch_job import choose_run_engine, parse_master
 from gpuready.workflow.refusal import Refused
 
@@ -96,16 +99,42 @@ def test_a_launcher_tells_who_a_rank_is(engine, environ, reported):
 @pytest.mark.parametrize(
     ("words", "kind", "left", "python"),
     [
-        (("train.py", "-x"), "script", ("train.py", "-x"), None),
-        (("-m", "trl.sft", "-x"), "module", ("trl.sft", "-x"), None),
+        (("train.py", "-x"), "script", ("train.py", "-x"), ""),
+        (("-m", "trl.sft", "-x"), "module", ("trl.sft", "-x"), ""),
         (("python", "train.py"), "script", ("train.py",), "python"),
         (("/v/bin/python3.12", "-m", "pack"), "module", ("pack",), "/v/bin/python3.12"),
-        (("python", "-u", "train.py"), "program", ("python", "-u", "train.py"), None),
-        (("axolotl", "train", "c.yml"), "program", ("axolotl", "train", "c.yml"), None),
+        (("python", "-u", "train.py"), "program", ("python", "-u", "train.py"), ""),
+        (("./job.sh", "-x"), "program", ("./job.sh", "-x"), ""),
+        (("-m",), "program", ("-m",), ""),
     ],
 )
 def test_what_is_to_be_run(words, kind, left, python):
-    assert script.classify_command(words, None) == (kind, left, python)
+    found = launch_job.parse_command(words)
+    assert (found.kind, found.words, found.python) == (kind, left, python)
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("torchrun --nproc-per-node=2 train.py --lr 1", "gpuready run --nproc 2 -- train.py --lr 1"),
+        ("torchrun train.py", "gpuready run --nproc 1 -- train.py"),
+        ("/v/bin/python -m torch.distributed.run --nproc_per_node gpu -m pack", "gpuready run --nproc gpu -- -m pack"),
+        (
+            "torchrun --nnodes 2 --nproc-per-node 4 t.py",
+            "--nproc 4 --nnodes 2 --node-rank R --master HOST:PORT -- t.py",
+        ),
+        ("accelerate launch --num_processes 8 --num_machines 2 t.py", "gpuready run --nproc 4 --nnodes 2"),
+        ("deepspeed --num_gpus 2 t.py --deepspeed z.json", "gpuready run --nproc 2 -- t.py --deepspeed z.json"),
+        ("axolotl train c.yml", "gpuready run --nproc gpu -- -m axolotl.cli.train c.yml"),
+        ("mpirun -np 2 python t.py", "gpuready run --engine mpi -- SCRIPT"),
+        ("srun t.py", "gpuready run --engine slurm -- SCRIPT"),
+        ("torchrun --no-python ./job.sh", "no script is named after torchrun"),
+    ],
+)
+def test_a_launcher_is_refused_with_the_command_to_use(words, instead):
+    """Each of our ranks would start all ranks of the training."""
+    with pytest.raises(Refused, match=re.escape(instead)):
+        launch_job.parse_command(words.split())
 
 
 @pytest.mark.parametrize(

@@ -52,3 +52,9 @@ def test_a_report_ends_nothing_and_off_says_nothing():
     assert made.notes and not made.ended
     made = stand_still("off", 0.0, 900.0)
     assert not made.notes and not made.ended
+
+
+def test_stop_ends_a_run_as_soon_as_its_standstill_was_named():
+    assert not stand_still("stop", 0.0, 15.0).ended
+    made = stand_still("stop", 0.0, 25.0)
+    assert made.notes and made.ended == [("hung", EXIT_HUNG)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import ClassVar
 
 import pytest
@@ -47,7 +48,7 @@ def nodes(monkeypatch):
     monkeypatch.setattr(peer_nodes, "StoreClient", Store)
     both = [PeerNodes(JOB.replace(node_rank=node), 0) for node in (0, 1)]
     for node in both:
-        assert not node.claim_place(f"gpu-{node.job.node_rank}")
+        assert not node.claim_place(f"gpu-{node.job.node_rank}", [node.job.node_rank])
     return both
 
 
@@ -62,8 +63,8 @@ def test_both_name_the_one_that_did_not_only_lose_its_peer(nodes):
     victim, cause = failed(0, LOST), failed(1, "Traceback (most recent call last):\nValueError: bad\n")
     assert not nodes[0].is_settled(victim, 1.0) and nodes[1].is_settled(cause, 1.2)
     assert not nodes[0].is_settled(victim, 1.4) and nodes[0].is_settled(victim, 2.5), "the others read first"
-    first = nodes[0].find_first()
-    assert first is not None and first.rank == 1 and "ValueError: bad" in first.last and nodes[1].find_first() is None
+    (first,) = nodes[0].find_first(victim)
+    assert first.rank == 1 and "ValueError: bad" in first.last and not nodes[1].find_first(cause)
 
 
 def test_a_node_hears_of_a_failure_that_its_own_ranks_do_not_notice(nodes):
@@ -78,8 +79,8 @@ def test_a_node_hears_of_a_failure_that_its_own_ranks_do_not_notice(nodes):
     assert nodes[0].leave_waiting(well) and not nodes[1].leave_waiting(well)
     Store.values = None  # with the node that had it
     nodes[0].is_settled(well, 11.0)
-    first = nodes[0].find_first()
-    assert first is not None and first.rank == 1 and "ImportError: libx.so" in first.last
+    (first,) = nodes[0].find_first(well)
+    assert first.rank == 1 and "ImportError: libx.so" in first.last
 
 
 def test_who_fails_when_the_store_is_gone_failed_after_what_it_counted(nodes):
@@ -87,30 +88,69 @@ def test_who_fails_when_the_store_is_gone_failed_after_what_it_counted(nodes):
     nodes[0].is_settled(cause, 6.0)
     nodes[1].exchange_beats(8.0)
     Store.values = None
-    nodes[1].is_settled(failed(1, "Traceback (most recent call last):\nRuntimeError: no store\n"), 9.0)
-    first = nodes[1].find_first()
-    assert first is not None and first.rank == 0 and "ImportError: libx.so" in first.last
+    late = failed(1, "Traceback (most recent call last):\nRuntimeError: no store\n")
+    nodes[1].is_settled(late, 9.0)
+    (first,) = nodes[1].find_first(late)
+    assert first.rank == 0 and "ImportError: libx.so" in first.last
 
 
-def test_a_node_that_says_nothing_is_gone(nodes):
+def test_a_node_that_says_nothing_is_gone_with_all_its_ranks(nodes):
     victim = failed(0, LOST)
+    nodes[0].claim_place("gpu-0", [0])
+    Store.values["gpuready/r/0/host/1"] = b'{"host": "gpu-1", "addresses": ["10.0.0.2"], "ranks": [1, 2]}'
     assert not nodes[0].is_settled(victim, 1.0) and nodes[0].is_settled(victim, 9.0)
-    first = nodes[0].find_first()
-    assert first is not None and first.lost and first.rank == 1 and first.host == "gpu-1"
+    found = nodes[0].find_first(victim)
+    assert [(end.rank, end.host, end.lost) for end in found] == [(1, "gpu-1", True), (2, "gpu-1", True)]
+
+
+def test_of_two_nodes_that_have_not_reported_the_silent_one_or_the_one_that_errors_name_is_gone(monkeypatch):
+    Store.values = {}
+    monkeypatch.setattr(peer_nodes, "StoreClient", Store)
+    three = [PeerNodes(JOB.replace(node_rank=node, nnodes=3), 0) for node in range(3)]
+    for node in three:
+        node.claim_place(f"gpu-{node.job.node_rank}", [node.job.node_rank])
+    victim = failed(0, LOST)
+    for at in (1.0, 6.5):
+        three[1].exchange_beats(at)  # slow to report, and alive
+        three[0].is_settled(victim, at)
+    assert [end.host for end in three[0].find_first(victim)] == ["gpu-2"]
+    # Nobody was heard of since: the address in the error tells them apart.
+    blind = PeerNodes(JOB.replace(nnodes=3), 1)
+    blind.places = {
+        node: {"host": f"gpu-{node}", "addresses": [f"10.0.0.{node}"], "ranks": [node]} for node in range(3)
+    }
+    named = failed(0, "Traceback (most recent call last):\nRuntimeError: Connection closed by peer [10.0.0.1]:4242\n")
+    blind.is_settled(named, 1.0)
+    assert [end.host for end in blind.find_first(named)] == ["gpu-1"]
+    both = PeerNodes(JOB.replace(nnodes=3), 2)
+    both.is_settled(victim, 1.0)
+    assert not both.find_first(victim), "which of the two is not known"
 
 
 def test_a_store_that_is_gone_is_node_0(nodes):
     Store.values = None
     victim = failed(1, LOST)
     assert nodes[1].is_settled(victim, 1.0)
-    first = nodes[1].find_first()
-    assert first is not None and first.lost and first.rank == 0 and first.host == "gpu-0"
+    (first,) = nodes[1].find_first(victim)
+    assert first.lost and first.rank == 0 and first.host == "gpu-0"
+
+
+def test_a_refusal_of_one_node_reaches_the_others(nodes):
+    assert nodes[0].read_refusal() == ""
+    PeerNodes(JOB.replace(node_rank=1), 0).tell_refusal("200 open files are allowed")
+    assert nodes[0].read_refusal().endswith("refused: 200 open files are allowed")
+    Store.values = None
+    began = time.monotonic()
+    PeerNodes(JOB.replace(node_rank=1), 0).tell_refusal("nobody is there", 0.3)
+    assert time.monotonic() - began < 2
 
 
 def test_a_node_that_comes_twice_is_told_who_has_its_place(nodes):
     late = PeerNodes(JOB.replace(node_rank=1), 0)
-    assert late.claim_place("gpu-9") == "gpu-1" and nodes[0]._host_of(1) == "gpu-1", "the first keeps it"
-    assert not PeerNodes(JOB.replace(node_rank=1), 1).claim_place("gpu-1"), "a restart is another attempt"
+    assert late.claim_place("gpu-9", [1]) == "gpu-1" and nodes[0]._find_place(1)["host"] == "gpu-1", (
+        "the first keeps it"
+    )
+    assert not PeerNodes(JOB.replace(node_rank=1), 1).claim_place("gpu-1", [1]), "a restart is another attempt"
 
 
 def test_a_cable_that_is_pulled_is_named_on_both_sides(nodes):

@@ -11,6 +11,7 @@ import pytest
 from gpuready.launcher import peer_nodes, preflight, rank_process
 from gpuready.model import Fact, Facts
 from gpuready.model.run import LaunchJob
+from gpuready.workflow import launch_job
 
 GIB = 1 << 30
 
@@ -208,10 +209,10 @@ def test_one_fix_of_several_problems_is_told_once():
 @pytest.mark.parametrize("name", ["cfg.yml", "my job.yaml", "ds.json"])
 def test_a_configuration_is_no_script(name, tmp_path, monkeypatch):
     """Making it executable would help nobody."""
-    from gpuready.launcher.script import classify_command, why_not_runnable
+    from gpuready.launcher.script import why_not_runnable
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).write_text("base_model: m\n")
-    kind, words, _ = classify_command([name], None)
-    says, fix = why_not_runnable(kind, words, "x86_64", lambda word: word)
+    launch = launch_job.parse_command([name])
+    says, fix = why_not_runnable(launch.kind, launch.words, "x86_64", lambda word: word)
     assert "configuration file" in says and "chmod" not in fix and "gpuready run -- " in fix

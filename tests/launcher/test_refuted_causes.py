@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model.run import LaunchAttempt, RankEnd
+from gpuready.workflow import run
 from gpuready.workflow.run import _is_refuted
 
 
@@ -29,3 +30,29 @@ def ended(**more: object) -> LaunchAttempt:
 )
 def test_what_was_seen_refutes_a_cause(code, attempt, refuted):
     assert _is_refuted(code, attempt) is refuted
+
+
+LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
+
+
+@pytest.mark.parametrize(
+    ("last", "limits", "said"),
+    [
+        ("OSError: [Errno 24] Too many open files: '/x'", LIMITS, "1024 open files are allowed"),
+        ("RuntimeError: can't start new thread", LIMITS, "its control group 64 (pids.max"),
+        ("KeyError: 'x'", LIMITS | {"denied": 3}, "and 3 were refused"),
+        ("KeyError: 'x'", LIMITS, ""),
+        ("OSError: [Errno 24] Too many open files", {}, ""),
+    ],
+)
+def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
+    attempt = run._add_limits(ended(last=(last,), limits=limits))
+    assert [said in note.says for note in attempt.notes] == ([True] if said else [])
+    assert run._is_refuted("RUN019", attempt) is bool(said), "then the program is not the cause"
+
+
+def test_a_start_that_is_repeated_is_told_with_its_cause():
+    failed = ended(last=("KeyError: 'first'",)).replace(seconds=3.0)
+    assert run._describe_restart(failed, None, 1, 2) == (
+        "start 1 failed after 3 s: rank 0 on here failed first: KeyError: 'first'; restart 1 of 2"
+    )

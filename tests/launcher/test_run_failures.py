@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuready.launcher import preflight, process_status
 from gpuready.launcher.supervisor import INTERRUPT_GRACE_SECONDS
 from tests.deadlines import GENEROUS_S, HANG_S, wait_until
-from tests.launcher.stage import kill
+from tests.launcher.stage import MAIN, kill
+from tests.running import SRC
 
 FOREVER = "import os, time\nprint('pid', os.getpid(), flush=True)\nwhile True: time.sleep(0.05)\n"
 RANK_1 = "import os, sys, time, signal\nif os.environ['RANK'] == '1':\n    {}\ntime.sleep(120)\n"
@@ -217,21 +220,81 @@ def test_shared_memory_of_the_dead_is_swept(stage):
         assert not Path(stage.log(rank).strip()).exists()
 
 
-def test_a36_ranks_that_outlived_their_launcher(stage):
-    """Orphans of torchrun: their parent is the first process."""
-    code = "import time; time.sleep(1000)"
-    env = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "old", "STAGE_MARK": stage.mark}
-    parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}], env={env!r}, start_new_session=True, stdout=-3, stderr=-3).pid)"
-    pid = int(subprocess.run([sys.executable, "-c", parent], capture_output=True, text=True, check=True).stdout)
+ORPHAN = """
+import os, subprocess, sys
+from gpuready.launcher import process_status
+env = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "old", "STAGE_MARK": sys.argv[1]}
+own = {process_status.AGENT_PROCESS: process_status.describe_own_process()} if sys.argv[2] == "recorded" else {}
+words = [sys.executable, "-c", "import time; time.sleep(1000)"]
+print(subprocess.Popen(words, env={**env, **own}, start_new_session=True, stdout=-3, stderr=-3).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["recorded", "unknown"])
+def test_a36_a_rank_is_left_over_only_where_its_launcher_is_proven_to_be_gone(stage, kind):
+    """A parent of 1 proves nothing: in a pod that is the launcher itself."""
+    words = [sys.executable, "-c", ORPHAN, stage.mark, kind]
+    launcher = subprocess.Popen(words, env={"PYTHONPATH": str(SRC)}, stdin=-1, stdout=-1)
+    assert launcher.stdin and launcher.stdout
+    pid = int(launcher.stdout.readline())
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            if file.read().rpartition(")")[2].split()[1] != "1":
-                pytest.skip("orphans go to a process of this container, not to the first one")
-        stage.script("pass\n")
-        process = stage.start("--nproc", "2", "--", "train.py")
-        out = " ".join(process.communicate(timeout=GENEROUS_S)[0].decode().split())
-        assert process.returncode == 1 and f"pid {pid}" in out and "--reap" in out
-        done = stage.run("--nproc", "2", "--reap", "--", "train.py")
-        assert done.code == 0
+        assert pid not in [one.pid for one in preflight.find_orphan_ranks()], "its launcher lives"
+        launcher.stdin.close()
+        launcher.wait()
+        parent = process_status.read_process_stat(pid)[2]
+        found = {one.pid: one.proven for one in preflight.find_orphan_ranks()}
+        assert found.get(pid) == (True if kind == "recorded" else False if parent == 1 else None)
+        (row,) = [one for one in preflight._check_leftovers() if str(pid) in one.says] or [None]
+        if row is not None:
+            assert row.severity == ("error" if kind == "recorded" else "warning"), row
+        assert (pid in preflight.end_orphan_ranks()) == (kind == "recorded")
+        assert (process_status.read_process_stat(pid)[0] in ("", "Z")) == (kind == "recorded")
     finally:
         subprocess.run(["kill", "-9", str(pid)], capture_output=True, check=False)
+
+
+WITHOUT_STDERR = """
+import json, os, sys, time
+if os.environ["RANK"] == "1":
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+        sys.exit(9)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    stack = "Traceback (most recent call last):\\n  File 't.py', line 7, in main\\nValueError: only in the file\\n"
+    with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:  # as torch's @record writes it
+        json.dump({"message": {"message": "ValueError: only in the file", "extraInfo": {"py_callstack": stack}}}, file)
+    os._exit(1)
+print("step 3", repr(sys.stdin.read()), flush=True)
+time.sleep(60)
+"""
+
+
+def test_error_files_stdin_restarts_and_events(stage):
+    """A lost stderr, what rank 0 reads, the cause of the first start before that of the last, one line for each event."""
+    stage.script(WITHOUT_STDERR)
+    words = stage._words(("--nproc", "2", "--max-restarts", "1", "--events", "events.jsonl", "--", "train.py"))
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *words], input="given", env=stage._variables({}), cwd=stage.folder,
+        capture_output=True, text=True, timeout=2 * GENEROUS_S,
+    )  # fmt: skip
+    assert done.returncode == 9 and "step 3 'given'" in done.stdout, done.stderr
+    text = " ".join(done.stdout.split())
+    first = text.index("before: start 1 failed after"), text.index("failed: rank 1 on")
+    assert first[0] < first[1] and "ValueError: only in the file" in stage.log(1)
+    assert "ValueError" in text[first[0] : first[1]] and "restart 1 of 1" in done.stderr
+    events = [json.loads(line) for line in (stage.folder / "events.jsonl").read_text().splitlines()]
+    kinds = [event["event"] for event in events]
+    assert {"progress", "first", "restart"} <= set(kinds) and all("at" in event for event in events), events
+    assert not stage.left()
+
+
+def test_a_working_folder_that_was_deleted_is_one_sentence(stage):
+    (stage.folder / "gone").mkdir()
+    code = f"import os; os.rmdir({str(stage.folder / 'gone')!r}); {MAIN}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "--", "t.py"], env=stage._variables({}), cwd=stage.folder / "gone",
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stderr == (
+        "gpuready: the current folder was deleted: change to one that exists, and start again\n"
+    )

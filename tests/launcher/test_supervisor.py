@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuready.launcher.supervisor import Supervisor
+from gpuready.model.run import LaunchJob
 from tests.launcher.ledgers import end, ledger
 
 
@@ -30,3 +31,27 @@ def test_torchrun_that_ends_after_its_ranks_ended_well_is_not_shown(engine, code
         Supervisor._read_engine_output(run)  # type: ignore[arg-type]
     os.close(writes)
     assert bool(said) == shown
+
+
+def test_our_own_lines_are_notes_and_no_log_of_the_job():
+    """As a log they would be searched for causes: "cannot reach" became a proxy."""
+    said, notes = [], []
+    reads, writes = os.pipe()
+    os.write(writes, b"(run_rank_agent pid=7) gpuready: n1 cannot reach gpuready run on ['n0']\nsrun: error\n")
+    os.close(writes)
+    with open(reads, "rb") as stream:
+        run = SimpleNamespace(
+            process=SimpleNamespace(stdout=stream), partial_line=b"", engine_lines=[], ledger=ledger(2), why="",
+            stopped_at=None, job=SimpleNamespace(engine="ray"), add_note=notes.append,
+            reporter=SimpleNamespace(write_engine_line=said.append),
+        )  # fmt: skip
+        Supervisor._read_engine_output(run)  # type: ignore[arg-type]
+    assert said == ["srun: error"] and notes[0].says.startswith("n1 cannot reach gpuready run")
+
+
+def test_ranks_are_numbered_as_torchrun_does_where_nodes_have_different_numbers_of_them():
+    job = LaunchJob("torchrun", "/v/python", "script", ("t.py",), 1, nnodes=2, node_rank=1, master="n0", port=1)
+    made = Supervisor(job, {}, SimpleNamespace())  # type: ignore[arg-type]
+    assert list(made.ledger.ranks) == [1]
+    made._number_ranks([{"RANK": "2", "LOCAL_RANK": "0"}])  # node 0 has two
+    assert list(made.ledger.ranks) == [2]

@@ -18,8 +18,9 @@ from gpuready.model.fleet import FleetReport
 from gpuready.render import fleet as render
 from gpuready.render import html, json_results
 from gpuready.render.layout import Screen
-from gpuready.workflow import check_machine, require_writable, save_text_file
+from gpuready.workflow import require_writable, save_text_file
 from gpuready.workflow.fleet import run_fleet, serve_torchrun_rank
+from gpuready.workflow.fleet_node import check_this_node
 from gpuready.workflow.fleet_run import RETRIES, FleetTask
 from gpuready.workflow.fleet_transport import ReachOptions
 
@@ -50,7 +51,9 @@ _SHOWN = {
     **quiet_and_verbose("also the groups of nodes that agree, and every pair"),
 }
 _REFERENCE = {"reference": Parameter("compare with this recording, not with the majority", "FILE")}
-_PROLOG = {"prolog": Parameter("this node alone, for Slurm's prolog or health check: one line, exit code")}
+_PROLOG = {
+    "prolog": Parameter("this node's GPUs, driver, fabric, disk and clock, for Slurm: a fault is one line and exit 1")
+}
 _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 
 
@@ -88,11 +91,15 @@ def _make_fleet_task(request: Request) -> Any:
 
 
 def _run_prolog(request: Request) -> Result:
+    """Judge this node alone; who names a framework or an environment here is told that neither can drain a node."""
     reject_together(request, "prolog", "json", why="Slurm reads one line and the exit code")
     reject_unread(request, "prolog", "python", "wants", "strict")
-    wanted = request.pick_options("python", "wants")
-    reports = check_machine(request.arguments, **wanted, strict=request.has_switch("strict"))
-    return Result.from_text(*render.drain_reason(reports))
+    reason, unseen = render.drain_reason(check_this_node())
+    ignored = [*request.arguments, *(f"--{name}" for name in ("python", "wants") if request.get_option(name))]
+    said = f"gpuready: {', '.join(ignored)}: not looked at, --prolog judges the node alone" if ignored else ""
+    if said or unseen:
+        request.session.write_note("\n".join(text for text in (said, unseen) if text))
+    return Result.from_text(reason, 1 if reason else 0)
 
 
 def _make_result(request: Request, report: FleetReport) -> Result:
@@ -133,7 +140,7 @@ COMMANDS = (
         _REFERENCE,
         _PROLOG,
         most=99,
-        examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog vllm"),
+        examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog"),
     ),
     _fleet_command(
         "prove",

@@ -13,7 +13,7 @@ from gpuready.render import run as render
 from gpuready.render.layout import Screen
 from gpuready.workflow import run as running
 
-_HANGS = ("report", "kill", "restart")
+_HANGS = ("report", "stop", "kill", "restart")
 _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 _PARAMETERS = {
     "nproc": Parameter("ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
@@ -25,10 +25,14 @@ _PARAMETERS = {
     "wants": Parameter("what the job asks for, such as cpu or fp8,flash-attn; with a FRAMEWORK", "LIST"),
     "log_dir": Parameter("where each rank's log is kept (default gpuready-logs/RUN)", "DIR"),
     "restarts": Parameter("restart after a failure, if that can help", "N"),
+    "max_restarts": Parameter("the same as --restarts, by torchrun's name", "N"),
     "hang_timeout": Parameter("end a run that stands still or writes nothing for so long; 0: never look", "SECONDS"),
     "on_hang": Parameter(
-        "what to do with a run that stands still (default: report; kill with a time-out)", "WHAT", _HANGS
+        "what to do with a run that stands still (default: report; kill with a time-out; stop: at once when it is named)",
+        "WHAT",
+        _HANGS,
     ),
+    "events": Parameter("also write progress, standstills and restarts to a file, one JSON line each", "FILE"),
     "grace": Parameter("how long ranks may go on after Ctrl-C, SIGTERM or a failure (default 30)", "SECONDS"),
     "window": Parameter("how long to wait for every rank to begin (default 60)", "SECONDS"),
     "check_collectives": Parameter("name collectives that differ between ranks, with their shapes; slower"),
@@ -49,6 +53,7 @@ def run(request: Request) -> Result:
         start = running.describe_start(ready)
         return Result(start, json_results.render_start_json, render.render_run_plan, exit=ready.refused)
     if ready.refused:
+        running.tell_refusal(ready)
         return Result(
             ready,
             lambda ready: json_results.render_refused_json(ready.refused, ready.sights),
@@ -59,7 +64,8 @@ def run(request: Request) -> Result:
     warnings = [sight for sight in ready.sights if sight.severity == "warning"]
     if warnings and not request.has_switch("quiet"):
         session.write_note(render.render_preflight(warnings, session.screen.replace(colour=False)))
-    outcome, found = running.run_job(ready, lambda job, book: session.make_run_reporter(job, book, request))
+    events = running.open_events(request.get_option("events"))
+    outcome, found = running.run_job(ready, lambda job, book: events(session.make_run_reporter(job, book, request)))
     return Result(
         outcome,
         lambda outcome: json_results.render_run_json(outcome, found),

@@ -185,6 +185,7 @@ class _NodeFacts:
         self.facts = facts
         own = facts.value_if_known("host.name") or facts.host
         self.own_name = own if isinstance(own, str) and len(own) >= 4 else ""
+        self.home = str(facts.value_if_known("env.HOME") or "").rstrip("/")
         rows = [fact for fact in facts if fact.key.startswith(("package.", "env."))]
         self.variables = self._comparable_variables([fact for fact in rows if fact.key[0] == "e"])
         self.kernels: dict[str, Any] = {}
@@ -214,7 +215,9 @@ class _NodeFacts:
         return self._mask_own_name(cleaner(value) if cleaner else value)
 
     def _mask_own_name(self, value: Any) -> Any:
-        """Replace the node's name, as a word: gpu1 is no part of gpu10."""
+        """Replace the node's name, as a word: gpu1 is no part of gpu10; and the user's home, which may differ."""
+        if isinstance(value, str) and self.home and self.home in value:
+            value = re.sub(rf"(?<![\w/.-]){re.escape(self.home)}(?=[/:]|$)", "~", value)
         if not self.own_name or not isinstance(value, str) or self.own_name not in value:
             return value
         return re.sub(rf"(?<![A-Za-z0-9]){re.escape(self.own_name)}(?![A-Za-z0-9])", "{node}", value)

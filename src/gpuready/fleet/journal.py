@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from gpuready.model import validation
 from gpuready.model.fleet import NodeAnswer, NodePair
@@ -13,6 +13,7 @@ from gpuready.system import durable_files, redact_text
 from gpuready.system.file_contents import read_text_file
 
 NAME = "answers.jsonl"
+Entry = TypeVar("Entry")
 MAX_JOURNAL_BYTES = 4 << 30
 MAX_UNWRITTEN = 256
 """Answers that may be lost in a crash, unless a second has passed: each disk write is expensive."""
@@ -45,24 +46,16 @@ class AnswerJournal:
 
     def read_entries(self) -> Iterator[tuple[NodeAnswer, float]]:
         """Yield every answer in order; a node whose line was cut off by a crash is asked again."""
-        for entry in self._read_lines():
-            try:
-                yield validation.parse_record(NodeAnswer, entry), float(entry["at"])
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue
+        return self._parse_lines(lambda entry: (validation.parse_record(NodeAnswer, entry), float(entry["at"])))
 
     def read_pairs(self) -> Iterator[NodePair]:
         """Yield the pairs of all complete rounds."""
-        for entry in self._read_lines():
-            try:
-                yield validation.parse_record(NodePair, entry["pair"])
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue
+        return self._parse_lines(lambda entry: validation.parse_record(NodePair, entry["pair"]))
 
-    def _read_lines(self) -> Iterator[Any]:
-        """Yield every complete line; an unreadable one was cut off by a crash."""
+    def _parse_lines(self, parse: Callable[[Any], Entry]) -> Iterator[Entry]:
+        """Yield what complete lines say; an unreadable one was cut off by a crash, and others say something else."""
         for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
             try:
-                yield json.loads(line)
-            except (ValueError, RecursionError):
+                yield parse(json.loads(line))
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 continue

@@ -37,6 +37,8 @@ MIN_EQUALS = 4
 FEW_LOSS, FEW_TRIES = 0.25, 4
 SHARED_PREFIX, DISK_FIGURES = "shared-", ("disk-write", "disk-read")
 """Figures of a network file system say nothing of a node; nor do those of disks that MANY_SLOW nodes have slow at once."""
+GROSS = 20
+"""So many times slower than the rest is told of a node all the same."""
 MANY_SLOW, MANY_SHARE = 3, 0.15
 LOWER_IS_BETTER = ("_seconds", "_latency")
 """Suffixes of figures for which less is better."""
@@ -58,15 +60,20 @@ def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries
     """Judge every figure of every stratum. The result does not depend on the order of the values."""
     result = OutlierResult()
     for figure in sorted(tries):
-        if figure.startswith(SHARED_PREFIX):
-            continue
         strata: dict[str, dict[MeasuredEntity, list[float]]] = {}
         for entity, values in tries[figure].items():
             if entity[0] in stratum_of and values:
                 row = [values[at] for at in sorted(values)]
                 strata.setdefault(stratum_of[entity[0]], {})[entity] = row
         for stratum, rows in sorted(strata.items()):
-            _judge_stratum(result, figure, stratum, rows, len(tries), max_tries)
+            judged = OutlierResult()
+            _judge_stratum(judged, figure, stratum, rows, len(tries), max_tries)
+            usual = median([row[0] for row in rows.values()])
+            gross = {node for (node, _), row in rows.items() if GROSS * median(row) <= usual}
+            is_shared = figure.startswith(SHARED_PREFIX)
+            result.outliers += [one for one in judged.outliers if one.node in gross or not is_shared]
+            result.unclear += [one for one in judged.unclear if one.node in gross or not is_shared]
+            result.measure_again |= judged.measure_again & gross if is_shared else judged.measure_again
     _set_shared_disks_apart(result, {figure: {node for node, _ in table} for figure, table in tries.items()})
     result.outliers.sort(key=lambda one: (one.share, one.node))
     return result
@@ -135,8 +142,8 @@ def _set_shared_disks_apart(result: OutlierResult, measured: Mapping[str, set[st
         slow = {one.node for one in (*result.outliers, *result.unclear) if one.figure == figure}
         if len(slow) >= max(MANY_SLOW, MANY_SHARE * len(measured.get(figure, ()))):
             result.shared[figure] = slow
-            result.outliers = [one for one in result.outliers if one.figure != figure]
-            result.unclear = [one for one in result.unclear if one.figure != figure]
+            result.outliers = [o for o in result.outliers if o.figure != figure or GROSS * o.value <= o.usual]
+            result.unclear = [o for o in result.unclear if o.figure != figure or GROSS * o.value <= o.usual]
 
 
 def _log_likelihood_ratio(row: Sequence[float], noise: float) -> float:

@@ -1,4 +1,4 @@
-"""Tell by counting the outcomes of node pairs which nodes, GPUs, links or switches are bad.
+"""Tell by counting the outcomes of node pairs which nodes, GPUs or links are bad.
 
 A node that passed, and failed with nobody but bad nodes, is good. A node that failed, and then failed again with two
 good nodes, is bad; if it also passed, it failed with three. A pair that fails again and again while both pass with
@@ -7,7 +7,7 @@ others is a link. A pair that ended by its time limit says nothing, and one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from gpuready.model.fleet import FAILED, PASSED, FleetSuspect, NodePair
 
@@ -19,15 +19,13 @@ BAD_NODE_FAILURES, GOOD_PARTNERS, GOOD_PARTNERS_SOMETIMES = 3, 2, 3
 """Failures of a bad node, and good nodes that it failed with: if it never passed, and if it did."""
 LINK_FAILURES, PASSES_BEFORE_RETRY = 3, 2
 """Failures of a bad link, and how often both nodes pass with others before each; two and one in a small fleet."""
-CUT_FAILURES, CUT_SHARE, SWITCH_SHARE = 3, 0.7, 0.8
-"""Failed pairs between two bad switches and their share of all; share of bad nodes at a bad switch."""
 
 
 class PairCounts:
-    """What the pairs so far say of nodes, links and switches."""
+    """What the pairs so far say of nodes and links."""
 
-    def __init__(self, pairs: Iterable[NodePair], switches: Mapping[str, str], nodes: int):
-        self.switches, small = switches, nodes <= SMALL_FLEET
+    def __init__(self, pairs: Iterable[NodePair], nodes: int):
+        small = nodes <= SMALL_FLEET
         self.node_failures = min(BAD_NODE_FAILURES, nodes - 1)
         self.link_failures = LINK_FAILURES - small
         self.passes_before_retry = PASSES_BEFORE_RETRY - small
@@ -36,8 +34,7 @@ class PairCounts:
         self.pass_rounds: dict[str, list[int]] = {}
         for pair in pairs:
             self._add_pair(pair)
-        self.cut_switches = self._find_cut_switches()
-        self.failed_with = self._count_partners(n for n in self.failed if self._crossing(n) not in self.cut_switches)
+        self.failed_with = self._count_partners(self.failed)
         self.never_passed = set(self.failed_with) - set(self.pass_rounds)
         self.bad = self._find_bad_nodes()
         self.good = {name for name in self.pass_rounds if self._is_good(name, self.bad | self.never_passed)}
@@ -78,11 +75,11 @@ class PairCounts:
     def _is_good(self, name: str, blamed: set[str]) -> bool:
         return name in self.pass_rounds and self.failed_with.get(name, set()) <= blamed
 
-    # -- links and switches ------------------------------------------------------------------------------------
+    # -- links ------------------------------------------------------------------------------------
 
     def _is_explained(self, names: NodeNames) -> bool:
-        """Whether a failed pair passed too, has a bad node, or crosses switches that are cut off from each other."""
-        return names in self.passed or not self.bad.isdisjoint(names) or self._crossing(names) in self.cut_switches
+        """Whether a failed pair passed too, or has a bad node."""
+        return names in self.passed or not self.bad.isdisjoint(names)
 
     def _is_bad_link(self, names: NodeNames) -> bool:
         """Whether it failed often enough; where a node fails now and then, a link cannot be told from such a node."""
@@ -99,64 +96,14 @@ class PairCounts:
         since = self.failed[names][-1].round if self.link_failures == LINK_FAILURES else 0
         return sum(at > since for at in self.pass_rounds.get(name, ())) >= self.passes_before_retry
 
-    def switches_to_test(self) -> list[NodeNames]:
-        """Pairs of switches with an undecided pair between them."""
-        return list(dict.fromkeys(c for names in self.undecided if (c := self._crossing(names)) is not None))
-
-    def _crossing(self, names: NodeNames) -> NodeNames | None:
-        """Return the two switches that a pair crosses, if any."""
-        one, other = (self.switches.get(name, "") for name in names)
-        return None if not one or not other or one == other else order_names(one, other)
-
-    def _find_cut_switches(self) -> set[NodeNames]:
-        """Return the pairs of switches between which most pairs fail though their nodes pass elsewhere."""
-        groups: dict[NodeNames, list[NodeNames]] = {}
-        for names in self.failed if self.switches else ():
-            if (crossing := self._crossing(names)) is not None:
-                groups.setdefault(crossing, []).append(names)
-        return {crossing for crossing, failed in groups.items() if self._is_cut(crossing, failed)}
-
-    def _is_cut(self, crossing: NodeNames, failed: list[NodeNames]) -> bool:
-        passed = sum(1 for names in self.passed if self._crossing(names) == crossing)
-        if len(failed) < CUT_FAILURES or len(failed) < CUT_SHARE * (len(failed) + passed):
-            return False
-        members = {name for names in failed for name in names}
-        elsewhere = {name for names in self.failed if self._crossing(names) != crossing for name in names}
-        sound = [name for name in members if name in self.pass_rounds and name not in elsewhere]
-        return len(sound) >= SWITCH_SHARE * len(members)
-
     # -- suspects ----------------------------------------------------------------------------------------------
 
     def list_suspects(self) -> list[FleetSuspect]:
         """List the suspects, the confirmed ones first."""
-        by_switch = self._find_bad_switches()
-        hidden = {name for names in by_switch.values() for name in names}
-        suspects = [self._switch_suspect(switch, names) for switch, names in by_switch.items()]
-        suspects += [self._cut_suspect(crossing) for crossing in self.cut_switches]
-        suspects += [one for name in self.bad - hidden for one in self._node_suspects(name)]
+        suspects = [one for name in self.bad for one in self._node_suspects(name)]
         suspects += [self._link_suspect(names) for names in self.links]
-        suspects += self._unconfirmed_suspects(hidden)
+        suspects += self._unconfirmed_suspects()
         return sorted(suspects, key=lambda one: (not one.confirmed, one.kind, one.names, one.gpu or 0))
-
-    def _find_bad_switches(self) -> dict[str, list[str]]:
-        """Return the switches with nearly all nodes bad: the switch is at fault, not the nodes."""
-        members: dict[str, set[str]] = {}
-        for name in {*self.pass_rounds, *self.failed_with} & set(self.switches):
-            members.setdefault(self.switches[name], set()).add(name)
-        bad = {switch: sorted(names & self.bad) for switch, names in members.items()}
-        least = CUT_FAILURES if len(members) > 1 else len(self.switches) + 1
-        return {s: n for s, n in bad.items() if len(n) >= least and len(n) >= SWITCH_SHARE * len(members[s])}
-
-    def _switch_suspect(self, switch: str, nodes: list[str]) -> FleetSuspect:
-        failed, passed = sum(map(self._failed_count, nodes)), sum(map(self._passed_count, nodes))
-        evidence = f"{len(nodes)} of its nodes fail with nodes elsewhere: {failed} pairs failed, {passed} passed"
-        return FleetSuspect("switch", (switch,), failed, passed, True, (evidence,))
-
-    def _cut_suspect(self, crossing: NodeNames) -> FleetSuspect:
-        tables = (self.failed, self.passed)
-        failed, passed = (sum(len(t[n]) for n in t if self._crossing(n) == crossing) for t in tables)
-        evidence = f"{failed} of {failed + passed} pairs across them failed; their nodes pass with others"
-        return FleetSuspect("switch", crossing, failed, passed, True, (evidence,))
 
     def _node_suspects(self, name: str) -> Iterator[FleetSuspect]:
         """Yield the node, or only its GPUs that failed each time."""
@@ -179,10 +126,10 @@ class PairCounts:
             evidence += f"; only GPU {', '.join(map(str, gpus))} of each"
         return FleetSuspect("link", names, failed, 0, True, (evidence,))
 
-    def _unconfirmed_suspects(self, hidden: set[str]) -> Iterator[FleetSuspect]:
+    def _unconfirmed_suspects(self) -> Iterator[FleetSuspect]:
         """Yield nodes that failed with several, then pairs that failed; nobody can tell which of them is bad."""
         why = "either node or the link" if self.good else "no pair passed, so it may be a fault of all nodes"
-        partners = self._count_partners(names for names in self.undecided if hidden.isdisjoint(names))
+        partners = self._count_partners(self.undecided)
         several = sorted(name for name, others in partners.items() if len(others) > 1)
         for name in several:
             evidence = (
@@ -190,7 +137,7 @@ class PairCounts:
             )
             yield FleetSuspect("node", (name,), self._failed_count(name), self._passed_count(name), False, (evidence,))
         for names in self.undecided:
-            if hidden.isdisjoint(names) and not set(several).intersection(names):
+            if not set(several).intersection(names):
                 failed = len(self.failed[names])
                 yield FleetSuspect(
                     "link", names, failed, 0, False, (f"the pair failed {failed} of {failed} times: {why}",)

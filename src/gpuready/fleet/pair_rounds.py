@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuready.cluster.address import derive_job_port
 from gpuready.fleet.transport import Transport
-from gpuready.model.fleet import ANSWERED, BUSY, DEAD, FAILED, PASSED, REFUSED, SLOW, FleetNode, NodeAnswer, NodePair
+from gpuready.model.fleet import ANSWERED, FAILED, OUT_OF_REACH, PASSED, SLOW, FleetNode, NodeAnswer, NodePair
 
 NodeNames = tuple[str, str]
 
@@ -18,7 +18,6 @@ PAIR_SECONDS = 30.0
 """Time limit of one pair, from the start of its Pythons to its last number."""
 LIMIT_RESERVE = 5.0
 """A Python that ran until so many seconds before the limit waited for its peer in vain."""
-OUT_OF_REACH = (DEAD, REFUSED, BUSY)
 MAX_GPUS = 64
 """GPUs of one node."""
 MAX_TRIES = 3

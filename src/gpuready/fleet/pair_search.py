@@ -6,7 +6,7 @@ partners. A pair that failed is tried again once both its nodes pass with others
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from random import Random
 
 from gpuready.fleet.pair_counts import SMALL_FLEET, PairCounts, order_names
@@ -21,16 +21,8 @@ SLOW_WORDS = "pairs were slow or not done in time; a busy node is no bad one: gp
 class PairSearch:
     """One search. ``next_round`` returns the next pairs, or none at the end; ``add_outcome`` takes the results."""
 
-    def __init__(
-        self,
-        names: Iterable[str],
-        switches: Mapping[str, str] | None = None,
-        *,
-        slow_share: float = 0.6,
-        start: int = 0,
-    ):
+    def __init__(self, names: Iterable[str], *, slow_share: float = 0.6, start: int = 0):
         self.names = list(dict.fromkeys(names))
-        self.switches = {name: switch for name, switch in (switches or {}).items() if switch}
         self.slow_share, self.round_number = slow_share, 0
         self.pairs: list[NodePair] = []
         self.unreachable: set[str] = set()
@@ -52,7 +44,7 @@ class PairSearch:
         self.unreachable.add(name)
 
     def count_outcomes(self) -> PairCounts:
-        return PairCounts(self.pairs, self.switches, len(self.names))
+        return PairCounts(self.pairs, len(self.names))
 
     def mark_slow_pairs(self) -> list[NodePair]:
         return mark_slow_pairs(self.pairs, self.slow_share)
@@ -87,13 +79,11 @@ class PairSearch:
 
     def _plan_round(self, free: list[str], counts: PairCounts) -> list[NodeNames]:
         """Choose retries first, then suspects with good nodes, then the rest with new partners."""
-        first = counts.pairs_to_retry() if self.pairs else self._pairs_across_switches(free)
-        chosen = _take_pairs(free, first)
+        chosen = _take_pairs(free, counts.pairs_to_retry())
         suspects = [name for names in counts.undecided for name in names if name not in counts.good]
         for name in dict.fromkeys(suspects):
             partner = next((other for other in free if other in counts.good and self._is_new(name, other)), name)
             chosen += _take_pairs(free, [(name, partner)])
-        chosen += _take_pairs(free, self._pairs_between(counts, free))
         while len(free) > 1:
             one = free.pop()
             partner = next((other for other in reversed(free[-8:]) if self._is_new(one, other)), free[-1])
@@ -103,33 +93,6 @@ class PairSearch:
 
     def _is_new(self, one: str, other: str) -> bool:
         return one != other and order_names(one, other) not in self._met
-
-    def _pairs_across_switches(self, free: list[str]) -> list[NodeNames]:
-        """Pair nodes across switches, each switch with as many others as it has nodes, to show a cut-off one
-        at once.
-        """
-        leaves: dict[str, list[str]] = {}
-        for name in free:
-            if name in self.switches:
-                leaves.setdefault(self.switches[name], []).append(name)
-        turns = range(max(map(len, leaves.values()), default=0))
-        return [
-            (leaves[one][turn], leaves[other][turn])
-            for turn in turns
-            for one, other in _round_robin_turn(list(leaves), turn)
-            if turn < min(len(leaves[one]), len(leaves[other]))
-        ]
-
-    def _pairs_between(self, counts: PairCounts, free: list[str]) -> list[NodeNames]:
-        """Pair two more good nodes across each two switches between which a pair failed."""
-        pairs: list[NodeNames] = []
-        for switches in counts.switches_to_test():
-            ones, others = (
-                [name for name in free if self.switches.get(name) == switch and name in counts.good]
-                for switch in switches
-            )
-            pairs += list(zip(ones, others, strict=False))[:2]
-        return pairs
 
 
 def _take_pairs(free: list[str], pairs: Iterable[NodeNames]) -> list[NodeNames]:

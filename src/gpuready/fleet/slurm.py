@@ -22,7 +22,7 @@ from gpuready.fleet.transport import (
     validate_host_name,
 )
 from gpuready.model import node_names
-from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.model.fleet import ABSENT, BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system import HostAccess
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
@@ -228,7 +228,7 @@ def classify_srun_failure(ended: ProgramEnd, has_begun: bool) -> tuple[str, str]
     if any(phrase in ended.err for phrase in _BUSY_PHRASES):
         return BUSY, f"Slurm would not give it now: {last_error}"
     if "execve" in ended.err or "No such file" in ended.err:
-        return REFUSED, f"no such Python there: {last_error}; name one with --python PATH"
+        return ABSENT, f"no such Python there: {last_error}; name one with --python PATH"
     return (
         DEAD if not has_begun else REFUSED,
         f"srun: {last_error.removeprefix('srun: ') or ended.end or f'exit {ended.rc}'}",

@@ -9,27 +9,21 @@ from shlex import quote
 from typing import Any
 
 from gpuready.fleet import node_payload
-from gpuready.fleet.transport import (
-    GRACE_SECONDS,
-    PARALLEL,
-    AnswerTracker,
-    OnAnswer,
-    Request,
-    last_output_line,
-    validate_host_name,
-)
+from gpuready.fleet.transport import PARALLEL, AnswerTracker, OnAnswer, Request, last_output_line, validate_host_name
 from gpuready.model import node_names
-from gpuready.model.fleet import BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
+from gpuready.model.fleet import ABSENT, BUSY, DEAD, GARBLED, REFUSED, SLOW, FleetNode
 from gpuready.system.live_host import LiveHost
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
-CONNECT = 10
+CONNECT, MIN_CONNECT, NODE_SHARE = 10, 2, 0.9
+"""Seconds that a connection may take, and the least of them under a short --timeout; the share of a node's time that its program has."""
 SSH_OPTIONS = (
-    "BatchMode=yes", f"ConnectTimeout={CONNECT}", "ConnectionAttempts=1", "ServerAliveInterval=10",
+    "BatchMode=yes", "ConnectionAttempts=1", "ServerAliveInterval=10",
     "ServerAliveCountMax=2", "LogLevel=ERROR", "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no",
     "PermitLocalCommand=no", "RequestTTY=no", "RemoteCommand=none",
 )  # fmt: skip
+NO_CONNECTION = "no answer to a connection"
 _SSH_ERRORS = (
     ("HOST IDENTIFICATION HAS CHANGED", REFUSED,
      "its host key has changed: another machine, or one set up anew; if it is, forget the old key with ssh-keygen -R"),
@@ -41,8 +35,8 @@ _SSH_ERRORS = (
     ("Could not resolve hostname", DEAD, "its name leads to no address"),
     ("Name or service not known", DEAD, "its name leads to no address"),
     ("Temporary failure in name resolution", DEAD, "its name could not be looked up now"),
-    ("Connection timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
-    ("Operation timed out", DEAD, f"no answer to a connection within {CONNECT} s"),
+    ("Connection timed out", DEAD, NO_CONNECTION),
+    ("Operation timed out", DEAD, NO_CONNECTION),
     ("Connection refused", DEAD, "nothing listens at its SSH port"),
     ("No route to host", DEAD, "no route leads there"),
     ("Network is unreachable", DEAD, "no route leads there"),
@@ -56,8 +50,8 @@ _SSH_ERRORS = (
     ("banner exchange", DEAD, "what listens at its SSH port does not answer"),
 )  # fmt: skip
 
-_LASTING = ("its name leads to no address", "there is no ssh on this machine: install OpenSSH's client")
-"""Reasons that asking again does not change."""
+_FOR_NOW = ("its name could not be looked up now", "the connection broke", "the connection went silent")
+"""Reasons of a dead host that may pass: one that refuses at once, or that TCP has called for ten seconds, is not asked again."""
 
 
 def parse_host_list(text: str, where: str = "--hosts") -> list[FleetNode]:
@@ -145,7 +139,7 @@ class SshTransport:
         return self.hosts
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
-        orders = node_payload.NodeOrders(request, deadline, self.token)
+        orders = node_payload.NodeOrders(request, NODE_SHARE * deadline, self.token)
         by_name = {node.name: node for node in nodes}
         tracker = AnswerTracker(by_name, orders.line_mark, on_answer, time.monotonic())
         with TemporaryFolder(LiveHost().variables if self.variables is None else self.variables) as folder:
@@ -162,16 +156,14 @@ class SshTransport:
             tracker.report_answer(name, DEAD, why="it was not asked", now=time.monotonic())
 
     def _node_task(self, node: FleetNode, files: StdinFiles, deadline: float) -> ProgramTask:
-        words = ["ssh", *(word for option in SSH_OPTIONS for word in ("-o", option))]
+        connect = f"ConnectTimeout={max(min(CONNECT, int(deadline)), MIN_CONNECT)}"
+        words = ["ssh", *(word for option in (connect, *SSH_OPTIONS) for word in ("-o", option))]
         if node.labels.get("port"):
             words += ["-p", node.labels["port"]]
         user = node.labels.get("user")
         words += ["--", f"{user}@{node.address}" if user else node.address]
         return ProgramTask(
-            node.name,
-            (*words, remote_command(self.python, node.name)),
-            deadline + CONNECT + GRACE_SECONDS,
-            files.path_for(self.send_package),
+            node.name, (*words, remote_command(self.python, node.name)), deadline, files.path_for(self.send_package)
         )
 
     def _track_line(self, name: str, text: str, tracker: AnswerTracker) -> bool:
@@ -188,7 +180,7 @@ class SshTransport:
                 return
         has_begun = tracker.has_begun(name)
         kind, why = self._classify_end(ended, has_begun)
-        for_now = not has_begun and kind in (DEAD, BUSY) and why not in _LASTING
+        for_now = not has_begun and (kind == BUSY or why in _FOR_NOW)
         tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=for_now)
 
     def _classify_end(self, ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
@@ -212,7 +204,7 @@ def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tup
     if ended.end:
         return DEAD, f"ssh: {ended.end}"
     if ended.rc in (126, 127):
-        return REFUSED, f"no {python} there: gpuready needs Python 3.10 or newer; name one with --python PATH"
+        return ABSENT, f"no {python} there: gpuready needs Python 3.10 or newer; name one with --python PATH"
     for fragment, kind, why in _SSH_ERRORS:
         if ended.rc == 255 and fragment in ended.err:
             return kind, why

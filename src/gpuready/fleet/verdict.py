@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.drift import FacetDifference
-from gpuready.fleet.outliers import SHARED_PREFIX, OutlierResult
+from gpuready.fleet.outliers import GROSS, SHARED_PREFIX, OutlierResult
 from gpuready.model import Fact, Facts, Report, worst_verdict
 from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, Drift, FleetReport, FleetSuspect, NodePair
 from gpuready.model.node_names import expand_node_set, fold_node_names
@@ -308,7 +308,9 @@ def _fleet_notes(evidence: FleetEvidence) -> list[str]:
         )
     shared = [figure for figure in collector.measured_tries if figure.startswith(SHARED_PREFIX)]
     if shared:
-        notes.append(f"no node is judged by {' and '.join(shared)}: all measured a network file system at once")
+        notes.append(
+            f"{' and '.join(shared)}: a network file system, measured by all at once: only {GROSS} times slower counts"
+        )
     if collector.newer_nodes:
         notes.append(
             f"{len(collector.newer_nodes):,} nodes have a newer gpuready than this one; what it knows of them was read"
@@ -327,6 +329,9 @@ def _fleet_notes(evidence: FleetEvidence) -> list[str]:
 def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -> dict[str, set[str]]:
     """Return the nodes to exclude for each finding of severity error."""
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
+    most = max(MAX_EXCLUDED_SHARE * len(evidence.collector.nodes), 1)
+    of_all = {code for code, names in evidence.codes.items() if len(names) > most}
+    not_ready = evidence.nodes_by_verdict().get("not-ready", ())
     deviating = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
         name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
@@ -342,11 +347,10 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
         "FLT010": _nodes_of_fact(facts, "fleet.memory"),
         "FLT011": [one.node for one in evidence.outlier_result.outliers],
         "FLT012": _nodes_of_fact(facts, "fleet.conflicts"),
-        "FLT015": evidence.nodes_by_verdict().get("not-ready", ()),
+        "FLT015": [name for name in not_ready if not of_all.issuperset(evidence.records[name].codes or "?")],
         "FLT016": suspects,
     }
     excluded = {code: set(names) for code, names in candidates.items() if code in errors}
-    most = max(MAX_EXCLUDED_SHARE * len(evidence.collector.nodes), 1)
     return {code: names for code, names in excluded.items() if 0 < len(names) <= most}
 
 

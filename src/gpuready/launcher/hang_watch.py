@@ -51,6 +51,9 @@ class HangWatch:
                 for note in notes
             ]
         self._report_notes(notes, now)
+        named = [note for note in supervisor.notes if note.kind in CODES and note.kind != "slow"]
+        if job.on_hang == "stop" and named:
+            supervisor.stop_with_reason("hung", named[0].says, code=EXIT_HUNG, rank=named[0].rank)
         if job.on_hang in ("kill", "restart") and not ledger.missing_ranks():
             self._end_hung_run(notes, now)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from gpuready.model.record import Record
@@ -44,14 +45,15 @@ class Launch(Record):
 def parse_launch(words: Sequence[str]) -> Launch:
     """Return what a command line starts; ValueError where it names nothing that Python runs."""
     python, words = "", tuple(words)
-    if words and os.path.basename(words[0]).rstrip("0123456789.") == "python" and len(words) > 1:
+    is_python = bool(words) and os.path.basename(words[0]).rstrip("0123456789.") == "python"
+    if is_python and len(words) > 1 and (words[1] == "-m" or not words[1].startswith("-")):
         python, words = words[0], words[1:]
     if not words:
         raise ValueError("nothing is named to run")
     name = os.path.basename(words[0])
     if name == "-m" and len(words) > 1 and words[1] not in LAUNCHERS and words[1:3] != ("accelerate", "launch"):
         return Launch("module", words[1:], python=python)
-    if name == "-m":
+    if name == "-m" and len(words) > 1:
         name, words = words[1], words[1:]
     if name == "accelerate" and words[1:2] == ("launch",):
         return _behind_launcher("accelerate", words[2:], python)
@@ -88,3 +90,14 @@ def _read_count(words: Sequence[str], names: Sequence[str]) -> int | None:
             value = value if equals else words[at + 1] if len(words) > at + 1 else ""
             return int(value) if value.isdecimal() else 0
     return None
+
+
+def format_own_start(launch: Launch) -> str:
+    """Return the ``gpuready run`` that starts what a launcher would start."""
+    ranks, nodes = _read_count(launch.launcher_words, RANK_FLAGS), _read_count(launch.launcher_words, NODE_FLAGS) or 1
+    if ranks is not None and launch.launcher == "accelerate":
+        ranks //= nodes  # which counts those of all nodes
+    count = 1 if ranks is None and launch.launcher == "torchrun" else ranks or "gpu"
+    several = ["--nnodes", str(nodes), "--node-rank", "R", "--master", "HOST:PORT"] if nodes > 1 else []
+    module = ["-m"] if launch.kind == "module" else []
+    return shlex.join(["gpuready", "run", "--nproc", str(count), *several, "--", *module, *launch.words])

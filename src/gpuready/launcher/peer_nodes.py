@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from gpuready.launcher.rank_ledger import RankLedger
@@ -70,7 +71,7 @@ ANSWER_SECONDS, SETTLE_SECONDS, READ_SECONDS = 2.0, 7.0, 1.0
 store's node stops."""
 BEAT_SECONDS, SILENT_SECONDS = 5.0, 16.0
 """Seconds between the beats of a node, and after which one is not heard of."""
-LAST_LINES = 30
+LAST_LINES, REFUSAL_SECONDS = 30, 10.0
 AFTER_ALL = 1 << 30
 """The order of what a node saw when the store was gone already: after all that the store has counted."""
 
@@ -87,6 +88,7 @@ class PeerNodes:
         self.store_lost = False
         self.beat_at, self.beats = 0.0, 0
         self.heard: dict[int, tuple[bytes, float]] = {}  # the last beat of each node, and when it was new here
+        self.places: dict[int, dict[str, Any]] = {}  # host, addresses and ranks of each node
         self.failed_elsewhere = False
 
     def exchange_beats(self, now: float) -> None:
@@ -102,8 +104,9 @@ class PeerNodes:
                 beat = own  # its store has answered
             if beat is not None and self.heard.get(node, (b"", 0.0))[0] != beat:
                 self.heard[node] = (beat, now)
+            self._find_place(node)  # while the store is there
         # Ranks that have no connection yet, or no collective with that node, do not notice.
-        if self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None:
+        if self.published_at is None and self._call(lambda store: store.get_value(f"{self.prefix}/order")) is not None:
             self.failed_elsewhere = True
             self._read_reports()  # while the store is there
 
@@ -115,23 +118,50 @@ class PeerNodes:
     def describe_silent_nodes(self, now: float) -> str:
         """Name the nodes that were heard of and no longer are."""
         silent = [
-            f"node {node} ({self._host_of(node)}) has not been heard of for {now - at:.0f} s"
+            f"node {node} ({self._find_place(node)['host']}) has not been heard of for {now - at:.0f} s"
             for node, (_, at) in sorted(self.heard.items())
             if node != self.job.node_rank and now - at >= SILENT_SECONDS
         ]
         return "; ".join(silent[:8])
 
-    def _host_of(self, node: int) -> str:
-        host = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
-        return str(host.decode("utf-8", "replace")) if host else self.job.master if not node else "unknown host"
+    def _find_place(self, node: int) -> dict[str, Any]:
+        """Return what a node has said of itself; where it has not, what follows from the command line."""
+        if node not in self.places:
+            text = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
+            if text:
+                self.places[node] = json.loads(text)
+        default = {"host": "" if node else self.job.master, "addresses": [], "ranks": [node * self.job.nproc]}
+        return self.places.get(node) or default
 
-    def claim_place(self, host: str) -> str:
-        """Say on which host this node is; return the host that has this place in the job already, else nothing."""
-        place = f"{self.prefix}/host/{self.job.node_rank}"
+    def claim_place(self, host: str, ranks: Iterable[int]) -> str:
+        """Say where this node is, with its ranks; return the host that has this place in the job already, else nothing."""
+        place, node = f"{self.prefix}/host/{self.job.node_rank}", self.job.node_rank
         if (self._call(lambda store: store.add_one(f"{place}/claims")) or 0) > 1:
-            return self._host_of(self.job.node_rank)
-        self._call(lambda store: store.set_value(place, host.encode()))
+            return str(self._find_place(node)["host"])
+        self.places[node] = {"host": host, "addresses": endpoint.list_own_addresses(), "ranks": list(ranks)}
+        text = json.dumps(self.places[node]).encode()
+        self._call(lambda store: store.set_value(place, text))
         return ""
+
+    def tell_refusal(self, says: str, seconds: float = REFUSAL_SECONDS) -> None:
+        """Tell the other nodes that this one will not start, as soon as the store of node 0 is there."""
+        text, deadline = (
+            f"node {self.job.node_rank} on {socket.gethostname()} refused: {says}".encode(),
+            time.monotonic() + seconds,
+        )
+        while self.job.node_rank and time.monotonic() < deadline:
+            self.store_lost = False
+            self._call(lambda store: store.set_value(f"{self.prefix}/refused", text))
+            if self._call(lambda store: store.get_value(f"{self.prefix}/refused")):
+                break
+            time.sleep(0.2)
+        self.close()
+
+    def read_refusal(self) -> str:
+        """What a node has said that will not start; empty as long as none has."""
+        self.store_lost = False
+        text = self._call(lambda store: store.get_value(f"{self.prefix}/refused"))
+        return str(text.decode("utf-8", "replace")) if text else ""
 
     def is_settled(self, ledger: RankLedger, now: float) -> bool:
         """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""
@@ -139,6 +169,7 @@ class PeerNodes:
             self.published_at, self.store_lost = now, False
             self._publish(ledger)
         self._read_reports()
+        self.exchange_beats(now)
         if len(self.reports) == self.job.nnodes and self.all_known_at is None:
             self.all_known_at = now
         if self.all_known_at is not None:
@@ -166,20 +197,29 @@ class PeerNodes:
         self._call(lambda store: store.set_value(f"{self.prefix}/first/{self.job.node_rank}", text))
         self.reports[self.job.node_rank] = report
 
-    def find_first(self) -> RankEnd | None:
-        """Return the end that all nodes call the first, if it is one of another node; a node that is gone has none."""
+    def find_first(self, ledger: RankLedger) -> list[RankEnd]:
+        """Return the ends that all nodes call the first, if they are of another node: of a node that is gone all its ranks."""
         reports = [report for report in self.reports.values() if report["end"] is not None]
-        missing = [node for node in range(self.job.nnodes) if node not in self.reports]
         causes = [report for report in reports if not report["victim"]]
-        if not causes and missing and self.published_at is not None:
-            return self._lost_end(0 if self.store_lost else missing[0])
+        gone = self._find_lost_node(ledger) if not causes and self.published_at is not None else None
+        if gone is not None:
+            place = self._find_place(gone)
+            return [RankEnd(int(rank), str(place["host"]), 0, 1, lost=True) for rank in place["ranks"]]
         chosen = min(causes or reports, key=lambda report: report["order"], default=None)
-        if chosen is None or chosen["node"] == self.job.node_rank:
-            return None
-        return RankEnd.from_json(chosen["end"])
+        return [] if chosen is None or chosen["node"] == self.job.node_rank else [RankEnd.from_json(chosen["end"])]
 
-    def _lost_end(self, node: int) -> RankEnd:
-        return RankEnd(node * self.job.nproc, self._host_of(node), 0, 1, lost=True)
+    def _find_lost_node(self, ledger: RankLedger) -> int | None:
+        """Return the one node that has not reported and was not heard of since, or that the errors here name by its address."""
+        missing = [node for node in range(self.job.nnodes) if node not in self.reports]
+        silent = [
+            n for n in missing if self.heard.get(n, (b"", 0.0))[1] <= (self.published_at or 0.0) and not self.store_lost
+        ]
+        if self.store_lost and 0 in missing:
+            silent = [0]
+        text = "\n".join(line for end in ledger.list_failed_ends() for line in end.last[-20:])
+        named = [n for n in missing if any(f"[{a}]" in text for a in self._find_place(n)["addresses"])]
+        both = [node for node in silent if node in named]
+        return next((found[0] for found in (both, silent, named) if len(found) == 1), None)
 
     def _call(self, request: Any) -> Any:
         """Ask the store; None if it does not answer."""

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gpuready.launcher import process_status, rank_process, script, stale_stores
-from gpuready.model import Facts
+from gpuready.model import Facts, Record
 from gpuready.model.run import LaunchJob, PreflightItem
 from gpuready.rollcall import endpoint
+from gpuready.system.process.inspection import ProcessIdentity, process_state
 
 MIB, GIB = 1 << 20, 1 << 30
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -183,37 +184,61 @@ def _check_gpu_memory(facts: Facts) -> Iterator[PreflightItem]:
 # -- leftovers of an earlier job ------------------------------------------------------------------------
 
 
-def find_orphan_ranks() -> list[tuple[int, float, str]]:
-    """Return our ranks whose launcher is dead: pid, age in seconds, command."""
-    own_uid, orphan_rows = os.getuid(), []
+class OrphanRank(Record):
+    """A rank of this user that may have no launcher; ``proven``: the process that started it is recorded, and gone."""
+
+    pid: int
+    proven: bool
+    says: str
+
+
+def find_orphan_ranks() -> list[OrphanRank]:
+    """Return our ranks whose recorded launcher is gone, and those without a record whose parent is the first process."""
+    found = []
     for pid in process_status.list_process_ids():
         try:
-            if os.stat(f"/proc/{pid}").st_uid != own_uid or not _is_abandoned(pid):
+            if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                 continue
             with open(f"/proc/{pid}/environ", "rb") as file:
-                names = {entry.partition(b"=")[0] for entry in file.read().split(b"\0")}
+                text = file.read().decode("utf-8", "replace")
+            names = dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
+            is_rank = {"RANK", "WORLD_SIZE"} <= set(names) and {"TORCHELASTIC_RUN_ID", "GPUREADY_RUN_ID"} & set(names)
+            state = _launcher_state(names.get(process_status.AGENT_PROCESS, "")) if is_rank else "running"
+            if state == "dead" or (state == "elsewhere" and _parent_is_init(pid)):
+                says = f"pid {pid}, {endpoint.process_age(pid):.0f} s old, {endpoint.process_command(pid)[:60]}"
+                found.append(OrphanRank(pid, state == "dead", says))
         except OSError:
             continue
-        if {b"RANK", b"WORLD_SIZE"} <= names and names & {b"TORCHELASTIC_RUN_ID", b"GPUREADY_RUN_ID"}:
-            orphan_rows.append((pid, endpoint.process_age(pid), endpoint.process_command(pid)))
-    return orphan_rows
+    return found
 
 
-def _is_abandoned(pid: int) -> bool:
-    """Whether the launcher is gone: the parent is init or the user's systemd."""
+def _launcher_state(text: str) -> str:
+    """running, stopped or dead; elsewhere where nothing is recorded, or not of this boot and pid namespace."""
+    boot, space, pid, started = text.split() if text.count(" ") == 3 else ("", "", "0", "0")
+    return process_state(ProcessIdentity("", boot, int(pid), int(started), space)) if boot else "elsewhere"
+
+
+def _parent_is_init(pid: int) -> bool:
+    """Whether it is a child of the first process or of the user's systemd: an orphan's, and in a pod also the launcher's."""
     parent = process_status.read_process_stat(pid)[2]
-    if parent == 1:
-        return True
     with open(f"/proc/{parent}/comm", encoding="utf-8", errors="replace") as file:
-        return file.read().strip() == "systemd"
+        return parent == 1 or file.read().strip() == "systemd"
 
 
 def _check_leftovers() -> Iterator[PreflightItem]:
-    orphan_rows = find_orphan_ranks()
-    if orphan_rows:
-        message = "; ".join(f"pid {pid}, {age:.0f} s old, {command[:60]}" for pid, age, command in orphan_rows[:8])
-        yield PreflightItem("leftovers", ERROR, f"{len(orphan_rows)} ranks of an earlier job live on without their launcher: {message}",
-                    f"gpuready run --reap ends them first, or kill {' '.join(str(pid) for pid, _, _ in orphan_rows[:8])}")  # fmt: skip
+    orphans = find_orphan_ranks()
+    for proven, severity in ((True, ERROR), (False, WARNING)):
+        rows = [one for one in orphans if one.proven == proven]
+        if not rows:
+            continue
+        listed = "; ".join(one.says for one in rows[:8])
+        pids = " ".join(str(one.pid) for one in rows[:8])
+        says = f"{len(rows)} ranks of an earlier job live on without their launcher: {listed}"
+        fix = f"gpuready run --reap ends them first, or kill {pids}"
+        if not proven:
+            says = f"{len(rows)} ranks may be left over: their parent is process 1 ({endpoint.process_command(1)[:40]}), and who started them is not recorded: {listed}"
+            fix = f"they are left alone; if none belongs to a job that runs: kill {pids}"
+        yield PreflightItem("leftovers", severity, says, fix)
 
 
 def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[PreflightItem]:
@@ -227,8 +252,8 @@ def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[
 
 
 def end_orphan_ranks() -> list[int]:
-    """End the processes of ``find_orphan_ranks``; return their pids."""
-    ended = [pid for pid, _, _ in find_orphan_ranks()]
+    """End the ranks whose launcher is proven to be gone; return their pids."""
+    ended = [one.pid for one in find_orphan_ranks() if one.proven]
     for number in (signal.SIGTERM, signal.SIGKILL):
         for pid in ended:
             rank_process.send_signal(pid, number)

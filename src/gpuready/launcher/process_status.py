@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Mapping
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -16,6 +17,21 @@ def read_process_stat(pid: int) -> tuple[str, float, int]:
         return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[1])
     except (OSError, IndexError, ValueError):
         return "", 0.0, 0
+
+
+AGENT_PROCESS = "GPUREADY_AGENT_PROCESS"
+"""The variable of a rank that tells its agent from every other process that has or had that pid."""
+
+
+def describe_own_process() -> str:
+    """``BOOT-ID pid:[4026531836] 4711 8812345``: the boot, the pid namespace, the pid and its start in ticks since the boot."""
+    fields = _read_text("/proc/self/stat").rpartition(")")[2].split()
+    started = fields[19] if len(fields) > 19 else "0"
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = "-"
+    return f"{_read_text('/proc/sys/kernel/random/boot_id').strip() or '-'} {namespace} {os.getpid()} {started}"
 
 
 def list_process_ids() -> list[int]:
@@ -72,18 +88,9 @@ def list_kernel_waits(pid: int) -> list[str]:
 
 def is_frozen(pid: int, root: str = "") -> bool:
     """Whether the process's control group is frozen."""
-    try:
-        with open(f"{root}/proc/{pid}/cgroup", encoding="utf-8") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
-    except OSError:
-        return False
-    for _, kinds, path in groups:
-        name = "freezer/" if kinds == "freezer" else "" if not kinds else None
-        if name is not None:
-            folder = f"{root}/sys/fs/cgroup/{name}{path.lstrip('/')}"
-            if "FROZEN" in _read_text(f"{folder}/freezer.state") or "frozen 1" in _read_text(f"{folder}/cgroup.events"):
-                return True
-    return False
+    folders = _group_folders("freezer", root, str(pid))
+    states = [_read_text(f"{folder}/{name}") for folder in folders for name in ("freezer.state", "cgroup.events")]
+    return any("FROZEN" in state or "frozen 1" in state for state in states)
 
 
 def _read_text(path: str) -> str:
@@ -100,33 +107,35 @@ def list_child_processes(parent: int) -> list[int]:
 
 def count_oom_kills(root: str = "") -> int | None:
     """Return how often the kernel killed for memory in our control group; None if unknown."""
-    try:
-        with open(f"{root}/proc/self/cgroup", encoding="utf-8") as file:
-            groups = [line.rstrip("\n").split(":", 2) for line in file if line.count(":") >= 2]
-    except OSError:
-        return None
-    for _, kinds, path in sorted(groups, key=lambda group: group[1] == ""):  # v1 has it if both are mounted
-        if kinds == "":
-            count = _read_oom_count(f"{root}/sys/fs/cgroup", path, "memory.events")
-        elif "memory" in kinds.split(","):
-            count = _read_oom_count(f"{root}/sys/fs/cgroup/memory", path, "memory.oom_control")
-        else:
-            continue
-        if count is not None:
-            return count
-    return None
+    return _read_group_event("memory", ("memory.events", "memory.oom_control"), "oom_kill", root)
 
 
-def _read_oom_count(mounted: str, path: str, name: str) -> int | None:
-    """Read the count. In a container the mounted group may be the process's own, whatever its path on the host."""
-    for folder in (f"{mounted}{path}", mounted):
-        try:
-            with open(f"{folder}/{name}", encoding="utf-8") as file:
-                for line in file:
-                    if line.startswith("oom_kill "):
-                        return int(line.split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
+def read_limits(root: str = "") -> dict[str, int]:
+    """Return how many files and processes a rank may have, those of its control group (pids.max; 0: no limit), and how often more were refused."""
+    files, processes = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+    denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
+    pids = next(
+        (text for folder in _group_folders("pids", root) if (text := _read_text(f"{folder}/pids.max").strip())), ""
+    )
+    return {"files": files, "processes": processes, "pids": int(pids) if pids.isdigit() else 0, "denied": denied}
+
+
+def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:
+    """The folders of our control group for one controller: v1 first. In a container the mounted one may be our own, whatever its path on the host."""
+    rows = [line.split(":", 2) for line in _read_text(f"{root}/proc/{pid}/cgroup").splitlines() if line.count(":") >= 2]
+    found = []
+    for _, kinds, path in sorted(rows, key=lambda row: row[1] == ""):
+        mounted = f"{root}/sys/fs/cgroup" + (f"/{kind}" if kinds else "")
+        found += [f"{mounted}{path}", mounted] if not kinds or kind in kinds.split(",") else []
+    return found
+
+
+def _read_group_event(kind: str, names: tuple[str, str], event: str, root: str) -> int | None:
+    """Read a counter of a control group; ``names`` are its files in v2 and in v1."""
+    for folder in _group_folders(kind, root):
+        for line in "\n".join(_read_text(f"{folder}/{name}") for name in names).splitlines():
+            if line.startswith(f"{event} ") and line.split()[1].isdigit():
+                return int(line.split()[1])
     return None
 
 
@@ -169,17 +178,13 @@ def read_memory_room(root: str = "") -> tuple[int, int]:
     """Return the bytes that are left, and those there are, in the control group or on the host, whichever is tighter; 0, 0 if unknown."""
     rows = dict(line.split(":", 1) for line in _read_text(f"{root}/proc/meminfo").splitlines() if ":" in line)
     room = [(_kibibytes(rows.get("MemAvailable", "")), _kibibytes(rows.get("MemTotal", "")))]
-    for line in _read_text(f"{root}/proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        kinds, _, path = rest.partition(":")
-        if kinds == "" or "memory" in kinds.split(","):
-            room += _group_room(f"{root}/sys/fs/cgroup" + ("/memory" if kinds else ""), path)
+    room += _group_room(_group_folders("memory", root))
     known = [pair for pair in room if pair[1] > 0]
     return min(known, key=lambda pair: pair[0]) if known else (0, 0)
 
 
-def _group_room(mounted: str, path: str) -> list[tuple[int, int]]:
-    for folder in (f"{mounted}{path}", mounted):
+def _group_room(folders: list[str]) -> list[tuple[int, int]]:
+    for folder in folders:
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
             total, now = _read_text(f"{folder}/{limit}").strip(), _read_text(f"{folder}/{used}").strip()
             if total.isdigit() and now.isdigit() and int(total) < 1 << 60:

@@ -49,6 +49,7 @@ class RankAgent:
             shared_memory.list_shared_memory(),
             process_status.count_oom_kills(),
         )
+        self.limits_before = process_status.read_limits()
         self.wake, wake = os.pipe()
         os.set_blocking(self.wake, False)
         os.set_blocking(wake, False)
@@ -212,8 +213,10 @@ class RankAgent:
         variables = {} if self.env is None else self.env
         os.environ.pop("GPUREADY_ATTEND", None)
         variables = {**variables, **rank_variables, **self.interface}
+        if self.settings["engine"] != "torchrun":  # which has files of its own
+            variables[rank_process.ERROR_FILE] = f"/proc/{parent}/fd/{pipes.error}"
         rank_main.prepare_rank(variables, f"rank {number}", parent)
-        return (kind, *pipes.keep_writing())
+        return (kind, *pipes.keep_writing(keeps_stdin=number == 0))
 
     # -- the loop ---------------------------------------------------------------------------------------
 
@@ -303,14 +306,17 @@ class RankAgent:
             self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
         surroundings = self._describe_surroundings() if rank.code and self.kill_deadline is None else {}
+        surroundings["error"] = rank.read_error(self.settings["engine"]) if rank.code else ""
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
                  oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
 
     def _describe_surroundings(self) -> dict[str, Any]:
-        """What only now can be known of why a rank failed: whether the kernel killed for memory, and the room in /dev/shm."""
+        """What only now can be known of why a rank failed: whether the kernel killed for memory, the room in /dev/shm, the limits."""
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
-        return {"memory_kills": kills, "shm_free": shared_memory.free_share()}
+        limits = process_status.read_limits()
+        limits["denied"] -= self.limits_before["denied"]
+        return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits}
 
     def _killed_for_memory(self, pid: int) -> bool | None:
         """Whether the kernel killed it because memory ran out; None if unknown."""
@@ -360,6 +366,7 @@ def main() -> tuple[str, list[str], int, int, int] | None:
     settings = json.loads(os.environ["GPUREADY_ATTEND"])
     command = sys.argv[sys.argv.index("--") + 1 :]
     os.environ.update(settings["shared"])
+    os.environ[process_status.AGENT_PROCESS] = process_status.describe_own_process()
     rank_main.adopt_orphans()
     flight_dumps.make_folder(os.environ)
     agent = RankAgent(settings, command)

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
+from gpuready.launcher import rank_votes
 from gpuready.model.run import RankEnd
 from gpuready.system.redaction.lines import LineRedactor
 
@@ -151,6 +152,9 @@ class RankLedger:
 
     def _record_end(self, state: RankState, message: dict[str, Any], now: float) -> list[str]:
         rest = [state.line_filter(state.partial)] if state.partial else []
+        error = str(message.get("error") or "").splitlines()
+        if error and not any(error[-1] in line for line in (*state.tail, *rest)):
+            rest += state.line_filter.redact_block(error)
         self._record_lines(state, rest, now)
         state.partial = ""
         self.ended_at[state.rank] = now
@@ -165,6 +169,7 @@ class RankLedger:
             oom=message.get("oom"),
             memory_kills=message.get("memory_kills"),
             shm_free=message.get("shm_free"),
+            limits=message.get("limits") or {},
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
             stopped=self.stopping or self._ended_by_engine(state, message),
@@ -198,7 +203,9 @@ class RankLedger:
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
             return self._find_lost_peer(own) or self._first_of(own)
-        return self._first_of(causes)
+        signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
+        odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks))
+        return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)
 
     def _had_failed(self, end: RankEnd) -> bool:
         """Whether its script had failed before it was stopped."""

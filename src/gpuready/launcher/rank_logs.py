@@ -10,6 +10,8 @@ from gpuready.system import private_files
 
 EXITS = "gpuready"
 """The log of how each rank ended."""
+RECORD = "run.json"
+"""The record of the run."""
 
 
 class RankLogs:
@@ -22,8 +24,8 @@ class RankLogs:
         self.folder, self.new_run, self.lost = folder, new_run, ""
         private_files.refuse_links_below_here(folder)
         os.makedirs(folder, exist_ok=True)
-        if new_run:
-            private_files.set_file_aside(os.path.join(folder, f"{EXITS}.log"))
+        for name in (f"{EXITS}.log", RECORD) if new_run else ():
+            private_files.set_file_aside(os.path.join(folder, name))
         self._files: dict[str, IO[str]] = {}
 
     def write_lines(self, name: str, lines: list[str]) -> str:

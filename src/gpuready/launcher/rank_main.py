@@ -69,6 +69,7 @@ class RankPipes:
         self.beat, self._beat = os.pipe()
         self.stack, self._stack = os.pipe()
         self._ask, self.ask = os.pipe()
+        self.error = os.memfd_create("error", 0)  # where torch's @record writes what ended the rank
         _widen_pipe(self._out)
         for fd in (self.out, self.beat, self.stack, self._beat, self.ask):
             os.set_blocking(fd, False)
@@ -77,12 +78,12 @@ class RankPipes:
         for fd in (self._out, self._beat, self._stack, self._ask):
             os.close(fd)
 
-    def keep_writing(self) -> tuple[int, int, int]:
-        """In the rank: redirect stdout and stderr to the pipe."""
+    def keep_writing(self, keeps_stdin: bool) -> tuple[int, int, int]:
+        """In the rank: redirect stdout and stderr to the pipe; stdin is that of ``gpuready run``, or nothing."""
         for fd in (self.out, self.beat, self.stack, self.ask):
             os.close(fd)
         nothing = os.open(os.devnull, os.O_RDONLY)
-        for fd, name in ((nothing, 0), (self._out, 1), (self._out, 2)):
+        for fd, name in ((0 if keeps_stdin else nothing, 0), (self._out, 1), (self._out, 2)):
             os.dup2(fd, name)
         for fd in (nothing, self._out):
             if fd > 2:

@@ -19,6 +19,7 @@ from gpuready.launcher.rank_watch import RankWatch
 from gpuready.rollcall.interface_check import choose_gloo_interface
 
 READ_SIZE = 1 << 18
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that reach the ranks as they are: for a requeue, a checkpoint, the end of a time limit."""
 
@@ -60,6 +61,16 @@ class RankProcess:
 
     def _handle_stack(self, data: bytes) -> None:
         self.messages.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace").splitlines()})
+
+    def read_error(self, engine: str) -> str:
+        """Return the traceback that torch's @record has written: it is there where stderr was lost."""
+        path = os.environ.get(ERROR_FILE, "") if engine == "torchrun" else f"/proc/self/fd/{self.pipes.error}"
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found = json.loads(file.read(1 << 20))["message"]
+            return found if isinstance(found, str) else str(found["extraInfo"].get("py_callstack") or found["message"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return ""
 
     def ask_for_stacks(self) -> None:
         """Ask the rank itself, where its memory may not be read."""

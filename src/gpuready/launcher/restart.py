@@ -32,11 +32,11 @@ def _last_error(end: RankEnd) -> str:
 
 def attempt_progress(attempt: LaunchAttempt) -> float:
     """Return the highest step in the last lines, or the seconds of a long attempt."""
-    steps = [_highest_step(line) for end in attempt.ends for line in end.last]
+    steps = [highest_step(line) for end in attempt.ends for line in end.last]
     return max([*steps, attempt.seconds if attempt.seconds >= LONG_ATTEMPT_SECONDS else -1.0])
 
 
-def _highest_step(line: str) -> float:
+def highest_step(line: str) -> float:
     words = line.lower().replace("=", " ").replace(":", " ").replace("/", " ").replace("[", " ").split()
     highest = -1.0
     for word, after in zip(words, words[1:], strict=False):  # noqa: RUF007 (itertools costs an import)

@@ -46,16 +46,8 @@ def read_script(path: str) -> str | None:
     return file_contents.read_text_file(path, MAX_SCRIPT_BYTES)
 
 
-def classify_command(words: Sequence[str], python: str | None) -> tuple[str, tuple[str, ...], str | None]:
-    """Return script, module or program; its words; and the Python in front of it, if any."""
-    words = tuple(words)
-    first = os.path.basename(words[0])
-    is_python = first.rstrip("0123456789.") == "python"
-    if is_python and len(words) > 1 and (not words[1].startswith("-") or words[1] == "-m"):
-        python, words = python or words[0], words[1:]
-    if words[0] == "-m":
-        return ("module", words[1:], python) if len(words) > 1 else ("program", words, python)
-    return ("script" if words[0].endswith(".py") else "program"), words, python
+def is_in_deleted_folder() -> bool:
+    return not os.path.exists(os.path.realpath("/proc/self/cwd"))
 
 
 def why_not_runnable(
@@ -72,7 +64,7 @@ def why_not_runnable(
         module = os.path.basename(path.rstrip("/"))
         return f"{path} is a folder", f"name the script in it, or a module: -- -m {module}"
     if path.endswith(CONFIG_SUFFIXES):
-        reader = f"gpuready run -- axolotl train {shlex.quote(path)}"
+        reader = f"gpuready run -- -m axolotl.cli.train {shlex.quote(path)}"
         return f"{path} is a configuration file, not a script", f"start the program that reads it, such as {reader}"
     try:
         with open(path, "rb", opener=open_regular) as file:

@@ -17,6 +17,7 @@ from gpuready.launcher import (
     preflight,
     process_status,
     rank_process,
+    rank_votes,
     stack_places,
 )
 from gpuready.launcher.agent_hub import AgentHub
@@ -46,6 +47,8 @@ SCHEDULER_GRACE_SECONDS = 3600.0
 """Under a scheduler, which kills by itself when its time is over."""
 SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 LOOK_SECONDS = 1.0
+OWN_LINE_AFTER = 60
+"""Letters that an engine may write before a line of an agent: ``(run_rank_agent pid=71) gpuready: ...``"""
 FAILURE = 1
 CODES = {"missing": "NET016", "claimed": "NET006", "hung": "NET014"}
 
@@ -63,6 +66,7 @@ class Supervisor:
         self.signals_handled = 0
         self.started_ranks_at: float | None = None  # when all were asked to start
         self.failed_at: float | None = None
+        self.told_first = False
         self.stopped_at: float | None = None
         self.hello_of_rank: dict[int, dict[str, Any]] = {}
         self.engine_lines: list[str] = []
@@ -98,7 +102,7 @@ class Supervisor:
         )
         env = {**environ, **{v.name: v.value for v in variables}, "GPUREADY_ATTEND": settings_json}
         process = subprocess.Popen(
-            engines.engine_command(self.job, self.mpi), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            engines.engine_command(self.job, self.mpi), env=env, stdin=None if self.job.engine in ("local", "torchrun") else subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         assert process.stdout is not None
@@ -188,6 +192,7 @@ class Supervisor:
         return now > before
 
     def _handle_hello(self, link: LineConnection, message: dict[str, Any]) -> None:
+        self._number_ranks(message["ranks"])
         for hello in message["ranks"]:
             rank = int(hello.get("RANK", -1))
             other = self.hello_of_rank.get(rank)
@@ -199,6 +204,12 @@ class Supervisor:
         if all_came and self.started_ranks_at is None and self._nodes_are_fit() and self._place_is_free(message):
             self.started_ranks_at = time.monotonic()
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
+
+    def _number_ranks(self, rows: list[dict[str, str]]) -> None:
+        """Take over the first rank of this node from torchrun: other nodes may have other numbers of ranks."""
+        first = int(rows[0].get("RANK", -1)) - int(rows[0].get("LOCAL_RANK", 0))
+        if self.peers is not None and not self.hello_of_rank and first >= 0:
+            self.ledger = RankLedger(range(first, first + self.job.nproc), self.started)
 
     def _nodes_are_fit(self) -> bool:
         """Report the nodes' preflight results before the ranks start; an error on one node stops all."""
@@ -212,7 +223,7 @@ class Supervisor:
 
     def _place_is_free(self, message: dict[str, Any]) -> bool:
         """Whether no other gpuready is this node of the job; one that comes late is refused, and the job continues."""
-        other = self.peers.claim_place(str(message["host"])) if self.peers is not None else ""
+        other = self.peers.claim_place(str(message["host"]), self.ledger.ranks) if self.peers is not None else ""
         if other:
             job = self.job
             message_text = f"node {job.node_rank} of this job is running already, on {other}: this is another one, on {message['host']}"
@@ -252,7 +263,11 @@ class Supervisor:
         for line in lines:
             text = redact_text(line.decode("utf-8", "surrogateescape"))
             self.engine_lines = [*self.engine_lines[-199:], text]
-            self.reporter.write_engine_line(text)
+            before, ours, said = text.partition("gpuready: ")
+            if ours and len(before) < OWN_LINE_AFTER:  # no log of the job: nobody looks for a cause in it
+                self.add_note(RunNote("engine", said))
+            else:
+                self.reporter.write_engine_line(text)
 
     def _engine_has_ended(self) -> bool:
         """Whether the engine has ended and no agent is left that could report more."""
@@ -296,11 +311,27 @@ class Supervisor:
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        elif now - self.failed_at >= self._seconds_to_fail(leaving):
+        if not self.told_first and now - self.failed_at >= FAIL_TOGETHER_SECONDS and self.peers is None:
+            self.told_first = True
+            self._tell_first()
+        if now - self.failed_at >= self._seconds_to_fail(leaving):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
+
+    def _tell_first(self) -> None:
+        """Tell the verdict before the rest of the evidence is there: others still end, logs are not read yet."""
+        leaving = sorted(
+            (s for s in self.ledger.living_ranks() if s.script_failed), key=lambda s: s.script_failed or (0, 0)
+        )
+        first = self.ledger.first_failed_ranks() if self.ledger.list_failed_ends() else ()
+        states = [self.ledger.ranks[rank] for rank in first] or leaving[:1]
+        if len(states) != 1 or self._find_suspects():
+            return
+        state, error = states[0], rank_votes.last_error_line(states[0].tail)
+        how = error or (f"signal {state.end.signal}" if state.end and state.end.signal else "exit")
+        self.reporter.write_note(RunNote("first", f"rank {state.rank} on {state.host} failed first: {how[:200]}"))
 
     def _seconds_to_fail(self, leaving: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
@@ -343,6 +374,8 @@ class Supervisor:
         self.reporter.show_progress(self.ledger, now)
         if self.started_ranks_at is None and now - self.started > self.job.window:
             self._stop_for_missing()
+        elif self.started_ranks_at is None and self.peers is not None and (refusal := self.peers.read_refusal()):
+            self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
         if self.stopped_at is None and self.failed_at is None:
             if self.peers is not None and self.started_ranks_at is not None:
                 self.peers.exchange_beats(now)
@@ -380,12 +413,14 @@ class Supervisor:
             code = next((end.code for end in decisive if end.code), FAILURE)
         ends = self.ledger.list_ends()
         ended_here = bool(first) or (self.stopped_at is not None and not stopped)
-        elsewhere = self.peers.find_first() if self.peers is not None and ended_here else None
-        if elsewhere is not None:
-            first, ends, code = (elsewhere.rank,), (*ends, elsewhere), elsewhere.code or code
+        elsewhere = self.peers.find_first(self.ledger) if self.peers is not None and ended_here else []
+        if elsewhere:
+            first, ends = tuple(end.rank for end in elsewhere), (*ends, *elsewhere)
+            code = elsewhere[0].code or code
         return LaunchAttempt(
             ends=ends,
             first=first,
+            decided=rank_votes.explain_vote(ends, first[0], len(ends)) if len(first) == 1 else "",
             notes=tuple(self.notes),
             code=code,
             why=self.why,

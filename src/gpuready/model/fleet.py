@@ -11,8 +11,9 @@ from typing import Any
 from gpuready.model import EXIT_CODES, Contract, Facts, Finding, Record, Report, UndecidedRule, worst_verdict
 from gpuready.model.record import field
 
-ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED = "answered", "dead", "slow", "refused", "busy", "garbled"
-ANSWER_KINDS = (ANSWERED, DEAD, SLOW, REFUSED, BUSY, GARBLED)
+ANSWER_KINDS = ("answered", "dead", "slow", "absent", "refused", "busy", "garbled")
+ANSWERED, DEAD, SLOW, ABSENT, REFUSED, BUSY, GARBLED = ANSWER_KINDS
+OUT_OF_REACH = (DEAD, ABSENT, REFUSED, BUSY)
 NOT_LET_IN = (REFUSED, BUSY)
 """Kinds that say nothing against a node: nobody was let in, or not now."""
 PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
@@ -25,7 +26,7 @@ class FleetNode(Record):
     state: str = "up"  # up, down, drained, reserved, booting, unknown
     why: str = ""
     gpus: int = 0
-    labels: dict[str, str] = field(default_factory=dict)  # partition, switch, and others from the transport
+    labels: dict[str, str] = field(default_factory=dict)  # partition, and others from the transport
     address: str = ""
 
 
@@ -91,9 +92,9 @@ class NodePair(Record):
 
 
 class FleetSuspect(Record):
-    """A node, GPU, link or switch that the pairs accuse."""
+    """A node, GPU or link that the pairs accuse."""
 
-    kind: str  # node, gpu, link, switch
+    kind: str  # node, gpu, link
     names: tuple[str, ...]
     failed: int = 0
     passed: int = 0
@@ -113,7 +114,7 @@ class FleetReport(Record):
     verdicts: dict[str, str] = field(default_factory=dict)  # believed verdict of the nodes themselves -> node set
     states: dict[str, str] = field(
         default_factory=dict
-    )  # answered, dead, slow, refused, busy, garbled; drained, reserved ... -> node set
+    )  # answered, dead, slow, absent (no environment), refused, busy, garbled; drained, reserved ... -> node set
     reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
     codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
     meanings: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> title of its rule

@@ -11,7 +11,7 @@ EXIT_USELESS, EXIT_HUNG = 93, 124
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
-HANG_ACTIONS = ("report", "kill", "restart")
+HANG_ACTIONS = ("report", "stop", "kill", "restart")
 REMOTE_ENGINES = ("slurm", "mpi", "ray")
 """Engines that start ranks on other nodes themselves: the agents there run the preflight."""
 
@@ -41,7 +41,7 @@ class LaunchJob(Record):
     restarts: int = 0
     window: float = 60.0  # seconds within which every rank must have started
     hang: float = 0.0  # --hang-timeout: seconds of standstill or silence; 0: not given, or off
-    on_hang: str = "report"  # report, kill, restart; off: nobody looks
+    on_hang: str = "report"  # report, stop, kill, restart; off: nobody looks
     grace: float = 0.0  # --grace: seconds from a signal to SIGKILL; 0: not given
     preload: bool = False
     start: str = ""  # how the ranks start, in a sentence
@@ -73,6 +73,7 @@ class RankEnd(Record):
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
     memory_kills: bool | None = None  # whether the kernel killed anything of the run for memory; None: unknown
     shm_free: float | None = None  # the share of /dev/shm that was free when it failed
+    limits: dict[str, int] = field(default_factory=dict)  # files, processes, pids, denied; empty: not looked at
     done: bool = False  # its script had already ended successfully
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
@@ -120,6 +121,7 @@ class LaunchAttempt(Record):
 
     ends: tuple[RankEnd, ...] = ()
     first: tuple[int, ...] = ()  # the first failing rank; several if they are tied
+    decided: str = ""  # by what the first one differs from the others, where they decided it and not the order
     notes: tuple[RunNote, ...] = ()
     code: int = 0
     why: str = ""  # missing, hung, interrupted, engine ... if no rank's end decided

@@ -56,7 +56,8 @@ def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bo
     rows = []
     if diagnosis.verdict == "cause":
         where = _failing_rank_text(diagnosis).strip() or "failing rank unknown"
-        rows.append(("where", f"{where} ({round(100 * diagnosis.confidence)} % sure)"))
+        sure = f" ({round(100 * diagnosis.confidence)} % sure)" if diagnosis.confidence else ""
+        rows.append(("where", where + sure))
     elif diagnosis.verdict == "unknown":
         facts = (("where", _failing_rank_text(diagnosis).strip()), ("ran", diagnosis.command))
         rows += [(label, text) for label, text in facts if text]

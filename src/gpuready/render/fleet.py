@@ -149,7 +149,7 @@ def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> li
     known = [group for group in groups if group not in missing]
     shown = groups if verbose else [group for group in groups if group in missing or group in known[:MAX_NODE_ROWS]]
     rows = [
-        (_shorten_node_set(names), verdict_words(verdict), _describe_codes(codes, report))
+        (_shorten_node_set(names, whole=verdict == NO_ANSWER), verdict_words(verdict), _describe_codes(codes, report))
         for verdict, codes, names in shown
     ]
     left = len(groups) - len(shown)
@@ -157,10 +157,10 @@ def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> li
     return [*screen.indent_table([("nodes", "verdict", "problems"), *rows]), *more]
 
 
-def _shorten_node_set(names: Sequence[str]) -> str:
+def _shorten_node_set(names: Sequence[str], whole: bool) -> str:
     """A folded set, with blanks at which a line may break."""
     pieces = fold_node_names(names).split(",")
-    if len(pieces) > MAX_NODE_PIECES:
+    if len(pieces) > MAX_NODE_PIECES and not whole:
         return f"{', '.join(pieces[:3])}, ... ({len(names):,} nodes)"
     return ", ".join(pieces)
 
@@ -190,19 +190,20 @@ def _format_fleet_findings(report: FleetReport, screen: Screen, verbose: bool) -
 
 
 def _format_drift(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
-    rows = report.drift if verbose or report.did == "drift" else report.drift[:10]
+    ordered = sorted(report.drift, key=lambda one: not one.key.startswith("env."))  # variables are what a user changes
+    rows = ordered if verbose or report.did == "drift" else ordered[:10]
     lines = [text for one in rows for text in _format_drift_groups(one, screen)]
     more = len(report.drift) - len(rows)
     return [*lines, *([f"  and {more} more differences: -v"] if more else [])]
 
 
 def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
-    """``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``"""
+    """``driver.version 550.54.15 instead of 580.95.05: 3 of 1,024 nodes differ: n[0017,0412,0998]``"""
     where = f" of {one.stratum}" if one.stratum and one.stratum != "all" else ""
     for group in one.groups:
         word = "differ" if group.count != 1 else "differs"
         split = "are another part" if one.split else word
-        sentence = f"{group.count:,} of {one.of:,} nodes{where} {split}: {one.key} {group.value} instead of {one.want}"
+        sentence = f"{one.key} {group.value} instead of {one.want}: {group.count:,} of {one.of:,} nodes{where} {split}"
         yield from _format_nodes_sentence(sentence, group.nodes, screen)
 
 
@@ -232,7 +233,7 @@ def _format_suspects(suspects: Sequence[FleetSuspect], screen: Screen) -> list[s
     lines = []
     for one in suspects:
         sure = "bad" if one.confirmed else "suspected"
-        names = (" and " if one.kind in ("link", "switch") else ", ").join(one.names)
+        names = (" and " if one.kind == "link" else ", ").join(one.names)
         what = f"GPU {one.gpu} of" if one.gpu is not None else one.kind
         counts = f"{one.failed} pairs failed and {one.passed} passed"
         lines += screen.mark_paragraph("error" if one.confirmed else "warning", f"{what} {names}: {sure}, {counts}")
@@ -266,17 +267,11 @@ def render_exclude_list(report: FleetReport, as_json: bool = False) -> str:
     return "".join(f"{escape_unprintable(line)}\n" for line in lines)
 
 
-def drain_reason(reports: Sequence[Report]) -> tuple[str, int]:
-    """One line for Slurm's drain reason, and the exit code. Undecided rules are mentioned but do not drain a node."""
-    errors = [f for one in reports for f in one.findings if one.verdict == "not-ready" and f.severity == "error"]
-    serious = errors or [f for one in reports for f in one.findings if one.verdict == "not-ready"]
-    if serious:
-        first, codes = serious[0], " ".join(dict.fromkeys(f.code for f in serious[1:]))
-        sentence = f"gpuready: {first.code} {first.says}" + (f" (also {codes})" if codes else "")
-        return escape_unprintable(sentence)[:250] + "\n", 1
-    undecided = [u for one in reports if one.verdict == "undecided" for u in one.undecided]
-    if undecided:
-        rule = f"{undecided[0].code} {undecided[0].says}"
-        sentence = f"gpuready: no problems found; can't tell: {rule}"
-        return escape_unprintable(sentence)[:250] + "\n", 0
-    return "gpuready: healthy\n", 0
+def drain_reason(report: Report) -> tuple[str, str]:
+    """One line for Slurm's drain reason, empty if no fault of the node was observed; and what could not be looked at."""
+    unseen = [f"gpuready: can't tell: {rule.code} {rule.says}" for rule in report.undecided]
+    if not report.findings:
+        return "", "\n".join(map(escape_unprintable, unseen))
+    first, codes = report.findings[0], " ".join(dict.fromkeys(f.code for f in report.findings[1:]))
+    sentence = f"gpuready: {first.code} {first.says}" + (f" (also {codes})" if codes else "")
+    return escape_unprintable(sentence)[:250] + "\n", "\n".join(map(escape_unprintable, unseen))

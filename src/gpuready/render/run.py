@@ -164,7 +164,8 @@ def _start_count_suffix(outcome: RunOutcome) -> str:
 def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None) -> str:
     """Who failed first and how, its last output, the effect on other ranks, and where the logs are."""
     display, last = screen or Screen(), outcome.last
-    blocks = [_format_outcome_verdict(outcome, display)]
+    earlier = [note.says for attempt in outcome.attempts[:-1] for note in attempt.notes if note.kind == "restart"]
+    blocks = [display.lead_paragraphs("before:", earlier, "warning"), _format_outcome_verdict(outcome, display)]
     if last.first_ends:
         blocks += [_format_last_output(last.first_ends[0], display), _format_late_rank(last, display)]
         blocks.append(_format_other_ranks(last, display))
@@ -209,8 +210,15 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
         return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
     end = ends[0]
+    if end.lost:
+        where = f" on {end.host}" if end.host else ""
+        return display.lead_paragraph(
+            "failed:", f"rank {end.rank}{where} failed first: {describe_rank_end(end)}", "error"
+        )
     how = f"failed first: {describe_rank_end(end)} after {end.seconds:.1f} s"
-    if end.stopped and not _find_exception_line(end):
+    if last.decided:
+        how = f"differs from the others: {last.decided}"
+    elif end.stopped and not _find_exception_line(end):
         how = f"did not come: the others gave up waiting for it after {end.seconds:.1f} s"
     elif end.left_early:
         how = f"left first: exit {end.code} after {end.seconds:.1f} s, while the others still needed it"

@@ -69,14 +69,14 @@ def first_suspect(facts: Facts, kinds: tuple[str, ...]) -> tuple[FleetRow, int, 
 
 
 def describe_drift(row: FleetRow, more: int = 0) -> str:
-    """Return ``3 of 1,024 nodes differ: driver.version 550.54.15 instead of 580.95.05: n[0017,0412,0998]``."""
+    """Return ``driver.version 550.54.15 instead of 580.95.05: 3 of 1,024 nodes differ: n[0017,0412,0998]``."""
     group, *others = row["groups"]
     of, count = row["of"], sum(one["count"] for one in row["groups"])
     verb = "differs" if count == 1 else "differ"
     values = f"{row['key']} {shorten_value(group['value'])} instead of {shorten_value(row['want'])}"
     tail = f", and {more} more difference{'s' if more > 1 else ''}" if more else ""
     where = f"{shorten_node_set(group['nodes'])}{' and others' if others else ''}"
-    return f"{count:,} of {of:,} nodes {verb}: {values}: {where}{tail}"
+    return f"{values}: {count:,} of {of:,} nodes {verb}: {where}{tail}"
 
 
 def shorten_node_set(text: str, width: int = NODE_SET_WIDTH) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuready.system.files import error_reason
 from gpuready.system.host_access import AccessError
@@ -88,6 +89,21 @@ class TemporaryFolder:
         import shutil
 
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def find_disk_fault(parents: Iterable[str] = ("/tmp", "/var/tmp")) -> str:
+    """Why nothing can be written in a folder that every job writes in: full, read-only or failing; empty if it can be."""
+    import tempfile
+
+    for parent in parents:
+        try:
+            with tempfile.TemporaryFile(dir=parent) as file:
+                file.write(bytes(4096))
+                file.flush()
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EROFS, errno.EIO):
+                return f"nothing can be written in {parent}: {error_reason(error)}"
+    return ""
 
 
 def list_log_folders(variables: Mapping[str, str]) -> list[str]:

@@ -124,11 +124,7 @@ def _bisect_nodes(run: FleetRun) -> Any:
     limit = run.task.timeout or 60.0
     rounds = PairRounds(run.transport, answering, run.token, backend=backend, seconds=limit, python=run.python or None)
     # gloo runs on the CPU, which has other work: only a large loss is one of the link.
-    search = PairSearch(
-        counts,
-        {node.name: node.labels.get("switch", "") for node in answering},
-        slow_share=0.6 if backend == "nccl" else 0.35,
-    )
+    search = PairSearch(counts, slow_share=0.6 if backend == "nccl" else 0.35)
     for pair in run.journal.read_pairs():
         search.add_outcome(pair)
     while pairs := search.next_round():

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpuready import system, workflow
+from gpuready import __version__, probe, rules, system, workflow
 from gpuready.catalog import bands, kernels
+from gpuready.check.evaluate import judge
 from gpuready.fleet import facets, node_payload, node_program
 from gpuready.fleet.outliers import DISK_FIGURES, SHARED_PREFIX
-from gpuready.model import Facts, Report, worst_verdict
+from gpuready.model import Contract, Facts, Finding, Report, worst_verdict
 from gpuready.model.bench import BenchResult
 from gpuready.probe import fleet_facts
 from gpuready.probe.environment_choice import choose_interpreter
-from gpuready.workflow import bench, prove
+from gpuready.system import own_folders
+from gpuready.workflow import bench, machine_facts, prove
 
 NodeRequest = Mapping[str, Any]
 
@@ -95,6 +97,26 @@ def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
         return [u.code for report in reports for u in report.undecided if report.strict or u.severity == "error"]
     grave = {True: ("error", "warning"), False: ("error",)}
     return [f.code for report in reports for f in report.findings if f.severity in grave[report.strict]]
+
+
+NODE_FACTS = (
+    "gpu.", "driver.", "fabric.", "libcuda.", "os.", "platform.", "clock.", "kernel.", "job.wants", "job.gpus"
+)  # fmt: skip
+"""What the rules of a prolog read: the node's own facts, of no environment, variable or contract."""
+CLOCK, DISK = "SYS011", "SYS002"
+
+
+def check_this_node() -> Report:
+    """Judge this node alone, without any Python environment: its GPUs, driver, fabric, disk and clock."""
+    host = machine_facts.choose_probed_host()
+    probes = [spec for spec in probe.list_probes(host) if spec[0] != "python"]
+    facts = probe.assemble_host_facts(host, system.start_probes(host, probes).collect_facts())
+    modules = map(rules.load_rule, rules.list_rule_modules())
+    node_rules = [rule for rule in modules if all(key.startswith(NODE_FACTS) for key in rule.READS)]
+    report = judge(node_rules, facts, Contract("node", __version__))
+    full = own_folders.find_disk_fault()
+    faults = [one for one in report.findings if one.severity == "error" or one.code == CLOCK]
+    return report.replace(findings=(*faults, *([Finding(DISK, "error", full)] if full else [])))
 
 
 def prove_node(request: NodeRequest, name: str) -> str:

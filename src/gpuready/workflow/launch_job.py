@@ -12,6 +12,7 @@ from gpuready.catalog.releases import own_commands
 from gpuready.cluster import address
 from gpuready.cluster.address import parse_whole_number
 from gpuready.launcher import preflight, script
+from gpuready.launcher.launch_words import Launch, format_own_start, parse_launch
 from gpuready.model import Facts
 from gpuready.model.node_names import expand_nodelist
 from gpuready.model.run import ENGINES, HANG_ACTIONS, LaunchJob, RankVariable
@@ -19,6 +20,20 @@ from gpuready.rollcall import endpoint
 from gpuready.workflow import machine_facts
 from gpuready.workflow.env import framework_variables
 from gpuready.workflow.refusal import Refused, call_or_refuse
+
+ENGINE_OF_PROGRAM = {"srun": "slurm", "mpirun": "mpi", "mpiexec": "mpi"}
+
+
+def parse_command(words: Sequence[str]) -> Launch:
+    """Return what is to be run; Refused for a launcher, which would start all ranks once for each of ours."""
+    engine = ENGINE_OF_PROGRAM.get(os.path.basename(words[0]))
+    launch = call_or_refuse(parse_launch, words)
+    if engine or launch.launcher:
+        own = f"gpuready run --engine {engine} -- SCRIPT" if engine else format_own_start(launch)
+        raise Refused(
+            f"{launch.launcher or words[0]} would start all ranks in each rank: gpuready run does it itself: {own}"
+        )
+    return launch
 
 
 def make_launch_job(

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import system, workflow
-from gpuready.launcher import engines, preflight, restart, script
+from gpuready.launcher import engines, flight_dumps, preflight, restart, run_events, script
+from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_logs import EXITS, RankLogs
+from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
-from gpuready.model.diagnosis import Diagnosis
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
 from gpuready.model.facts import verdict_words
 from gpuready.model.run import (
     EXIT_USELESS,
@@ -20,6 +22,7 @@ from gpuready.model.run import (
     LaunchAttempt,
     LaunchJob,
     PreflightItem,
+    RankEnd,
     RankVariable,
     RunNote,
     RunOutcome,
@@ -60,8 +63,12 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
         raise Refused(
             "--wants is judged by a framework's contract: name the framework, as in gpuready run trl --wants cpu"
         )
+    if script.is_in_deleted_folder():
+        raise Refused("the current folder was deleted: change to one that exists, and start again")
+    flags = {**flags, "restarts": flags.get("restarts") or flags.get("max-restarts")}
     environ = dict(system.LiveHost().get_environment())
-    kind, words, python = script.classify_command(words, flags.get("python"))
+    launch = launch_job.parse_command(words)
+    kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
     report, acts = None, not flags.get("dry-run")
     if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
         wants = flags.get("wants")
@@ -108,6 +115,13 @@ def _run_preflight(
     return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
+def tell_refusal(ready: PreparedRun) -> None:
+    """Tell the other nodes of a torchrun job that this one does not start: else they wait for it."""
+    errors = [sight for sight in ready.sights if sight.severity == "error"]
+    if ready.job.engine == "torchrun" and ready.job.nnodes > 1 and errors[0].what != "peers":
+        PeerNodes(ready.job, 0).tell_refusal(errors[0].says)
+
+
 # -- the run ----------------------------------------------------------------------------------------------
 
 
@@ -127,6 +141,15 @@ def describe_start(ready: PreparedRun) -> dict[str, Any]:
     return start
 
 
+def open_events(path: str | None) -> Callable[[RunReporter], RunReporter]:
+    """Return what makes a reporter write events to a file too; Refused where it cannot be written."""
+    try:
+        file = run_events.open_file(path) if path else None
+    except OSError as error:
+        raise Refused(f"--events {path} cannot be written: {error.strerror}") from None
+    return lambda reporter: run_events.EventReporter(reporter, file) if file is not None else reporter
+
+
 def run_job(
     ready: PreparedRun, make_reporter: Callable[[LaunchJob, RankLogs], RunReporter]
 ) -> tuple[RunOutcome, Diagnosis | None]:
@@ -144,7 +167,7 @@ def run_job(
             reporter.write_note(RunNote("logs", elsewhere))
         supervisor = Supervisor(_with_new_port(job, len(attempts)), ready.environ, reporter, len(attempts), ready.mpi)
         try:
-            attempts.append(supervisor.run())
+            attempts.append(_add_limits(supervisor.run()))
         except FileNotFoundError as error:
             raise Refused(f"{error.filename} cannot be started: {error.strerror}; is the engine installed?") from None
         finally:
@@ -162,10 +185,26 @@ def run_job(
         )
         if useless_reason or len(attempts) > job.restarts or (last.why == "hung" and job.on_hang == "kill"):
             break
+        again = RunNote(
+            "restart", _describe_restart(last, diagnosis, len(attempts), job.restarts), seconds=last.seconds
+        )
+        attempts[-1] = last.replace(notes=(*last.notes, again))
+        reporter.write_note(again)
     attempts[-1] = _add_pace(attempts[-1], folder, job)
     outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
+
+
+def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
+    """Say why a start has failed, in one sentence."""
+    ends, why = last.first_ends, last.why or "several ranks failed at once"
+    who = f"rank {ends[0].rank} on {ends[0].host} failed first" if len(ends) == 1 else why
+    cause = next((line for end in ends if (line := last_error_line(end.last))), "")
+    if diagnosis is not None and diagnosis.verdict == "cause":
+        cause = f"{diagnosis.code} {diagnosis.says}"
+    said = f"start {number} failed after {last.seconds:.0f} s: {who}" + (f": {cause}" if cause else "")
+    return f"{said}; restart {number} of {restarts}"
 
 
 def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAttempt:
@@ -203,7 +242,31 @@ def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, s
     raise Refused(f"the logs cannot be kept in {folder}: {reason}; choose another with --log-dir DIR")
 
 
-OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE = "MEM003", "SYS001", "RUN029"
+FILE_WORDS = ("Too many open files", "[Errno 24]")
+THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "pthread_create", "[Errno 11]")
+
+
+def _describe_limit(end: RankEnd) -> tuple[str, str]:
+    """Return which limit of the place where a rank died its end speaks of, and the fix; empty if none."""
+    limits, text = end.limits, "\n".join(end.last[-40:])
+    files, processes, pids, denied = (limits.get(name, 0) for name in ("files", "processes", "pids", "denied"))
+    if limits and any(words in text for words in FILE_WORDS):
+        return f"{files} open files are allowed to it (ulimit -n)", f"ulimit -n {max(4 * files, 65536)}"
+    if denied or (limits and any(words in text for words in THREAD_WORDS)):
+        says = f"no more processes or threads: the user may have {processes} (ulimit -u), its control group {pids} (pids.max; 0: any)"
+        return says + (f", and {denied} were refused" if denied else ""), "raise that limit, or start fewer of them"
+    return "", ""
+
+
+def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
+    """Add a note on the limit that the first failing rank reached."""
+    end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
+    says, fix = _describe_limit(end)
+    note = RunNote("limit", says, fix, end.rank, end.host, seconds=end.seconds)
+    return attempt.replace(notes=(*attempt.notes, note)) if says else attempt
+
+
+OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 ROOM_SHARE = 0.1
 """With more of /dev/shm free than this, it was not full."""
 
@@ -213,17 +276,31 @@ def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
     first = attempt.first
     _log_rank_exits(folder, attempt)
     left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
-    diagnosis = None if left else _diagnose_logs([folder], job)
+    diagnosis = None if left else _diagnose_logs(_list_logs(folder), job)
     if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
         paths = [os.path.join(folder, f"rank-{rank}.log") for rank in first]
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
-    return None if diagnosis is not None and _is_refuted(diagnosis.code, attempt) else diagnosis
+    if diagnosis is None or _is_refuted(diagnosis.code, attempt):
+        return None
+    if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
+        diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
+    return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
+
+
+def _list_logs(folder: str) -> list[str]:
+    """The logs of this run; those of an earlier one in the same folder are numbered."""
+    names = [
+        name for name in system.LiveHost().list_directory(folder) or () if name.endswith((".log", flight_dumps.FOLDER))
+    ]
+    return [os.path.join(folder, name) for name in sorted(names)]
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
+    if code == PROGRAM_ITSELF and any(note.kind == "limit" for note in attempt.notes):
+        return True
     if code == STOPPED_FROM_OUTSIDE:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:

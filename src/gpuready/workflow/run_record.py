@@ -7,11 +7,12 @@ import os
 from collections.abc import Iterable, Mapping
 
 from gpuready import system
+from gpuready.launcher.rank_logs import RECORD
 from gpuready.model.diagnosis import Diagnosis
 from gpuready.model.run import LaunchAttempt, RunOutcome
 from gpuready.workflow.refusal import Refused
 
-NAME, KIND = "run.json", "gpuready run"
+NAME, KIND = RECORD, "gpuready run"
 MAX_BYTES = 64 << 20
 
 
@@ -84,8 +85,9 @@ def _list_records(folder: str) -> list[str]:
 
 
 def _find_events(attempt: LaunchAttempt) -> Iterable[tuple[str, str]]:
-    """Yield what happened to hosts in one start."""
-    for end in attempt.first_ends:
+    """Yield what happened to hosts in one start; nothing where it was not decided which rank was first."""
+    if len({end.host for end in attempt.first_ends if end.host and (end.pid or end.lost)}) == 1:
+        end = attempt.first_ends[0]
         yield end.host, LOST if end.lost else FIRST
     for note in attempt.notes:
         if note.host and note.kind in STOOD_OUT:

@@ -1,8 +1,7 @@
-"""A link between nodes, or between switches, fails.
+"""A link between nodes fails.
 
 ## What it checks
-Whether a pair fails repeatedly while both nodes pass with others, or most pairs across the same two switches
-fail while their nodes pass elsewhere. Failures seen only once are listed in the report and do not count.
+Whether a pair fails repeatedly while both nodes pass with others. Failures seen only once are listed in the report and do not count.
 
 ## Why it matters
 A cable, port, route or switch between them is faulty. Both nodes work as long as no job uses both.
@@ -37,7 +36,7 @@ BROKEN = {
     )
 }
 HEALTHY = {"fleet.suspects": ()}
-KINDS = ("link", "switch")
+KINDS = ("link",)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
@@ -45,17 +44,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if suspect is None:
         return None
     row, tests, more = suspect
-    what = (
-        "the link between"
-        if row["kind"] == "link"
-        else "the connection between"
-        if len(row["names"]) > 1
-        else "the switch"
-    )
     return Finding(
         CODE,
         SEVERITY,
-        f"{what} {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
+        f"the link between {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
         found=(facts.fact("fleet.suspects"),),
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
         so="jobs that use both sides fail or hang, and jobs on one side do not",

@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether every node answered in time. Groups: *dead* (not reachable), *slow* (reached, no answer in time),
-*refused* (a password, a host key, a missing program), *busy* (taken by jobs, or too many connections) and *garbled* (too
+*absent* (the Python of ``--python`` is not there), *refused* (a password, a host key), *busy* (taken by jobs, or too many connections) and *garbled* (too
 long, not JSON, or another node's name). Nodes that fail for now are asked again, with pauses. *Refused* and *busy* say nothing
 against a node: where there are no others, this is a warning, and the nodes are not excluded. Nodes that the scheduler lists as
 drained, down or reserved do not count.

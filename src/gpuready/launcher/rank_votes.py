@@ -1,0 +1,86 @@
+"""Decide by a vote which rank differs, where several fail alike: who was heard of first is chance. Pure: the ends in, ranks out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpuready.model.run import RankEnd
+
+TOGETHER_SECONDS = 1.0
+"""Ranks that fail alike within so many seconds have met the same thing."""
+_ACCUSES = re.compile(r"not to match|inconsistent|mismatch|expects same|differs? (?:from|on|between)", re.IGNORECASE)
+_OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
+_NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
+_NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
+LINES = 64
+"""Lines before the end of a rank's output that are compared."""
+
+
+def find_odd_ranks(ends: Sequence[RankEnd], seconds: Mapping[int, float], world: int) -> tuple[int, ...]:
+    """Return the rank in which most see the difference; all that failed alike where there is no majority; none where the order decides."""
+    accused = _list_accusations(ends)
+    if accused:
+        return _count_votes(accused, world) or tuple(sorted({*accused, *accused.values()}))
+    first = min(ends, key=lambda end: seconds[end.rank], default=None)
+    alike = [end for end in ends if first is not None and _fails_alike(end, first, seconds)]
+    if 2 * len(alike) <= world:
+        return ()
+    odd = [end.rank for end in alike if _was_first_not_finite(end, ends, world)]
+    return tuple(odd) if len(odd) == 1 else tuple(sorted(end.rank for end in alike))
+
+
+def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
+    """Say by what a rank differs from the others; empty where it was named by the order of the failures."""
+    accused = _list_accusations(ends)
+    line = next((last_error_line(end.last) for end in ends if accused.get(end.rank) == rank), "")
+    if line:
+        return f"{list(accused.values()).count(rank)} of {world} ranks name it: {line[:300]}"
+    if rank in accused and len(accused) > 1:
+        return "the others do not name each other"
+    own = next((end for end in ends if end.rank == rank), None)
+    is_odd = own is not None and _was_first_not_finite(own, ends, world)
+    return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
+
+
+def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:
+    return {end.rank: other for end in ends if (other := _accused_rank(end)) is not None}
+
+
+def _accused_rank(end: RankEnd) -> int | None:
+    """The other rank that the last error of a rank says it differs from."""
+    line = last_error_line(end.last)
+    others = [int(number) for number in _OTHER.findall(line)] if _ACCUSES.search(line) else []
+    return next((rank for rank in others if rank != end.rank), None)
+
+
+def last_error_line(lines: Iterable[str]) -> str:
+    """The last line of a rank that begins with the name of an exception, without torch's tag."""
+    plain = [re.sub(r"^\[rank\d+\]:\s?", "", line) for line in lines]
+    return next((line for line in reversed(plain) if re.match(r"[\w.]*(?:Error|Exception)\b", line)), "")
+
+
+def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
+    """Who is accused by more than half differs; an accuser whom less than half join differs himself."""
+    votes = {other: [rank for rank, one in accused.items() if one == other] for other in accused.values()}
+    found = {other for other, by in votes.items() if 2 * len(by) > world}
+    found |= {by[0] for other, by in votes.items() if len(by) == 1 and world > 2 and not found}
+    return tuple(found) if len(found) == 1 else ()
+
+
+def _fails_alike(end: RankEnd, first: RankEnd, seconds: Mapping[int, float]) -> bool:
+    own, other = (_NUMBER.sub("0", last_error_line(one.last)) for one in (end, first))
+    together = seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
+    return bool(other) and own == other and end.code == first.code and together
+
+
+def _was_first_not_finite(end: RankEnd, ends: Sequence[RankEnd], world: int) -> bool:
+    """Whether its log shows NaN or infinity where those of most others show a number: ``step 3 loss nan``, ``step 3 loss 2.1``."""
+    tails = [[_OWN_RANK.sub("", line) for line in one.last[-LINES:]] for one in ends if one is not end]
+    for line in (_OWN_RANK.sub("", line) for line in end.last[-LINES:]):
+        found = _NOT_FINITE.search(line)
+        before = line[: found.start()] if found else ""
+        finite = [any(o.startswith(before) and o[len(before) :][:1].isdigit() for o in tail) for tail in tails]
+        if before.strip() and 2 * sum(finite) >= world - 1 > 0:
+            return True
+    return False

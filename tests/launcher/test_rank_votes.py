@@ -1,0 +1,64 @@
+"""Where ranks fail alike, most of them decide which one differs; without a majority nobody is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.launcher import rank_votes
+from gpuready.model.run import RankEnd
+from tests.launcher.ledgers import LOST, end, ledger, out
+
+SIZES = "RuntimeError: [{}]: params[0] in this process with sizes [8, 8] appears not to match sizes of the same param in process {}."
+COUNTS = "RuntimeError: DDP expects same model across all ranks, but Rank {} has 4 params, while rank {} has inconsistent 6 params."
+DTYPES = (
+    "RuntimeError: Detected mismatch between collectives on ranks. Rank {} is running collective: "
+    "CollectiveFingerPrint(OpType=ALLREDUCE, TensorDtypes=Float), but Rank {} is running collective: "
+    "CollectiveFingerPrint(OpType=ALLREDUCE, TensorDtypes=Double)."
+)
+
+
+def first_of(world: int, said: dict[int, str]) -> tuple[int, ...]:
+    """Ranks that fail one after the other, the highest first; who says nothing has lost its peer."""
+    made = ledger(world)
+    for place, rank in enumerate(reversed(range(world))):
+        text = f"Traceback (most recent call last):\n[rank{rank}]: {said[rank]}\n" if rank in said else LOST
+        out(made, rank, text, 1.0 + place / 10)
+        end(made, rank, 1.05 + place / 10)
+    return made.first_failed_ranks()
+
+
+@pytest.mark.parametrize("words", [SIZES, COUNTS, DTYPES])
+def test_the_messages_of_most_name_the_one_that_differs(words):
+    assert first_of(3, {0: words.format(0, 1), 1: words.format(1, 0), 2: words.format(2, 1)}) == (1,)
+    assert first_of(4, {rank: words.format(rank, 0) for rank in (1, 2, 3)}) == (0,), "who lost its peer differs"
+    assert first_of(3, {2: words.format(2, 0)}) == (2,), "nobody joins its complaint"
+    assert first_of(2, {0: words.format(0, 1), 1: words.format(1, 0)}) == (0, 1), "no majority"
+    assert first_of(2, {1: words.format(1, 0)}) == (0, 1)
+    assert first_of(4, {0: words.format(0, 2), 1: words.format(1, 3)}) == (0, 1, 2, 3)
+
+
+def steps(rank: int, *losses: str) -> str:
+    lines = [f"[rank{rank}]: step {step} loss {loss}" for step, loss in enumerate(losses)]
+    return "\n".join([*lines, "Traceback (most recent call last):", "ValueError: loss is nan"])
+
+
+def test_the_log_that_shows_a_nan_where_the_others_show_numbers_is_that_of_the_first():
+    said = {rank: steps(rank, "2.1", "2.0", "nan") for rank in range(4)}
+    assert first_of(4, {**said, 1: steps(1, "2.1", "nan", "nan")}) == (1,)
+    assert first_of(4, said) == (0, 1, 2, 3), "all at once"
+    only_one_writes = dict.fromkeys(range(4), "ValueError: loss is nan")
+    assert first_of(4, {**only_one_writes, 0: steps(0, "2.0", "nan")}) == (0, 1, 2, 3), "the others write no losses"
+
+
+def test_a_few_that_fail_alike_are_told_by_their_order():
+    made = ledger(8)
+    for at, rank in ((1.0, 5), (1.4, 3)):
+        out(made, rank, "Traceback (most recent call last):\nKeyError: 'x'\n", at)
+        end(made, rank, at + 0.01)
+    assert made.first_failed_ranks() == (5,)
+
+
+def test_it_is_said_by_what_a_rank_differs():
+    ends = [RankEnd(rank, "here", 7, 1, last=(COUNTS.format(rank, 0 if rank == 2 else 2),)) for rank in range(3)]
+    assert rank_votes.explain_vote(ends, 2, 3).startswith("2 of 3 ranks name it: RuntimeError: DDP expects")
+    assert rank_votes.explain_vote([RankEnd(1, "here", 7, 1, last=("KeyError: 'x'",))], 1, 3) == ""
