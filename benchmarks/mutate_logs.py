@@ -121,10 +121,6 @@ def wrap_in_json(case: Case, rng: random.Random, others: Sequence[Case]) -> str:
 # -- form ------------------------------------------------------------------------------------------------
 
 
-def lower_case(case: Case, rng: random.Random, others: Sequence[Case]) -> str:
-    return case.log.lower()
-
-
 def wrap_at_80(case: Case, rng: random.Random, others: Sequence[Case]) -> str:
     return "".join(
         f"{line[at : at + 80]}\n" for line in case.log.splitlines() for at in range(0, max(len(line), 1), 80)
@@ -218,7 +214,6 @@ MUTATIONS: dict[str, Mutation] = {
     "progress-after": append_progress,
     **{f"prefix-{kind}": add_prefix(kind) for kind in PREFIXES},
     "json-lines": wrap_in_json,
-    "lower-case": lower_case,
     "wrapped": wrap_at_80,
     "ansi": add_ansi,
     "crlf": use_crlf,

@@ -37,7 +37,7 @@ def test_one_screen(log, capsys):
     assert run(["diagnose", log]) == 1
     out = capsys.readouterr().out
     assert (
-        out.startswith("cause: the job needs more memory than the GPU has")
+        out.startswith("cause (95 % sure): the job needs more memory than the GPU has")
         and "  where  rank 3 (" in out
         and "      4> [rank3]: torch.OutOfMemoryError" in out
     )
@@ -236,4 +236,4 @@ def test_a_log_may_begin_with_the_name_of_a_format(tmp_path, capsys, first):
     path = tmp_path / "run.log"
     path.write_text(f"{first}\n{OOM}")
     assert run(["diagnose", str(path)]) == 1
-    assert capsys.readouterr().out.startswith("cause: the job needs more memory")
+    assert capsys.readouterr().out.startswith("cause (95 % sure): the job needs more memory")

@@ -18,7 +18,7 @@ QUICK = 0.001
 ENDS = ("", "\x01\n")
 
 BUILT = {
-    "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/facets.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py", "logs/stated_packages.py",
+    "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/facets.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
     "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/variable_uses.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
     "workflow/knowledge.py",
 }  # fmt: skip
@@ -27,13 +27,10 @@ BUILT = {
 
 def _work() -> None:
     from gpuready.catalog import machine_names
-    from gpuready.logs import stated_packages
     from gpuready.system.imports import search_path
 
     for name in ("h100x8", "8xh100", "rtx4090", "a100-40gb"):
         machine_names.parse_machine_name(name)
-    for _, form in (*stated_packages._RELEASES, *stated_packages._MISSING):
-        re.compile(form.source, form.flags)
     for added in search_path.ADDED_FOLDERS:
         re.compile(added)
 

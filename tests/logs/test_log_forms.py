@@ -98,7 +98,7 @@ def test_prefixes_that_repeat(prefix):
     assert {key: getattr(found[0], key) for key in PREFIXES[prefix]} == PREFIXES[prefix]
 
 
-@pytest.mark.parametrize("form", ["json", "docker", "escaped", "collapsed", "wrapped", "lower"])
+@pytest.mark.parametrize("form", ["json", "docker", "escaped", "collapsed", "wrapped"])
 def test_what_a_transport_did_is_undone(form):
     rows = PLAIN.splitlines()
     texts = {
@@ -107,7 +107,6 @@ def test_what_a_transport_did_is_undone(form):
         "escaped": "worker said: " + PLAIN.replace("\n", "\\n"),
         "collapsed": " ".join(PLAIN.split()).replace("flurb.core.Lost", "flurb.core.LostError"),
         "wrapped": "\n".join(row[at : at + 60] for row in rows for at in range(0, len(row), 60)),
-        "lower": PLAIN.lower(),
     }
     (found,) = failures_of(texts[form])
     assert found.message.startswith("the flurb is gone") and len(found.frames) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.tracebacks import find_tracebacks
 
@@ -101,20 +99,3 @@ def test_links_of_a_notebook_are_paths():
 def test_frames_of_pytest():
     text = "src/lib/trainer.py:16: in train\n    return inner()\nlib/a.py:3: in inner\n    x()\nE   KeyError: 'x'\n"
     assert [frame.function for frame in reported(text)[0].frames] == ["train", "inner"]
-
-
-@pytest.mark.parametrize(
-    ("text", "type_"),
-    [
-        ("'LlamaTokenizer' object has no attribute 'pad_to'", "AttributeError"),
-        ("loading fails: cannot import name 'A' from 'lib.b'", "ImportError"),
-        ("AttributeError(\"'tuple' object has no attribute 'hidden_states'\")", "AttributeError"),
-        ("the trainer got an unexpected keyword argument 'x'", "TypeError"),
-    ],
-)
-def test_a_quotation_without_its_type(text, type_):
-    assert [one.type for one in reported(text)] == [type_]
-    around = "\n".join(f"line {i}" for i in range(8))
-    assert not reported(f"{around}\nWarning: it said\n{text}\n"), "what was only a warning"
-    assert not reported(f"{around}\nsaid: {text}\n"), "in a log of its own, a line has to be the whole message"
-    assert not reported(f"{text}\n{around}\n{around}\n"), "and the end of it"

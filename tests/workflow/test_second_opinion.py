@@ -1,8 +1,7 @@
-"""diagnose --ask: a program of the user's is asked only where no cause is found, and believed only where the log does."""
+"""diagnose --ask: a program of the user's is asked only where no cause is found, and its answer is shown as its own."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 import gpuready
 from gpuready.commands.diagnose import DIAGNOSE
+from gpuready.render.diagnosis import render_diagnosis_screen
 from gpuready.workflow import second_opinion
 from gpuready.workflow.diagnose import diagnose_logs
 
@@ -34,56 +34,42 @@ def program(tmp_path: Path, body: str) -> str:
     return str(path)
 
 
-def answer(cause: str, line: str) -> str:
-    return f"print('Let me think {{1}}.'); print({json.dumps(json.dumps({'cause': cause, 'line': line}))})"
+def asked(tmp_path: Path, body: str, log: str = LOG, **options):
+    return diagnose_logs([[log.encode()]], look=False, ask=[program(tmp_path, body)], **options)
 
 
-def asked(tmp_path: Path, body: str, log: str = LOG):
-    return diagnose_logs([[log.encode()]], look=False, ask=[program(tmp_path, body)])
+def test_an_answer_is_shown_as_its_own_and_changes_nothing(tmp_path):
+    one = asked(tmp_path, f"print('The network, I think: {KEY}')")
+    assert one.opinion.startswith("oracle.py: The network, I think: ") and KEY not in one.opinion
+    assert one.replace(opinion="") == diagnose_logs([[LOG.encode()]], look=False)
+    screen = render_diagnosis_screen(one)
+    assert "opinion" in screen and "(not gpuready's) oracle.py: The network" in screen
 
 
-def test_a_quote_from_the_log_is_believed_and_marked(tmp_path):
-    one = asked(tmp_path, answer("node-network-broken", QUOTE))
-    assert (one.verdict, one.cause, one.asked, one.exit) == ("cause", "node-network-broken", True, 1)
-    assert one.confidence <= 0.5
-    assert one.evidence[0].text.endswith(QUOTE) and one.evidence[0].line == 5
-    assert one.fix and one.says and "oracle.py was asked" in one.notes[-1]
-    assert json.loads(json.dumps(one.to_json()))["asked"] is True
-
-
-def test_the_question_has_the_chain_the_lines_and_the_causes_and_no_secret(tmp_path):
-    asked(tmp_path, "")
+def test_what_is_asked_is_shown_before_and_has_no_secret(tmp_path):
+    shown: list[str] = []
+    asked(tmp_path, "", show=shown.append)
     question = (tmp_path / "oracle.py.q").read_text()
+    assert shown == [f"oracle.py is asked:\n{question}"]
     assert f"frob.FrobLostError: {QUOTE} (/venv/lib/python3.12/site-packages/frob/engine.py:3)" in question
-    assert "cuda-oom: " in question and "{" not in question.partition("## Causes")[2]
     assert KEY not in question and "start with" in question
 
 
 def test_no_more_than_thirty_lines_are_sent(tmp_path):
     asked(tmp_path, "", "".join(f"line {i} of some output\n" for i in range(500)) + LOG)
-    lines = (tmp_path / "oracle.py.q").read_text().partition("## Lines of the log\n")[2].partition("\n\n")[0]
+    lines = (tmp_path / "oracle.py.q").read_text().partition("## Lines of the log\n")[2]
     assert len(lines.splitlines()) == 30 and QUOTE in lines
 
 
 @pytest.mark.parametrize(
     ("body", "note"),
-    [
-        (answer("node-network-broken", "a line that nobody ever wrote"), "is not in the log"),
-        (answer("node-network-broken", "the"), "is not in the log"),
-        (answer("gremlins", QUOTE), "no cause of the list"),
-        (answer("unknown", QUOTE), "no cause of the list"),
-        (answer("healthy", QUOTE), "no cause of the list"),
-        ("print('it is the network')", "no JSON object"),
-        ("print('{' * 5000)", "no JSON object"),
-        ("sys.exit(4)", "ended with 4"),
-        ("import time; time.sleep(600)", "no answer: deadline"),
-    ],
+    [("", "wrote nothing"), ("sys.exit(4)", "ended with 4"), ("import time; time.sleep(600)", "no answer: deadline")],
 )
-def test_what_is_not_believed_is_one_sentence_and_changes_nothing(tmp_path, monkeypatch, body, note):
+def test_no_answer_is_one_sentence(tmp_path, monkeypatch, body, note):
     if "sleep" in body:
         monkeypatch.setattr(second_opinion, "SECONDS", 0.5)
     one, plain = asked(tmp_path, body), diagnose_logs([[LOG.encode()]], look=False)
-    assert note in one.notes[-1] and not one.asked
+    assert note in one.notes[-1] and not one.opinion
     assert one.replace(notes=()) == plain.replace(notes=())
 
 
@@ -109,8 +95,8 @@ def test_only_the_command_line_and_python_offer_it():
 
 
 def test_python_takes_the_command_as_one_word(tmp_path):
-    words = f"{program(tmp_path, answer('node-network-broken', QUOTE))} --model 'a b'"
-    assert gpuready.diagnose(text=LOG, look=False, ask=words).data["asked"]
+    words = f"{program(tmp_path, 'print(sys.argv[1:])')} --model 'a b'"
+    assert gpuready.diagnose(text=LOG, look=False, ask=words).data["opinion"] == "oracle.py: ['--model', 'a b']"
 
 
 def test_a_command_that_is_none_is_refused():

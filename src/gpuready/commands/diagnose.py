@@ -63,7 +63,8 @@ class DiagnoseOptions(TypedDict, total=False):
     ask: Annotated[
         str,
         Parameter(
-            "if no cause is found, ask this local program: redacted question on stdin, answer on stdout", "COMMAND"
+            "if no cause is found, ask this program: redacted evidence, shown before, on stdin; its answer on stdout",
+            "COMMAND",
         ),
     ]
     look: Annotated[bool, Parameter("whether the machine is looked at as well", cli=False, default=True)]
@@ -88,6 +89,7 @@ def run(request: Request) -> Result:
         on=machine,
         look=request.get_option("look", True),
         ask=_split_command(request.get_option("ask")),
+        show=request.session.write_note,
         show_progress=request.show_progress,
     )
     diagnosis = _add_job(diagnosis, config, machine)

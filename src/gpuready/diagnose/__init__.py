@@ -19,14 +19,15 @@ from gpuready.diagnose.failure_facts import (
     add_failure_facts,
     collect_consequences,
     collect_evidence,
+    describe_chain,
     describe_no_cause,
     find_final_exception,
     find_host,
     find_stated_host,
     follow_chain,
     make_evidence,
+    rate_rank,
 )
-from gpuready.diagnose.import_conflict import find_import_conflict
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
@@ -39,8 +40,8 @@ Lookup = Callable[[str, str], Cause | None]
 PairLookup = Callable[[str, str], str]
 
 
-MAX_ALTERNATIVES = 4
-"""Maximum number of alternatives."""
+MAX_ALTERNATIVES, MIN_NAMED = 4, 0.5
+"""Maximum number of alternatives, and the confidence below which no cause is named, only what it may be."""
 
 
 def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:
@@ -67,17 +68,13 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
-    suspects = _weaken_reports(suspects, order)
-    if all(order.is_unsure(s) for s in suspects):
-        suspects = _suspects_from_survived(summary, lookup, order) or suspects
+    suspects = _weaken_reports([s for s in suspects if not order.is_echo(s)], order)
     suspects.sort(key=order.suspect_weight)
     suspects = _put_inner_first(summary, suspects)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
-        chain = follow_chain(summary, find_final_exception(summary, order))
-        origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
-        return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after, origin=origin)
+        return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after)
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
@@ -88,28 +85,24 @@ def judge(
         found = found.replace(
             origin=find_origin(summary.failures[number]).says, conflict=conflict.captures if conflict else {}
         )
+    alternatives = [_make_alternative(summary, other, lookup, order) for other in others]
+    alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
+    confidence = _estimate_confidence(first, others, order)
+    if confidence < MIN_NAMED and order.has_failed:
+        alternatives.insert(0, _make_alternative(summary, first, lookup, order))
+        found, confidence = _no_cause_diagnosis(summary, order), 0.0
     return found.replace(
-        logs=logs,
-        consequences=after,
-        confidence=_estimate_confidence(first, others, order),
-        alternatives=tuple(_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]),
+        logs=logs, consequences=after, confidence=confidence, alternatives=tuple(alternatives[:MAX_ALTERNATIVES])
     )
 
 
 # -- suspects -------------------------------------------------------------------------------------
 
 
-def _suspects_from_survived(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
-    """Where a run failed without another suspect: what it seemed to have survived."""
-    return _collect_suspects(summary, lookup, order, all_of_it=True) if order.has_failed else []
-
-
-def _collect_suspects(
-    summary: LogSummary, lookup: Lookup, order: EventOrder, all_of_it: bool = False
-) -> list[CauseSuspect]:
+def _collect_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) -> list[CauseSuspect]:
     groups: dict[str, list[PatternMatch]] = {}
     for match in summary.matches:
-        if not all_of_it and order.was_survived(match):
+        if order.was_survived(match) or order.is_note(match):
             continue
         if match.sign.strength == "clue" and order.is_overcome(match):
             continue
@@ -118,7 +111,7 @@ def _collect_suspects(
         groups.setdefault(name, []).append(match)
     suspects = []
     for name, matches in groups.items():
-        matches.sort(key=lambda s: (_strength_order(s), order.match_position(s)))
+        matches.sort(key=lambda s: (_strength_order(s), order.match_position(s), -s.sign.specificity))
         best = matches[0]
         if best.sign.strength == "trace":
             continue
@@ -153,9 +146,9 @@ def _unexplained_suspects(
     for number in order.unexplained_exceptions():
         if number in explained:
             continue
-        conflict = _find_conflict(summary, number, symbols) or find_import_conflict(summary.failures[number])
+        conflict = _find_conflict(summary, number, symbols)
         if conflict:
-            is_sure = conflict.direction not in ("", "import", "undefined")
+            is_sure = conflict.direction not in ("", "undefined")
             strength, code = "symptom" if is_sure else "unknown", _code_of(lookup, VERSION_CONFLICT)
             return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
         if order.may_be_environment(number):
@@ -262,7 +255,10 @@ def _code_of(lookup: Lookup, slug: str) -> str:
 
 def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, order: EventOrder) -> Diagnosis:
     row = lookup(first.code, first.cause) or {}
-    captures = dict(first.seen[0].captures if first.seen else first.captures)
+    captures = dict(first.captures)
+    for match in reversed(first.seen):  # of one exception they belong together, else the first counts alone
+        if match is first.seen[0] or (match.failure is not None and match.failure == first.seen[0].failure):
+            captures |= match.captures
     number = _exception_of(first)
     frame = _user_code_frame(summary, number)
     if number is not None:
@@ -282,11 +278,19 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
         str(row.get("so", "")),
         rank,
         host or find_host(summary, rank, number) or find_stated_host(line.text for line in evidence),
+        rank_confidence=rate_rank(order, rank, _ranks_of(summary, first)),
         evidence=evidence,
         frame=frame if first.cause == NOT_ENVIRONMENT else {},
         captures=captures,
+        exceptions=describe_chain(summary, number),
         origin=find_origin(summary.failures[number]).says if number is not None else "",
     )
+
+
+def _ranks_of(summary: LogSummary, suspect: CauseSuspect) -> set[int]:
+    """The ranks that a suspect's evidence is of."""
+    own = summary.failures[suspect.failure].rank if suspect.failure is not None else None
+    return {rank for rank in (own, *(match.line.rank for match in suspect.seen)) if rank is not None}
 
 
 def _exception_of(suspect: CauseSuspect) -> int | None:
@@ -306,10 +310,16 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
 
 
 def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    clue = 0.6 if order.has_failed else 0.5
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": clue}[first.strength]
-    rivals = [other for other in others if other.strength == first.strength]
-    return round(sure - (0.15 if rivals else 0.0), 2)
+    """By what was observed: words that name the cause, in the exception that ended a process, without a rival."""
+    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.55}[first.strength]
+    alike = first.seen[0].sign.others if first.seen else ()
+    if alike:
+        sure = min(sure - 0.05, 0.7)
+    if not order.tells_end(first):
+        sure = min(sure, 0.7)
+    rivals = [other for other in others if other.strength == first.strength and other.cause not in alike]
+    is_rivalled = any(not other.seen or not order.match_position(other.seen[0])[0] for other in rivals)
+    return round(sure - (0.15 if is_rivalled else 0.0), 2)
 
 
 def _make_alternative(
@@ -323,7 +333,21 @@ def _make_alternative(
     )  # fmt: skip
 
 
+def _alike_causes(first: CauseSuspect, lookup: Lookup, named: set[str]) -> list[AlternativeCause]:
+    """Causes that show themselves in the same words as the first one."""
+    slugs = [slug for slug in (first.seen[0].sign.others if first.seen else ()) if slug not in named]
+    rows = [(slug, lookup("", slug) or {}) for slug in slugs]
+    return [
+        AlternativeCause(
+            slug, _code_of(lookup, slug), str(row.get("says", "")), 0.25, decide=str(row.get("decide", ""))
+        )
+        for slug, row in rows
+    ]
+
+
 def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
     found, telling = describe_no_cause(summary, order)
     evidence = () if telling is None else (make_evidence(summary, order, telling),)
-    return add_failure_facts(found.replace(evidence=evidence), summary, order, None)
+    chain = follow_chain(summary, find_final_exception(summary, order))
+    origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
+    return add_failure_facts(found.replace(evidence=evidence, origin=origin), summary, order)

@@ -45,21 +45,8 @@ _CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
 
 
 _SHARED_FOLDERS = (
-    "",
-    "workspace",
-    "home",
-    "root",
-    "app",
-    "opt",
-    "mnt",
-    "data",
-    "code",
-    "projects",
-    "repos",
-    "work",
-    "git",
-    "src",
-)
+    "", "workspace", "home", "root", "app", "opt", "mnt", "data", "code", "projects", "repos", "work", "git", "src",
+)  # fmt: skip
 """Folders in which several source trees may lie side by side."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.log_lines import LogLine
-from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.logged_exception import LoggedException, StackFrame
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
@@ -34,8 +34,8 @@ _ENVIRONMENT_EXCEPTIONS = ("modulenotfounderror", "importerror", "oserror", "per
 """Exceptions that are not necessarily the program's own fault."""
 
 
-MAX_GAP = 3
-"""Lines between a logged reason and the exception with which a program gives up."""
+MAX_GAP, NEAR_END = 3, 12
+"""Lines between a logged reason and the exception with which a program gives up, and those that may tell why it did."""
 _DEVICE_ERRORS = ("cuda error", "cudnn error", "nccl error", "cublas error", "cuda runtime error", "hip error")
 
 
@@ -45,10 +45,17 @@ def _is_device_error(failure: LoggedException) -> bool:
     return words.startswith(_DEVICE_ERRORS) or "cuda error" in words
 
 
-_PLAIN_ERRORS = (
-    "indexerror", "keyerror", "typeerror", "attributeerror", "nameerror", "zerodivisionerror", "unboundlocalerror", "assertionerror",
-)  # fmt: skip
-"""What any program raises about its values and calls."""
+OWN_SIGNALS = (-11, 139, -7, 135, -9, 137, -4, 132)
+"""Signals by which a process ends before others wait for it; a watchdog ends its own by SIGABRT."""
+
+
+def _is_mild(line: LogLine) -> bool:
+    """Whether a line is a warning or information."""
+    return (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
+
+
+def _is_of_gpu(line: LogLine) -> bool:
+    return "CUDA initialization: " in line.text[:600]
 
 
 class EventOrder:
@@ -58,6 +65,7 @@ class EventOrder:
         self.summary = summary
         self._index = {(line.source, line.number): i for i, line in reversed(list(enumerate(summary.lines)))}
         self._known = {s.failure for s in summary.matches if s.failure is not None}
+        self._reports = {match.index for match in summary.aftermath}
         self._after = self._consequence_exceptions()
         self.survived = SurvivalAnalysis(summary)
         self.first_exits = [end for end in summary.exits if end.first and not end.ended_by_launcher]
@@ -82,40 +90,72 @@ class EventOrder:
             return self.is_alive_after(clue)
         return clue.failure is None and says_replaced(clue.line.text)
 
-    def is_unsure(self, suspect: CauseSuspect) -> bool:
-        """Whether a suspect is but an exception that shows neither its code nor a plain type."""
-        if suspect.strength != "unknown" or suspect.failure is None:
+    def is_note(self, match: PatternMatch) -> bool:
+        """Whether a match is in what a logger calls information: never a cause; what NCCL says so may be, where no work follows."""
+        if match.failure is not None or match.line.level not in ("I", "D") or match.sign.says.startswith("stated:"):
             return False
-        failure = self.summary.failures[suspect.failure]
-        return not failure.frames and not suspect.captures and failure.short_type.lower() not in _PLAIN_ERRORS
+        return match.line.place != "nccl" or self.is_alive_after(match)
 
     def is_alive_after(self, match: PatternMatch) -> bool:
         """Whether the log shows the run at work after a match: then a clue does not count."""
         return match.line.place != "derived" and self.survived.works_after(match)
 
-    def _is_followed_warning(self, match: PatternMatch) -> bool:
-        """Whether it was only a warning, and its process wrote on: enough to place it after what ended the run."""
-        mild = (match.line.level in ("W", "I", "D") or "Warning: " in match.line.text[:400]) and not match.line.place
-        return mild and (self.survived.works_after(match) or self.survived.writes_after(match))
+    def is_echo(self, suspect: CauseSuspect) -> bool:
+        """Whether only watchdogs and launchers tell of it, and only after a process ended by itself: that is the reason."""
+        places = [(self.line_index(m.line), m.line.source) for m in suspect.seen]
+        if not places or any(at not in self._reports for at, _ in places):
+            return False
+        return any(end < min(places)[0] and source == min(places)[1] for end, source in self._own_ends())
+
+    def tells_end(self, suspect: CauseSuspect) -> bool:
+        """Whether a suspect is of an exception that ended a process, or of what was written right before it; true where there is none."""
+        failures = self.summary.failures
+        ends = [n for n in range(len(failures)) if self._ended_process(n)]
+        chains = {link for n in ends for link in exception_chain(failures, n)}
+        if not ends or suspect.failure in chains:
+            return True
+        return any(m.failure in chains or bool(m.line.place) or self._is_before_end(m, ends) for m in suspect.seen)
+
+    def _is_before_end(self, match: PatternMatch, ends: Sequence[int]) -> bool:
+        """Whether a match is of a compiler, or in one of the last lines before an exception of the same process."""
+        line, failures = match.line, self.summary.failures
+        if match.failure is not None:
+            return "::" in failures[match.failure].type
+        gaps = (failures[n].number - line.number for n in ends if failures[n].source == line.source)
+        return not _is_mild(line) and any(0 < gap <= NEAR_END for gap in gaps)
+
+    def _ended_process(self, number: int) -> bool:
+        """Whether an exception ended a process, and follows from no other."""
+        survived = number in self.survived.failures
+        return bool(self.summary.failures[number].type) and number not in self._after and not survived
+
+    def _own_ends(self) -> Iterator[tuple[int, int]]:
+        """Index and source of each exception and each signal that ended a process, and that follows from no other."""
+        for number, failure in enumerate(self.summary.failures):
+            if self._ended_process(number):
+                yield self.exception_index(failure) or 0, failure.source
+        for number, end in enumerate(self.summary.exits):
+            if end.code in OWN_SIGNALS and number not in self.survived.exits:
+                yield self._index.get((end.source, end.number), 0), end.source
 
     def _is_calm(self, match: PatternMatch) -> bool:
         """Whether a match tells less than an error: a warning after which its process wrote on, or a clue in words that complain of nothing."""
         line = match.line
+        if _is_mild(line) and (self.survived.works_after(match) or self.survived.writes_after(match)):
+            return True
         is_note = match.sign.strength == "clue" and not line.place and not states_error(line)
-        return self._is_followed_warning(match) or (is_note and not is_complaint_line(line))
-
-    def is_warning_before(self, match: PatternMatch, index: int) -> bool:
-        """Whether it was only a warning, or a note of what is done instead, and its process went on to a line; one about the GPU itself is none."""
-        line = match.line
-        mild = line.level in ("W", "I", "D") or "Warning: " in line.text[:400] or says_skipped(line.text)
-        is_of_gpu = "CUDA initialization: " in line.text[:600]
-        return mild and not line.place and match.failure is None and not is_of_gpu and match.index < index
+        return is_note and not is_complaint_line(line)
 
     def is_mere_report(self, match: PatternMatch, first: int, last: int) -> bool:
-        """Whether it is a warning before the last of the fatal exceptions, or a launcher's line after the first: it ended what was left."""
+        """Whether it is a warning before the last of the fatal exceptions, or a launcher's line after the first: it ended what was left.
+
+        A warning about the GPU itself is none.
+        """
         line = match.line
         is_launcher = line.place == "launcher" and "CANCELLED AT" in line.text and "TIME LIMIT" not in line.text
-        return self.is_warning_before(match, last) or (is_launcher and match.index > first)
+        mild = _is_mild(line) or (says_skipped(line.text) and not line.place)
+        is_warning = mild and match.failure is None and not _is_of_gpu(line) and match.index < last
+        return is_warning or (is_launcher and match.index > first)
 
     def fatal_index(self, suspect: CauseSuspect) -> int:
         """Index of the exception that a suspect is of and that a process ended by; -1 where there is none. A clue counts in a message of Python."""
@@ -132,14 +172,13 @@ class EventOrder:
         return failure is not None and (match.sign.strength != "clue" or (is_message and is_finished))
 
     def _is_survived_warning(self, match: PatternMatch) -> bool:
-        """Whether it was only a warning, and its process went on."""
+        """Whether it was only a warning, and its process went on; without a GPU it may, so then only progress counts."""
         line = match.line
-        mild = (line.level in ("W", "I", "D") or "Warning: " in line.text[:400]) and not line.place
-        if "CUDA initialization: " in line.text[:600]:  # the process may go on without a GPU: only progress counts
-            return mild and self.survived.progresses_after(match)
+        if _is_of_gpu(line):
+            return _is_mild(line) and self.survived.progresses_after(match)
         if not line.level and not line.place:
             return self.survived.works_on_after(match)
-        return mild and self.survived.works_after(match)
+        return _is_mild(line) and self.survived.works_after(match)
 
     def _consequence_exceptions(self) -> set[int]:
         """Exceptions whose own message is a consequence."""

@@ -12,7 +12,7 @@ from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import HEALTHY, Consequence, Diagnosis, ExceptionLink, LogEvidence
 
-MAX_LINKS, MAX_MESSAGE = 8, 400
+MAX_LINKS, MAX_MESSAGE = 8, 600
 """Exceptions of a chain, and characters of each message."""
 MAX_STATED = 2000
 _STATED_HOST = LazyRegex(r"\bGPU ?[=:] ?\d{1,4} ?[;,] ?hostname ?[=:] ?['\"]?([A-Za-z][\w.-]{0,63})")
@@ -38,18 +38,18 @@ def describe_no_cause(summary: LogSummary, order: EventOrder) -> tuple[Diagnosis
     return Diagnosis("unknown", says=says), telling
 
 
-def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrder, number: int | None) -> Diagnosis:
-    """Add what the log tells of the failure. ``number`` is the exception that the cause was found in, if any."""
+def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrder) -> Diagnosis:
+    """Add what the log tells of a failure without a cause."""
     if diagnosis.verdict == HEALTHY:
         return diagnosis
-    final = find_final_exception(summary, order, diagnosis.rank) if number is None else number
-    rank, host = diagnosis.rank, diagnosis.host
-    if rank is None:
-        rank = _find_rank(summary, order, final)
+    final = find_final_exception(summary, order)
+    rank = _find_rank(summary, order, final)
+    own = summary.failures[final].rank if final is not None else None
     return diagnosis.replace(
         rank=rank,
-        host=host or find_host(summary, rank, final),
-        exceptions=tuple(_make_link(summary.failures[i]) for i in follow_chain(summary, final)),
+        rank_confidence=rate_rank(order, rank, {own} if own is not None else set()),
+        host=find_host(summary, rank, final),
+        exceptions=describe_chain(summary, final),
         exit_code=_find_exit_code(summary, order, rank),
         command=_find_command(summary, final),
     )
@@ -58,11 +58,11 @@ def add_failure_facts(diagnosis: Diagnosis, summary: LogSummary, order: EventOrd
 # -- exceptions ----------------------------------------------------------------------------------------------
 
 
-def find_final_exception(summary: LogSummary, order: EventOrder, rank: int | None = None) -> int | None:
+def find_final_exception(summary: LogSummary, order: EventOrder) -> int | None:
     """The exception that ended the first process to fail: the last one of its stream that no process survived."""
     fatal = [n for n, f in enumerate(summary.failures) if n not in order.survived.failures and (f.type or f.frames)]
     own = [n for n in fatal if not order.is_consequence(n)] or fatal
-    first = {end.rank for end in order.first_exits if end.rank is not None} or ({rank} if rank is not None else set())
+    first = {end.rank for end in order.first_exits if end.rank is not None}
     chosen = [n for n in own if summary.failures[n].rank in first] or own
     if not chosen:
         return None
@@ -84,10 +84,15 @@ def follow_chain(summary: LogSummary, number: int | None) -> list[int]:
     return found
 
 
+def describe_chain(summary: LogSummary, number: int | None) -> tuple[ExceptionLink, ...]:
+    """An exception and what it was raised from, with their innermost frames."""
+    return tuple(_make_link(summary.failures[i]) for i in follow_chain(summary, number))
+
+
 def _make_link(failure: LoggedException) -> ExceptionLink:
     frame = failure.frames[-1] if failure.frames else None
     file, line, function = (frame.file, frame.line, frame.function) if frame else ("", 0, "")
-    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], abs(failure.at), file, line, function)
+    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], failure.at, file, line, function)
 
 
 def find_telling_line(summary: LogSummary, order: EventOrder) -> int | None:
@@ -114,6 +119,15 @@ def _find_rank(summary: LogSummary, order: EventOrder, final: int | None) -> int
     failed = {end.rank for end in summary.exits if end.code and not end.ended_by_launcher and end.rank is not None}
     ranks = failed or {line.rank for line in summary.lines if line.rank is not None}
     return ranks.pop() if len(ranks) == 1 else None
+
+
+def rate_rank(order: EventOrder, rank: int | None, ranks: set[int]) -> float:
+    """How sure a rank is: named by the launcher, the only one with the evidence, one of several, or concluded."""
+    if rank is None:
+        return 0.0
+    if any(end.rank == rank for end in order.first_exits):
+        return 0.95
+    return 0.6 if rank not in ranks else 0.9 if len(ranks) == 1 else 0.7
 
 
 def find_host(summary: LogSummary, rank: int | None, final: int | None) -> str:
@@ -175,7 +189,7 @@ def make_evidence(summary: LogSummary, order: EventOrder, index: int, match: Pat
     near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
     return LogEvidence(
         summary.names[line.source] if line.source < len(summary.names) else "",
-        abs(line.number),
+        line.number,
         quote_line(line),
         line.rank,
         line.host,
@@ -213,7 +227,7 @@ def collect_consequences(
             Consequence(
                 line.folded_text[:200],
                 means,
-                abs(line.number),
+                line.number,
                 summary.names[line.source],
                 ranks,
                 len({s.index for s in matches}),

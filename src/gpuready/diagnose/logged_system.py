@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuready.logs.lazy_regex import LazyRegex
+from gpuready.logs.line_forms import sample_lines
 from gpuready.logs.log_summary import LogSummary
 
-MAX_TEXT, MAX_LINES = 600, 300
-"""Characters of a line that are looked at, and lines at either end of the logs."""
+MAX_TEXT = 600
+"""Characters of a line that are looked at."""
 
 _WINDOWS = LazyRegex(
     r'(?:^|[\s"\'(=])[A-Za-z]:\\{1,2}[\w .~-]{1,80}\\|\\site-packages\\|\bWinError \d|\bwin_amd64\b|\\Lib\\[a-z]'
@@ -60,7 +61,4 @@ def find_logged_versions(summary: LogSummary) -> dict[str, str]:
 
 
 def _texts(summary: LogSummary) -> Iterator[str]:
-    lines = (
-        summary.lines if len(summary.lines) <= 2 * MAX_LINES else summary.lines[:MAX_LINES] + summary.lines[-MAX_LINES:]
-    )
-    return (line.text[:MAX_TEXT] for line in lines if line.place != "derived")
+    return (text[:MAX_TEXT] for text in sample_lines([line.text for line in summary.lines if line.place != "derived"]))

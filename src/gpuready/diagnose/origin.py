@@ -172,14 +172,9 @@ _CONFIG_TYPES = LazyRegex(
 """``MisconfigurationException``, ``DeepSpeedConfigError``, ``VLLMValidationError``: types that say what they refuse."""
 
 _DATA_ERRORS = (
-    "notimplementederror",
-    "keyerror",
-    "indexerror",
-    "zerodivisionerror",
-    "stopiteration",
-    "overflowerror",
+    "notimplementederror", "keyerror", "indexerror", "zerodivisionerror", "stopiteration", "overflowerror",
     "recursionerror",
-)
+)  # fmt: skip
 """Types that bad data raises anywhere below a file of the user."""
 
 _ENVIRONMENT_WORDS = LazyRegex(
@@ -217,6 +212,8 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return _is_users_source(summary, number)
     if kind not in ("package", "torch", "unknown") or "::" in failure.type:  # of C++, of an installer, of a build
         return False
+    if _is_importing(failure):
+        return False
     if failure.short_type in ("NameError", "UnboundLocalError") and _is_in_source_tree(failure):
         return True
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
@@ -230,6 +227,12 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return False
     on_stack = any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
+
+
+def _is_importing(failure: LoggedException) -> bool:
+    """Whether an installed package was only being imported: nobody has given it anything yet."""
+    pairs = pairwise(failure.frames)
+    return any(outer.code.startswith(("from ", "import ")) and not _is_not_installed(inner) for outer, inner in pairs)
 
 
 def _is_of_base_class(failure: LoggedException) -> bool:

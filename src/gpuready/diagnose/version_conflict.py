@@ -48,7 +48,7 @@ class VersionConflict(Record):
     package: str
     caller: str  # the package that relies on the symbol; ``user`` for the user's own script
     symbol: str
-    direction: str = ""  # new, old, between, import, mixed, undefined
+    direction: str = ""  # new, old, between, mixed, undefined
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
@@ -62,6 +62,8 @@ class VersionConflict(Record):
         caller = _CALLER_NAMES.get(self.caller, self.caller)
         is_package = self.caller not in _CALLER_NAMES
         named |= {"older" if self.added else "user": caller, "other" if is_package else "script": caller}
+        if self.caller == REMOTE_CODE and self.package:
+            named["remote"] = self.package
         if is_package:
             named["other_dist"] = caller.replace("_", "-")
         return named | self._change_captures()
@@ -69,9 +71,6 @@ class VersionConflict(Record):
     def _change_captures(self) -> dict[str, str]:
         """What became of the symbol, in words and for the fixes."""
         package, release = self.package, self.release
-        if self.direction == "import":
-            words = f"cannot be imported: {package} fails" if package != self.symbol else "cannot be imported"
-            return {"change": words, "imported": self.symbol, "imported_dist": self.symbol.replace("_", "-")}
         if self.direction == "undefined":
             words = f"is used by {package} without being imported: that was skipped"
             return {"change": words, "imported": package, "imported_dist": package.replace("_", "-")}

@@ -24,7 +24,6 @@ def derive_lines(lines: Sequence[LogLine], standstills: Sequence[Standstill] = (
         *_compare_collectives(lines),
         *_detect_slowdown(lines),
         *_find_waiting_threads(lines),
-        *_find_silence_after_nccl(lines),
         *(_make_statement(line, words, line.rank) for line, words in find_divergence(lines)),
         *_describe_standstills(standstills, source),
     ]
@@ -51,21 +50,18 @@ def _find_signal_deaths(lines: Sequence[LogLine]) -> list[LogLine]:
 
 
 def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
-    """Whether the watchdogs of the ranks waited for the same collective."""
+    """Whether the watchdogs of the ranks waited for different collectives."""
     waits: dict[int, tuple[LogLine, tuple[str, str, str]]] = {}
     for line in lines:
         if line.rank is not None and "Watchdog caught" in line.text and (work := _WORK.search(line.text)):
             waits.setdefault(line.rank, (line, (work[1], work[2], work[3] or "")))
-    if not waits:
-        return []
     if not all(size for _, (_, _, size) in waits.values()):  # an old release, or a line that is cut
         waits = {rank: (line, (seq, op, "")) for rank, (line, (seq, op, _)) in waits.items()}
     kinds: dict[tuple[str, str, str], list[int]] = {}
     for rank, (_, kind) in waits.items():
         kinds.setdefault(kind, []).append(rank)
-    if len(kinds) == 1:
-        line = next(iter(waits.values()))[0]
-        return [_make_statement(line, "ranks wait in the same collective", line.rank)]
+    if len(kinds) < 2:
+        return []
     rarest = min(kinds, key=lambda kind: (len(kinds[kind]), int(kind[0])))
     rank = min(kinds[rarest])
     seq, op, size = rarest
@@ -149,14 +145,6 @@ def _find_waiting_threads(lines: Sequence[LogLine]) -> list[LogLine]:
     return list((standing | waiting).values())
 
 
-def _find_silence_after_nccl(lines: Sequence[LogLine]) -> list[LogLine]:
-    """A log whose last lines are those of NCCL's set-up: the first collective never came back."""
-    last = [line for line in lines[-40:] if line.text.strip()][-4:]
-    is_quiet = len(last) == 4 and all(line.place == "nccl" and line.level == "I" for line in last)
-    is_silent = is_quiet and any("Init COMPLETE" in line.text or "Connected all" in line.text for line in last)
-    return [_make_statement(last[-1], "nothing follows after NCCL was set up", None)] if is_silent else []
-
-
 # -- dumps ------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +161,7 @@ def _describe_standstills(standstills: Sequence[Standstill], source: int) -> lis
     return statements
 
 
-MIN_STREAK, MAX_TEXT = 3, 600
+MIN_STREAK, MAX_TEXT = 2, 600
 """Last lines that must tell the same, and how much of each is read."""
 
 _LOSS = LazyRegex(r"(?i)(?:^|[^a-z])loss(?:es)?['\"]{0,2}(?: is)?[ :=|>]{1,6}['\"]?(?:tensor\()?(nan|-?inf|-?\d)")

@@ -11,8 +11,8 @@ from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import MAX_LINE_BYTES, shorten_line
 from gpuready.model.record import Record
 
-WHOLE_LOG_BYTES = 256 << 10
-"""A log up to this many bytes is kept whole; several logs share sixty-four times as much."""
+WHOLE_LOG_BYTES = 1 << 20
+"""A log up to this many bytes is kept whole; several logs share sixteen times as much."""
 
 MAX_LINES = 24_000
 """Lines kept over all sources."""
@@ -24,6 +24,8 @@ MAX_KEPT_BYTES = 24 << 20
 """Bytes kept over all sources."""
 
 BEFORE, AFTER, HEAD, TAIL, GIANT = 8, 30, 80, 300, 6
+TAIL_BYTES = 256 << 10
+"""Bytes in which the last lines are."""
 LITERAL_QUOTA = 200
 """How many hits of one literal count: ten thousand repetitions add nothing after two hundred."""
 
@@ -48,7 +50,7 @@ def extract_excerpt(
 
     ``quotas`` of literals that have another one; ``share`` sources share the limits.
     """
-    room = max(min(WHOLE_LOG_BYTES, 64 * WHOLE_LOG_BYTES // share), 16 << 10)
+    room = max(min(WHOLE_LOG_BYTES, 16 * WHOLE_LOG_BYTES // share), 16 << 10)
     first, rest, ended = _read_first(chunks, room)
     if ended:
         rows = tuple((i, shorten_line(line)) for i, line in enumerate(first.split(b"\n"), 1))
@@ -122,7 +124,7 @@ class _LinePicker:
         self.number, self.size = 1, 0  # of the first line of the next block
         self.wanted = HEAD  # number of lines to keep unconditionally from here
         self.before: list[bytes] = []  # the last lines of the previous block
-        self.last: list[bytes] = []  # the last lines of the log
+        self.end = b""  # of the log
 
     def take_block(self, block: bytes) -> None:
         done = 0
@@ -188,20 +190,14 @@ class _LinePicker:
         return at
 
     def _remember_tail(self, block: bytes) -> None:
-        """Keep the last lines, as context for the next block and as the end of the log."""
-        at = len(block)
-        for _ in range(TAIL + 1):
-            at = block.rfind(b"\n", 0, at)
-            if at < 0:
-                break
-        lines = [shorten_line(line) for line in block[at + 1 :].split(b"\n")]
-        if lines and not lines[-1]:
-            lines.pop()
+        """Keep the end of what was read, and the last lines of the block as context for the next one."""
+        lines = [shorten_line(line) for line in block.removesuffix(b"\n").rsplit(b"\n", BEFORE)]
         self.before = lines[-BEFORE:]
-        self.last = [*self.last, *lines][-TAIL:]
+        self.end = (self.end + block)[-TAIL_BYTES:] if len(block) < TAIL_BYTES else block[-TAIL_BYTES:]
 
     def finish_excerpt(self) -> Excerpt:
         total = self.number - 1
-        for i, line in enumerate(reversed(self.last)):
-            self.kept.setdefault(total - i, line)
+        last = self.end.removesuffix(b"\n").split(b"\n")[-min(TAIL, self.max_lines // 2) :]
+        for i, line in enumerate(reversed(last)):
+            self.kept.setdefault(total - i, shorten_line(line))
         return Excerpt(tuple(sorted(self.kept.items())), total, self.size, whole=False)

@@ -1,9 +1,7 @@
-"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, lower case,
-Markdown."""
+"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, Markdown."""
 
 from __future__ import annotations
 
-import builtins
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -15,22 +13,37 @@ Row = tuple[int, str, dict[str, Any]]
 """Number of the line, its text, and the fields that were stated about it."""
 
 
-SAMPLE_LINES, MAX_PARTS, MAX_JOINED = 400, 200, 8192
-"""Lines by which the form is judged, lines that one may become, and characters of a joined line."""
+SAMPLE_LINES, MAX_ALIKE, MAX_SHAPE, MAX_PARTS, MAX_JOINED = 400, 8, 200, 200, 8192
+"""Lines by which the form is judged, how many of them are alike in how many characters, lines that one may become, and
+characters of a joined line."""
 
 
 def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
     """The lines as their program wrote them."""
     rows: list[Row] = [(number, text, {}) for number, text in visible]
-    if _is_json_log([text for _, text, _ in rows[:SAMPLE_LINES]]):
-        rows = [part for row in rows for part in _parse_json_line(*row)]
-    if width := find_wrap_width([text for _, text, _ in rows[:SAMPLE_LINES]]):
+    rows = [part for row in rows for part in (_parse_json_line(*row) if '{"' in row[1][:40] else (row,))]
+    if width := find_wrap_width(sample_lines([text for _, text, _ in rows])):
         rows = _join_wrapped(rows, width)
-    if is_lower_case([text for _, text, _ in rows[:SAMPLE_LINES]]):
-        rows = [(number, restore_case(text), fields) for number, text, fields in rows]
     rows = [(number, undo_markdown(_undo_quotes(text)), fields) for number, text, fields in rows]
     rows = [part for row in rows for part in (_split_written_ends(row) if "\\n" in row[1] else (row,))]
     return [part for row in rows for part in (_split_collapsed(row) if "Traceback (most" in row[1] else (row,))]
+
+
+_VARIES = dict.fromkeys(map(ord, "0123456789#█▏▎▍▌▋▊▉━╸ "))
+
+
+def sample_lines(texts: Sequence[str]) -> list[str]:
+    """The last lines by which a form is judged, eight of each shape: how often a line of training repeats decides nothing."""
+    counts: dict[str, int] = {}
+    kept: list[str] = []
+    for text in reversed(texts):
+        shape = text[:MAX_SHAPE].translate(_VARIES)
+        counts[shape] = counts.get(shape, 0) + 1
+        if counts[shape] <= MAX_ALIKE:
+            kept.append(text)
+        if len(kept) == SAMPLE_LINES:
+            break
+    return kept[::-1]
 
 
 # -- Markdown ---------------------------------------------------------------------------------------------
@@ -66,42 +79,16 @@ def _is_code(text: str) -> bool:
 # -- JSON -------------------------------------------------------------------------------------------------
 
 _MESSAGE_KEYS = (
-    "message",
-    "msg",
-    "log",
-    "text",
-    "event",
-    "body",
-    "line",
-    "content",
-    "textPayload",
-    "short_message",
-    "@message",
-    "MESSAGE",
-    "data",
-)
+    "message", "msg", "log", "text", "event", "body", "line", "content", "textPayload", "short_message", "@message",
+    "MESSAGE", "data",
+)  # fmt: skip
 _STACK_KEYS = (
-    "exc_info",
-    "exception",
-    "exc_text",
-    "stack_trace",
-    "traceback",
-    "stack",
-    "error.stack_trace",
-    "stacktrace",
-)
+    "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stack", "error.stack_trace", "stacktrace",
+)  # fmt: skip
 _LEVEL_KEYS = ("level", "levelname", "severity", "lvl", "log.level", "loglevel")
 _RANK_KEYS = ("rank", "global_rank", "global-rank", "RANK")
 _HOST_KEYS = ("host", "hostname", "node", "node_name", "pod", "pod_name", "_HOSTNAME", "host.name", "instance")
 _PID_KEYS = ("pid", "process", "process_id", "_PID")
-
-
-def _is_json_log(sample: Sequence[str]) -> bool:
-    lines = [text.strip() for text in sample if text.strip()]
-    objects = [text for text in lines if text.startswith('{"') and text.endswith("}")]
-    return len(objects) >= max(0.5 * len(lines), 1) and sum(
-        _find_message(_load_object(t)) is not None for t in objects
-    ) * 2 > len(objects)
 
 
 def _load_object(text: str) -> dict[str, Any]:
@@ -194,20 +181,8 @@ _LAST = LazyRegex(
 )
 _FUNCTION = LazyRegex(r'(File "[^"]{0,400}", line \d{1,7}, in )(<\w{1,20}>|[A-Za-z_][\w.]{0,80}) (?=\S)')
 _STATEMENTS = (
-    "from",
-    "import",
-    "return",
-    "raise",
-    "assert",
-    "with",
-    "if",
-    "for",
-    "class",
-    "def",
-    "await",
-    "del",
-    "exec",
-)
+    "from", "import", "return", "raise", "assert", "with", "if", "for", "class", "def", "await", "del", "exec",
+)  # fmt: skip
 """Words that begin a line of code: no function has such a name, and a web page ate the ``<module>`` before it."""
 
 _NOTEBOOK = LazyRegex(
@@ -252,57 +227,3 @@ def _part_code(match: re.Match[str]) -> str:
     if match[2] in _STATEMENTS:
         return f"{match[1]}<module>\n    {match[2]} "
     return f"{match[1]}{match[2]}\n    "
-
-
-_LOWERED = LazyRegex(
-    r"traceback \(most recent|file \"[^\"]{1,300}\", line|[a-z](?:error|exception): |nccl (?:warn|info)|\bcuda\b|^\s{0,8}killed\b|root cause \(first|watchdog caught|worknccl\("
-)
-"""What nobody writes in lower case."""
-
-_PHRASES = (
-    "Traceback (most recent call last)", "Exception Group Traceback", "During handling of the above exception",
-    "The above exception was the direct cause of", 'File "', "NCCL WARN", "NCCL INFO", "Root Cause (first observed failure)", "Failures:",
-    "Other Failures:", "WorkNCCL(SeqNum=", "OpType=", "NumelIn=", "NumelOut=", "Watchdog caught", "[PG ID ", "PG GUID", "[Rank ", "Rank ",
-    "Killed", "Segmentation fault", "Aborted", "Bus error", "Hangup", "Fatal Python error", "MainThread", "Exception ignored in", "OMP: Error",
-    "Sending process ", "Killing subprocess", "NVRM: Xid", "Out of memory: Killed process", "Duplicate GPU detected", "Process ", "Thread ",
-    "Connected all", "Init COMPLETE", "Trees [", "Channel ", "Ranks ", "SIGKILL", "SIGTERM", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGHUP",
-    "SIGINT", "RANK ", "PID ", "RUNNING AT", "Cell In[", "CMake Error",
-)  # fmt: skip
-_OTHER_NAMES = (
-    "OutOfMemoryError", "ChildFailedError", "DistBackendError", "DistNetworkError", "DistStoreError", "CalledProcessError",
-    "ProcessRaisedException", "ProcessExitedException", "AcceleratorError", "RayActorError", "RayTaskError", "ActorDiedError", "RemoteTraceback",
-    "UnpicklingError", "HFValidationError", "RemoteEntryNotFoundError", "LocalEntryNotFoundError", "GatedRepoError", "JSONDecodeError",
-)  # fmt: skip
-_NAMES = {
-    name.lower(): name
-    for name in (*dir(builtins), *_OTHER_NAMES)
-    if name.endswith(("Error", "Exception", "Interrupt", "Warning"))
-}
-_TABLE = {phrase.lower(): phrase for phrase in _PHRASES}
-_PHRASE = LazyRegex(
-    "(?<![a-z_])(?:"
-    + "|".join(p.lower().replace("(", r"\(").replace(")", r"\)").replace("[", r"\[") for p in _PHRASES)
-    + ")"
-)
-_NAME = LazyRegex(r"(?<![a-z_])([a-z_]{3,60}?)(error|exception|interrupt|warning)(?=[:(]|$)")
-_BARE = LazyRegex(r"^(\s{0,40})exception(?=: )")
-_LEVEL = LazyRegex(r"(?:^|(?<=\d )|(?<=\[)|(?<=- )|(?<=\| ))(?:error|warning|info|critical|debug)(?=[ :|\]])")
-_GLOG = LazyRegex(r"^(\[rank\d{1,6}\]:)?(\[?)([ewif])(?=\d{4} \d\d:)|\[([ewif])(?=\d{0,4} \S{1,200}:\d{1,7}\])")
-
-
-def is_lower_case(sample: Sequence[str]) -> bool:
-    """Whether a log has no capital, and words that have one wherever they are written."""
-    return all(text == text.lower() for text in sample) and any(_LOWERED.search(text) for text in sample)
-
-
-def restore_case(text: str) -> str:
-    """Write phrases, levels and the names of exceptions as their emitters do."""
-    text = _PHRASE.compiled.sub(lambda match: _TABLE[match[0]], text)
-    text = _LEVEL.compiled.sub(lambda match: match[0].upper(), text)
-    text = _GLOG.compiled.sub(lambda match: match[0].upper().replace("RANK", "rank"), text)
-    return _NAME.compiled.sub(_restore_name, _BARE.sub(r"\1Exception", text))
-
-
-def _restore_name(match: re.Match[str]) -> str:
-    known = _NAMES.get(match[0])
-    return known or match[1][:1].upper() + match[1][1:] + match[2].capitalize()

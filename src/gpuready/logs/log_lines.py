@@ -21,7 +21,7 @@ MAX_PARTS = 8
 class LogLine(Record):
     """One line, or one of several that a terminal would have shown in its place."""
 
-    number: int  # negative in a log that is read from its end
+    number: int
     text: str  # with its indent
     raw: str = ""  # the line as it was written, without escapes
     source: int = 0

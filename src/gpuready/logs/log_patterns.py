@@ -20,7 +20,7 @@ PatternRow = tuple[str, str | Mapping[str, Any]]
 
 STRENGTHS = ("root", "symptom", "clue", "trace")
 PLACES = ("", "exception", "nccl", "kernel", "launcher", "derived")
-KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause"}
+KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when", "cause", "or"}
 
 MAX_GAP = 400
 """How many characters a gap may take within one line."""
@@ -70,6 +70,7 @@ class LogPattern(Record):
     unless: tuple[str, ...] = ()
     when: str = ""
     cause: str = ""
+    others: tuple[str, ...] = ()  # causes that show themselves in the same words
 
     @property
     def specificity(self) -> int:
@@ -172,8 +173,8 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
         tuple(lower_ascii(fold_whitespace(text)) for text in row.get(key, ()))
         for key in ("with", "without", "also", "unless")
     )
-    when, cause = row.get("when", ""), row.get("cause", "")
-    return LogPattern(code, wording, tuple(pieces), place, strength, near, without, also, unless, when, cause)
+    when, cause, others = row.get("when", ""), row.get("cause", ""), tuple(row.get("or", ()))
+    return LogPattern(code, wording, tuple(pieces), place, strength, near, without, also, unless, when, cause, others)
 
 
 def validate_pattern(code: str, row: str | Mapping[str, Any]) -> None:

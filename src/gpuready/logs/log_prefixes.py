@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterator, Sequence
 
 from gpuready.logs.lazy_regex import LazyRegex
-from gpuready.logs.line_forms import undo_line_forms
+from gpuready.logs.line_forms import sample_lines, undo_line_forms
 from gpuready.logs.log_lines import LogLine, decode_line, parse_line, parse_prefix, visible_lines
 
-SAMPLE_LINES, MAX_DEPTH, MIN_LINES, MAX_NAMES = 400, 8, 4, 512
-"""Lines by which a prefix is induced, parts that it may have, lines that it takes, and hosts that it may name."""
+MAX_DEPTH, MIN_LINES, MAX_NAMES = 8, 4, 512
+"""Parts that a prefix may have, lines that it takes, and hosts that it may name."""
 
 MIN_SHARE, MIN_SHARE_OF_RANKS = 0.8, 0.4
 """Share of the lines that has the prefix: of any, and of one that names several ranks, which the launcher's own lines lack."""
@@ -213,8 +213,8 @@ def _induce_from_few(lines: Sequence[str]) -> LogPrefix | None:
 def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogLine]:
     """Parse the numbered raw lines of one source."""
     plain = undo_line_forms([(number, text) for number, line in rows for text in visible_lines(decode_line(line))])
-    prefix = induce_prefix([text for _, text, _ in plain[:SAMPLE_LINES]])
-    levels = {fields.get("level") for _, _, fields in plain}
+    prefix = induce_prefix(sample_lines([text for _, text, _ in plain]))
+    levels = {fields["level"] for _, _, fields in plain if "level" in fields}
     for number, text, stated in plain:
         line = prefix.parse_line(text, number, source) if prefix else parse_line(text, number, source)
         if stated:

@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
 
-from gpuready.logs import wrapped_lines
 from gpuready.logs.excerpt import Excerpt, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.literal_search import LiteralSearch
@@ -16,7 +15,7 @@ from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
-from gpuready.logs.runs import keep_last_run, order_by_time
+from gpuready.logs.runs import keep_last_run
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
 from gpuready.model.record import Record
@@ -26,20 +25,12 @@ NEAR_LINES = 8
 
 
 _NOT_RAY = (
-    "EngineCore",
-    "Worker_",
-    "VllmWorker",
-    "APIServer",
-    "ApiServer",
-    "DPCoordinator",
-    "raylet",
-    "derived",
-    "head",
+    "EngineCore", "Worker_", "VllmWorker", "APIServer", "ApiServer", "DPCoordinator", "raylet", "derived", "head",
     "worker",
-)
+)  # fmt: skip
 
-LINES_PER_SCAN = 200
-"""Lines searched at once."""
+LINES_PER_SCAN, MAX_WHOLE = 200, 2000
+"""Lines searched at once, and characters of a message of several lines."""
 
 
 class LogSource(Record):
@@ -103,7 +94,7 @@ def read_logs(
 
 
 def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
-    rows = list(parse_lines(order_by_time(part.rows) if part.whole else list(part.rows), number))
+    rows = list(parse_lines(list(part.rows), number))
     if source.rank is None and not source.host:
         return rows
     return [
@@ -168,16 +159,12 @@ def _find_matches(
     texts = [line.folded_text for line in log_lines]
     present_texts: set[str] = set()
     candidates: dict[tuple[int, int], LogPattern] = {}
-    breaks = list(wrapped_lines.iterate_line_joins(log_lines, texts))
-    broken = (
-        (breaks[at][0], which) for at, which in _literal_hits([text for _, text in breaks], wording.search, is_spent)
-    )
-    others = _other_wordings(log_lines, texts)
+    others = _other_wordings(log_lines, texts, failures)
     pairs = [(i, text) for i, wordings in others.items() for text in wordings]
     reworded = (
         (pairs[at][0], which) for at, which in _literal_hits([text for _, text in pairs], wording.search, is_spent)
     )
-    for index, which in (*_literal_hits(texts, wording.search, is_spent), *broken, *reworded):
+    for index, which in (*_literal_hits(texts, wording.search, is_spent), *reworded):
         literal = wording.literals[which]
         if literal in wording.remarks:
             present_texts.add(literal)
@@ -194,11 +181,19 @@ def _find_matches(
     return [match for match in takewhile(lambda _: not is_spent(), found) if match is not None], remarks
 
 
-def _other_wordings(log_lines: Sequence[LogLine], texts: Sequence[str]) -> dict[int, list[str]]:
-    """What else the patterns are matched with, by the index of the line: paths with slashes, and what a line states."""
+def _other_wordings(
+    log_lines: Sequence[LogLine], texts: Sequence[str], failures: Sequence[LoggedException]
+) -> dict[int, list[str]]:
+    """What else the patterns are matched with, by the index of the line: paths with slashes, what it states, a message of several lines."""
     found = {i: [_with_slashes(text)] for i, text in enumerate(texts) if "\\" in text}
     for i, statement in state_errors(log_lines).items():
         found.setdefault(i, []).append(statement)
+    long = {
+        (f.source, f.at): f"{f.type}: {' '.join(f.message.split())}"[:MAX_WHOLE] for f in failures if "\n" in f.message
+    }
+    for i, line in enumerate(log_lines if long else ()):
+        if whole := long.get((line.source, line.number)):
+            found.setdefault(i, []).append(whole)
     return found
 
 
@@ -260,8 +255,6 @@ def _match_pattern(
     text = texts[index] if not pattern.spans_lines else "\n".join(_texts_beside(index, log_lines, texts, 6, 16))
     found = (pattern.match_text(wording) for wording in (text, *others))
     captures = next((captured for captured in found if captured is not None), None)
-    if captures is None and not pattern.spans_lines:
-        captures = wrapped_lines.match_across_lines(pattern, log_lines, texts, index)
     if captures is None:
         return None
     if pattern.near or pattern.without:
@@ -321,7 +314,8 @@ def _surrounding_text(
     if role and not role.startswith(_NOT_RAY):
         around.append(f"ray::{role}")  # only Ray names a process by its class; the prefix was stripped
     if failure is not None:
-        around += [failures[i].text for i in exception_chain(failures, failure)]
+        texts = [failures[i].text for i in exception_chain(failures, failure)]
+        around += [*texts, *(" ".join(text.split()) for text in texts)]
     return "\n".join(around)
 
 

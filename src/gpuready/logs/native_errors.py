@@ -45,20 +45,8 @@ _FORMS = (
 """What a line must contain in lower case, its form, and the type; the form's group is the message or, without a type, the type."""
 
 _TREE_MARKS = (
-    "├─▶",
-    "╰─▶",
-    "├─>",
-    "╰─>",
-    "├▶",
-    "╰▶",
-    "hint:",
-    "help:",
-    "Caused by:",
-    "cause:",
-    "[stderr]",
-    "[stdout]",
-    "what():",
-)
+    "├─▶", "╰─▶", "├─>", "╰─>", "├▶", "╰▶", "hint:", "help:", "Caused by:", "cause:", "[stderr]", "[stdout]", "what():",
+)  # fmt: skip
 """Beginnings of lines that continue such an error: uv, cargo, pip, C++."""
 
 

@@ -13,6 +13,8 @@ _IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
 _BAR = LazyRegex(
     r"\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
 )
+_AT_ZERO = LazyRegex(r"(?<![\d.])0%[ ]{0,2}\||(?<![\d.])0/\d{1,12} \[\d\d:\d\d")
+"""A bar that has only been drawn."""
 _ANSWERED = LazyRegex(
     r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b"
 )
@@ -89,6 +91,8 @@ def is_progress_line(line: LogLine) -> bool:
     if line.place or line.level in ("E", "W", "C", "F") or not _DIGIT.search(text):
         return False
     if not _BAR.search(text) and not _LOSS.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
+        return False
+    if _AT_ZERO.search(text):
         return False
     return not _has_complaint(text)
 

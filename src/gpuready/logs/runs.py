@@ -1,12 +1,8 @@
-"""Several runs in one file: where each begins, and which one is answered: the last that tells anything.
-
-A log whose newest line is first, as log explorers show it, is read from its end.
-"""
+"""Several runs in one file: where each begins, and which one is answered: the last that tells anything."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
@@ -101,37 +97,3 @@ def keep_last_run(lines: Sequence[LogLine]) -> tuple[list[LogLine], str]:
     runs = find_runs(lines)
     last = next((run for run in reversed(runs) if run.is_answered), runs[0])
     return list(lines[last.start :]), last.command
-
-
-MAX_PREFIX, SAMPLE_LINES = 80, 400
-"""Characters of a line in which its time is, and lines that are looked at."""
-
-MIN_TIMES, MIN_FALLS, MIN_SHARE, MIN_FALLING = 6, 3, 0.9, 0.25
-"""Lines with a time, steps back in time, the share of the lines that has a time and of the steps that do not go forward, and of those that go back."""
-
-_TIME = LazyRegex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?")
-
-
-def order_by_time(rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """The numbered lines in the order of their times; of a log that was turned round the numbers are negative, so that they still rise."""
-    return [(-number, line) for number, line in reversed(rows)] if _is_newest_first(rows) else list(rows)
-
-
-def _is_newest_first(rows: Sequence[tuple[int, bytes]]) -> bool:
-    lines = [line[:MAX_PREFIX].decode("utf-8", "replace") for _, line in rows[:SAMPLE_LINES] if line.strip()]
-    if not lines or _TIME.search(lines[0]) is None:
-        return False
-    times = [found[0].replace(",", ".") for line in lines if (found := _TIME.search(line))]
-    if len(times) < max(MIN_TIMES, MIN_SHARE * len(lines)):
-        return False
-    falls = sum(before > after for before, after in pairwise(times))
-    rises = sum(before < after for before, after in pairwise(times))
-    fall_enough = falls >= max(MIN_FALLS, MIN_FALLING * len(times)) and rises <= (1 - MIN_SHARE) * len(times)
-    return fall_enough and not _reads_downwards([line for _, line in rows[:SAMPLE_LINES]])
-
-
-def _reads_downwards(lines: Sequence[bytes]) -> bool:
-    """Whether the first traceback stands in reading order: its head before its frames."""
-    head = next((i for i, line in enumerate(lines) if b"Traceback (most recent call last)" in line), len(lines))
-    frame = next((i for i, line in enumerate(lines) if b'File "' in line), len(lines))
-    return head < frame < len(lines)

@@ -14,7 +14,6 @@ from itertools import chain
 
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
-from gpuready.logs.stated_packages import find_asked_packages
 
 NEAR, MAX_ADDRESSES = 3, 400
 """Lines between the status and the address, and number of lines with an address that are looked at."""
@@ -151,7 +150,7 @@ def find_nccl_chains(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
 def state_errors(lines: Sequence[LogLine]) -> dict[int, str]:
     """``stated: CUDA reports cudaErrorNoDevice``, ``stated: the hub answers 403``: by the index of the line."""
     found: dict[int, str] = {}
-    readers = (find_cuda_errors, find_nccl_chains, find_hub_refusals, find_asked_packages)
+    readers = (find_cuda_errors, find_nccl_chains, find_hub_refusals)
     for index, words in chain.from_iterable(reader(lines) for reader in readers):
         found[index] = f"{found[index]}; {words}" if index in found else f"stated: {words}"
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
@@ -11,9 +11,8 @@ from gpuready.logs.logged_exception import LoggedException, StackFrame, link_exc
 from gpuready.logs.native_errors import continues_native_error, parse_native_error, parse_typeless_error
 from gpuready.logs.run_activity import says_handled
 
-MAX_MESSAGE_LINES, MAX_LINKED, MAX_TYPELESS, MAX_QUOTED = 40, 4000, 12, 3
-"""Maximum number of lines of a message, of characters in which links are replaced, of lines at the end in which a message
-without its type is an exception, and of those of a quotation."""
+MAX_MESSAGE_LINES, MAX_LINKED = 40, 4000
+"""Maximum number of lines of a message, and of characters in which links are replaced."""
 
 MAX_AFTER_CUT = 4
 """Lines after the innermost frame of a traceback that is cut; where more follow, the run goes on."""
@@ -53,12 +52,6 @@ _TORN = LazyRegex(r"([A-Z]\w{0,60}(?:Error|Exception))$")
 """A type whose message is on the next line: several processes wrote at once."""
 _HEAD = "Traceback (most recent call last)"
 _IGNORED = ("Exception ignored in", "Error in atexit", "Error in sys.excepthook")
-
-
-def begins_exception(text: str) -> bool:
-    """Whether a line begins with an exception type and message."""
-    match = _TYPE.match(text)
-    return match is not None and text[: match.end()].endswith(": ")
 
 
 class _OpenTraceback:
@@ -279,42 +272,10 @@ def _match_bare_exception(line: LogLine) -> re.Match[str] | None:
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
-    """Every exception, in the order of its first line; without any, those at the end that are quoted without their type."""
-    return _find_typed(_restore_first_frame(lines)) or _find_typeless(lines[-MAX_TYPELESS:])
-
-
-def _restore_first_frame(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines, the first as a frame where its beginning is cut off: ``ackages/x/y.py", line 3, in f``."""
-    if not lines or not _CUT_FILE.match(lines[0].text):
-        return lines
-    return [lines[0].replace(text=f'  File "{lines[0].text.lstrip()}'), *lines[1:]]
-
-
-def _find_typeless(lines: Sequence[LogLine]) -> list[LoggedException]:
-    """What follows a warning is part of it."""
-    is_quoted = sum(bool(line.text.strip()) for line in lines) <= MAX_QUOTED
-    warned = (False, *("Warning" in line.text[-200:] for line in lines))
-    candidates = (
-        (line, parse_typeless_error(line, is_quoted))
-        for line, is_warned in zip(lines, warned, strict=False)
-        if not is_warned
-    )
-    return [_make_typeless(line, *parsed) for line, parsed in candidates if parsed]
-
-
-def _make_typeless(line: LogLine, kind: str, message: str) -> LoggedException:
-    at = line.number
-    return LoggedException(
-        at, at, at, kind, message, line.source, line.rank, line.host, line.pid, line.role,
-        text=line.folded_text, level=line.level,
-    )  # fmt: skip
-
-
-def _find_typed(lines: Iterable[LogLine]) -> list[LoggedException]:
-    """Processes are kept apart."""
+    """Every exception, in the order of its first line. Processes are kept apart."""
     failures: list[LoggedException] = []
     readers: dict[object, TracebackReader] = {}
-    for line in lines:
+    for line in _restore_first_frame(lines):
         key = (line.source, line.rank, line.pid, line.role)
         reader = readers.get(key)
         if reader is None:
@@ -323,6 +284,13 @@ def _find_typed(lines: Iterable[LogLine]) -> list[LoggedException]:
     for reader in readers.values():
         reader._close_traceback()
     return _sort_exceptions(failures)
+
+
+def _restore_first_frame(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """The lines, the first as a frame where its beginning is cut off: ``ackages/x/y.py", line 3, in f``."""
+    if not lines or not _CUT_FILE.match(lines[0].text):
+        return lines
+    return [lines[0].replace(text=f'  File "{lines[0].text.lstrip()}'), *lines[1:]]
 
 
 def _sort_exceptions(failures: list[LoggedException]) -> list[LoggedException]:

@@ -79,7 +79,8 @@ class Diagnosis(Record):
     so: str = ""
     rank: int | None = None
     host: str = ""
-    confidence: float = 0.0
+    confidence: float = 0.0  # of the cause
+    rank_confidence: float = 0.0  # of the rank, where one is named
     evidence: tuple[LogEvidence, ...] = ()
     consequences: tuple[Consequence, ...] = ()
     fix: tuple[FixStep, ...] = ()
@@ -90,7 +91,7 @@ class Diagnosis(Record):
     conflict: dict[str, str] = field(
         default_factory=dict
     )  # two packages that do not fit: package, symbol, gone or came
-    asked: bool = False  # whether the cause is the answer of the program that --ask names
+    opinion: str = ""  # what the program that --ask names answered: its words, which change nothing here
     framework: str = ""
     here: bool = False  # whether the run was on this machine
     logs: tuple[LogTotals, ...] = ()

@@ -15,6 +15,9 @@ from gpuready.render.layout import Screen, display_width, join_sections
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""
 
+MIN_SURE = 0.6
+"""Below this confidence a cause is called a guess."""
+
 _VERDICT_LEADS = {"cause": ("cause", "error"), "healthy": (HEALTHY, "ok"), "unknown": ("no cause found", "undecided")}
 
 
@@ -40,6 +43,7 @@ def render_diagnosis_screen(diagnosis: Diagnosis, screen: Screen | None = None, 
         format_fix_steps(diagnosis.fix[:4], display, always_safety=False),
         _format_consequences(diagnosis, display) if verbose or not known else [],
         _format_alternatives(diagnosis, display),
+        format_labelled_text("opinion", f"(not gpuready's) {diagnosis.opinion}", display) if diagnosis.opinion else [],
         display.lead_paragraphs("note:", diagnosis.notes[:6], "dim"),
     ]
     return join_sections([*blocks, _format_diagnosis_footer(diagnosis, display, verbose)])
@@ -52,15 +56,14 @@ def _failing_rank_text(diagnosis: Diagnosis) -> str:
 
 def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
     lead, role = _VERDICT_LEADS[diagnosis.verdict]
+    if diagnosis.verdict == "cause" and diagnosis.confidence:
+        lead = f"{'a guess' if diagnosis.confidence < MIN_SURE else lead} ({round(100 * diagnosis.confidence)} % sure)"
     lines = display.format_header(f"{lead}: {diagnosis.says}", diagnosis.code, role, f"{lead}:")
-    rows = []
-    if diagnosis.verdict == "cause":
-        where = _failing_rank_text(diagnosis).strip() or "failing rank unknown"
-        sure = f" ({round(100 * diagnosis.confidence)} % sure)" if diagnosis.confidence else ""
-        rows.append(("where", where + sure))
-    elif diagnosis.verdict == "unknown":
-        facts = (("where", _failing_rank_text(diagnosis).strip()), ("ran", diagnosis.command))
-        rows += [(label, text) for label, text in facts if text]
+    where = _failing_rank_text(diagnosis).strip()
+    if where and diagnosis.rank_confidence:
+        where += f" ({round(100 * diagnosis.rank_confidence)} % sure)"
+    rows = [("where", where)] if where else []
+    rows += [("ran", diagnosis.command)] if diagnosis.verdict == "unknown" and diagnosis.command else []
     if diagnosis.frame:
         frame = diagnosis.frame
         rows.append(("in", f"{frame.get('file', '')}, line {frame.get('line')}, in {frame.get('function', '')}"))

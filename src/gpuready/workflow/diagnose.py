@@ -51,12 +51,13 @@ def diagnose_logs(
     on: str | None = None,
     look: bool = True,
     ask: Sequence[str] = (),
+    show: Callable[[str], None] = lambda _: None,
     show_progress: Callable[..., None] = lambda *_: None,
 ) -> Diagnosis:
     """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
     ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
-    ``ask`` is a program of the user's that is asked where no cause is found.
+    ``ask`` is a program of the user's that is asked where no cause is found; ``show`` gets what it is asked, before.
     """
     budget = ReadBudget()
     sources, dumps, streams, notes = _open_logs(logs, budget)
@@ -80,7 +81,7 @@ def diagnose_logs(
         cut.append(
             f"read {read:.1f} MiB in {budget.seconds:.0f} s of processor time; the rest was not looked at: name the log of one rank, or its end"
         )
-    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask)
+    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask, show)
     empty = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
     unread = empty or ("a log was not read to its end: the rest may show a failure" if cut else "")
     if unread and (diagnosis.verdict == "healthy" or (diagnosis.verdict == "unknown" and empty)):
@@ -95,6 +96,7 @@ def diagnose_summary(
     look: bool = True,
     notes: Sequence[str] = (),
     ask: Sequence[str] = (),
+    show: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
     """Judge a log summary, and add the cause's text and its fixes."""
     meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
@@ -102,7 +104,7 @@ def diagnose_summary(
         summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans, causes.find_cause_for_pair
     )
     if ask and diagnosis.verdict == "unknown" and summary.lines:
-        diagnosis = ask_second_opinion(diagnosis, summary, ask)
+        diagnosis = ask_second_opinion(diagnosis, summary, ask, show)
     diagnosis = diagnosis.replace(
         notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
     )

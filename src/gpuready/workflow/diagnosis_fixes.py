@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
+    remedy = find_remedy(diagnosis)
     if diagnosis.verdict != "cause":
-        return diagnosis
+        return diagnosis.replace(fix=(remedy,) if remedy else ())
     diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
@@ -32,8 +34,30 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
         diagnosis = _judge_on_machine(diagnosis, facts, contract, here)
     steps = dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))
     target = InstallTarget(find_logged_python(summary))
-    runnable = tuple(dict.fromkeys(make_step_runnable(step, target) for step in steps))
-    return _fit_to_system(diagnosis.replace(fix=runnable), summary)
+    runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
+    runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
+    if remedy:
+        runnable.insert(0 if _IS_COMMAND.search(remedy.does) else 1, remedy)
+    return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!;])\s+|\n")
+_REMEDY = re.compile(
+    r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
+    r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b|.*?\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to)\b"
+)
+_NO_REMEDY = re.compile(
+    r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
+)
+_IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blogin\b")
+
+
+def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
+    """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
+    sentences = (text.strip() for one in diagnosis.exceptions for text in _SENTENCE_END.split(one.message))
+    found = (text for text in sentences if 12 <= len(text) <= 300 and _REMEDY.match(text))
+    text = next((text for text in found if not _NO_REMEDY.search(text)), "")
+    return FixStep(f"the message itself says: {text}") if text else None
 
 
 def read_log_machine(on: str | None) -> Facts | None:
@@ -62,12 +86,11 @@ def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     )
     if finding is None:
         return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
-    fix = tuple(_fill_framework_name(step, diagnosis.framework) for step in finding.fix)
-    return diagnosis.replace(says=finding.says, so=finding.so, fix=fix)
+    return diagnosis.replace(says=finding.says, so=finding.so, fix=finding.fix)
 
 
 def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
-    """Where the table of symbols knows which package is too new or too old: those steps first, and none against them."""
+    """Where the table of symbols knows which package is too new or too old: those steps, after a change of the call itself."""
     conflict = diagnosis.conflict
     row = causes.find_cause(VERSION_CONFLICT)
     if row is None or not {"gone", "since", "came", "from"} & set(conflict):
@@ -75,14 +98,18 @@ def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
     steps = [step for step in cause_fix_steps(row, conflict) if conflict["package"] in step.does]
     too_new = bool({"gone", "since"} & set(conflict))
     kept = [s for s in diagnosis.fix if not (too_new and "--upgrade" in s.run and conflict["dist"] in s.run)]
-    return diagnosis.replace(fix=tuple(dict.fromkeys((*steps, *kept))))
+    name = conflict["symbol"].rpartition("(")[2].rstrip(")")
+    calls = [step for step in kept if not step.run and name in step.does]
+    return diagnosis.replace(fix=tuple(dict.fromkeys((*calls, *steps, *kept))))
 
 
 def log_match_fact(diagnosis: Diagnosis) -> Fact:
     """Return the matches of a log as a fact, for rules that read only logs."""
+    name = diagnosis.framework.partition("=")[0].partition(":")[0]
+    captures = diagnosis.captures | ({"framework": name} if name else {})
     rows = [
         {"code": diagnosis.code, "cause": diagnosis.cause, "rank": e.rank, "host": e.host, "source": e.source, "line": e.line, "text": e.text,
-         "captures": diagnosis.captures}
+         "captures": captures}
         for e in diagnosis.evidence
     ]  # fmt: skip
     return Fact("log.signs", tuple(rows), ", ".join(dict.fromkeys(e.source for e in diagnosis.evidence)), "log")
@@ -92,15 +119,6 @@ def _title_alternative(alternative: AlternativeCause) -> AlternativeCause:
     return alternative.replace(
         says=causes.fill_captures(alternative.says, {}) or rules.rule_name(alternative.code).replace("-", " ")
     )
-
-
-def _fill_framework_name(step: FixStep, framework: str) -> FixStep:
-    """Replace FRAMEWORK in a step (``gpuready plan FRAMEWORK``) with the framework's name, where it is known."""
-    name = framework.partition("=")[0].partition(":")[0]
-    if not name:
-        return step
-    words = tuple(name if word == "FRAMEWORK" else word for word in step.run)
-    return step.replace(does=step.does.replace("FRAMEWORK", name), run=words)
 
 
 # -- the machine ------------------------------------------------------------------------------------
