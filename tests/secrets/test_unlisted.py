@@ -176,3 +176,16 @@ def test_a_form_in_the_middle_of_a_token_hides_all_of_it():
         == "Q~ and AZDO are hints; " + string.ascii_letters * 2
     )
     assert not re.search(r"%\{", str(secret_patterns._TABLE)), "every piece is expanded"
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u00ad", "\u2060", "\ufe0f", "\u3164", "\U000e0041", "\u180e\u034f"])
+def test_a_token_in_pieces_that_nobody_sees_is_hidden(unseen: str):
+    token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+    broken = f"login with {token[:9]}{unseen}{token[9:]} failed"
+    assert "KlMn" not in redact_text(broken) and "login with" in redact_text(broken)
+    assert redact_text(f"plain{unseen} words") == f"plain{unseen} words"
+
+
+def test_a_name_in_another_language_tells_nothing():
+    """As SECURITY.md says."""
+    assert redact_text("Kennwort=S3cr3tPassw0rdXyz") == "Kennwort=S3cr3tPassw0rdXyz"

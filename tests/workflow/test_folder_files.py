@@ -62,8 +62,13 @@ def plant_pipe(place):
     os.mkfifo(place / FILE_NAME)
 
 
+def plant_hard_link(place):
+    (place.parent / "precious").write_text("export A=1\n")
+    os.link(place.parent / "precious", place / FILE_NAME)
+
+
 PLANTED = [
-    plant_words, plant_mark, plant_only_settings, plant_substitution, plant_link, plant_dangling_link, plant_record_beside_it, plant_pipe,
+    plant_hard_link, plant_words, plant_mark, plant_only_settings, plant_substitution, plant_link, plant_dangling_link, plant_record_beside_it, plant_pipe,
 ]  # fmt: skip
 
 

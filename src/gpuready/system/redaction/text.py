@@ -69,6 +69,9 @@ _LABELS = frozenset(
 _USERINFO = r"""([^\s/?#"'<>]*)@|((?:[^\s/?#"'<>@:]{0,64}):(?=[^\s/?#"'<>@:]*[^\s/?#"'<>@:0-9])[^\s"'<>@]{1,256})@"""
 """Up to the last @ before the path; or, where it cannot be a port, a password that contains a slash."""
 
+_UNSEEN = "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+"""Characters that are drawn as nothing, and with which a token would be in two pieces."""
+
 
 def redact_text(text: str) -> str:
     if len(text) < 8:
@@ -77,6 +80,9 @@ def redact_text(text: str) -> str:
         spaced = text.replace("\0", " ")
         hidden = redact_text(spaced)
         return text if hidden == spaced else hidden
+    if not text.isascii() and (joined := compile_cached(_UNSEEN).sub("", text)) != text:
+        hidden = redact_text(joined)
+        return text if hidden == joined else hidden
     url = "://" in text
     for separator in ("://",) if url else (":\\/\\/", ":\\\\/\\\\/"):  # the others are escaped JSON
         if separator in text:
