@@ -62,3 +62,20 @@ def test_it_is_said_by_what_a_rank_differs():
     ends = [RankEnd(rank, "here", 7, 1, last=(COUNTS.format(rank, 0 if rank == 2 else 2),)) for rank in range(3)]
     assert rank_votes.explain_vote(ends, 2, 3).startswith("2 of 3 ranks name it: RuntimeError: DDP expects")
     assert rank_votes.explain_vote([RankEnd(1, "here", 7, 1, last=("KeyError: 'x'",))], 1, 3) == ""
+
+
+def test_a_collective_with_other_sizes_on_one_rank_names_nobody():
+    made = ledger(3)
+    out(
+        made,
+        0,
+        "  what():  [enforce fail at gloo/transport/tcp/pair.cc:454] op.preamble.length <= op.nbytes. 8000 vs 4000\n",
+        1.0,
+    )
+    end(made, 0, 1.1, 134, 6)
+    for rank in (1, 2):
+        out(made, rank, LOST, 1.2)
+        end(made, rank, 1.3)
+    assert made.first_failed_ranks() == (0, 1, 2)
+    said = rank_votes.explain_vote(made.list_ends(), 0, 3)
+    assert said.startswith("a collective has 8000 bytes on one and 4000 on another") and "--check-collectives" in said

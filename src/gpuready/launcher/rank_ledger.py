@@ -203,6 +203,8 @@ class RankLedger:
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
             return self._find_lost_peer(own) or self._first_of(own)
+        if rank_votes.find_size_mismatch(causes):
+            return tuple(self.ranks)
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
         odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks))
         return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)

@@ -11,6 +11,7 @@ TOGETHER_SECONDS = 1.0
 """Ranks that fail alike within so many seconds have met the same thing."""
 _ACCUSES = re.compile(r"not to match|inconsistent|mismatch|expects same|differs? (?:from|on|between)", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
+_OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 LINES = 64
@@ -32,15 +33,25 @@ def find_odd_ranks(ends: Sequence[RankEnd], seconds: Mapping[int, float], world:
 
 def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     """Say by what a rank differs from the others; empty where it was named by the order of the failures."""
+    if mismatch := find_size_mismatch(ends):
+        return mismatch
     accused = _list_accusations(ends)
     line = next((last_error_line(end.last) for end in ends if accused.get(end.rank) == rank), "")
     if line:
         return f"{list(accused.values()).count(rank)} of {world} ranks name it: {line[:300]}"
-    if rank in accused and len(accused) > 1:
-        return "the others do not name each other"
+    if rank in accused:
+        return "nobody joins its complaint" if len(accused) == 1 else "the others do not name each other"
     own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
+
+
+def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
+    """Say that a collective had other sizes on another rank, as gloo tells it, which names nobody: ``op.preamble.length <= op.nbytes. 8000 vs 4000``"""
+    found = next((m for end in ends for line in end.last if (m := _OTHER_SIZE.search(line))), None)
+    if found is None:
+        return ""
+    return f"a collective has {found[1]} bytes on one and {found[2]} on another, by their dtypes or shapes; --check-collectives names the rank"
 
 
 def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:

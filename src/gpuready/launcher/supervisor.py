@@ -25,7 +25,7 @@ from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
-from gpuready.model.run import LaunchAttempt, LaunchJob, RunNote
+from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
 from gpuready.system import redact_text
@@ -312,26 +312,23 @@ class Supervisor:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
         if not self.told_first and now - self.failed_at >= FAIL_TOGETHER_SECONDS and self.peers is None:
-            self.told_first = True
-            self._tell_first()
+            self.told_first = self._tell_first()
         if now - self.failed_at >= self._seconds_to_fail(leaving):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
-    def _tell_first(self) -> None:
-        """Tell the verdict before the rest of the evidence is there: others still end, logs are not read yet."""
-        leaving = sorted(
-            (s for s in self.ledger.living_ranks() if s.script_failed), key=lambda s: s.script_failed or (0, 0)
-        )
-        first = self.ledger.first_failed_ranks() if self.ledger.list_failed_ends() else ()
-        states = [self.ledger.ranks[rank] for rank in first] or leaving[:1]
-        if len(states) != 1 or self._find_suspects():
-            return
-        state, error = states[0], rank_votes.last_error_line(states[0].tail)
-        how = error or (f"signal {state.end.signal}" if state.end and state.end.signal else "exit")
-        self.reporter.write_note(RunNote("first", f"rank {state.rank} on {state.host} failed first: {how[:200]}"))
+    def _tell_first(self) -> bool:
+        """Tell the verdict before the rest of the evidence is there, where one rank alone has failed by itself so far."""
+        leaving = [s for s in self.ledger.living_ranks() if s.script_failed or s.traceback_began]
+        ends = [*self.ledger.list_failed_ends(), *(RankEnd(s.rank, s.host, last=tuple(s.tail)) for s in leaving)]
+        own = [end for end in ends if not self.ledger.lost_its_peer(end)]
+        if len(own) != 1 or rank_votes.explain_vote(own, own[0].rank, len(self.ledger.ranks)):
+            return False
+        how = rank_votes.last_error_line(own[0].last) or (f"signal {own[0].signal}" if own[0].signal else "exit")
+        self.reporter.write_note(RunNote("first", f"rank {own[0].rank} on {own[0].host} failed first: {how[:200]}"))
+        return True
 
     def _seconds_to_fail(self, leaving: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
@@ -420,7 +417,7 @@ class Supervisor:
         return LaunchAttempt(
             ends=ends,
             first=first,
-            decided=rank_votes.explain_vote(ends, first[0], len(ends)) if len(first) == 1 else "",
+            decided=rank_votes.explain_vote(ends, first[0], len(ends)) if first else "",
             notes=tuple(self.notes),
             code=code,
             why=self.why,

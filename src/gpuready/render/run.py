@@ -208,7 +208,8 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
         return display.lead_paragraph("failed:", f"{who} failed first: {describe_rank_end(ends[0])}", "error")
     if len(ends) > 1:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
-        return display.lead_paragraph("failed:", f"{who} failed at the same time: the first is not known", "error")
+        why = last.decided or "the first is not known"
+        return display.lead_paragraph("failed:", f"{who} failed at the same time: {why}", "error")
     end = ends[0]
     if end.lost:
         where = f" on {end.host}" if end.host else ""
