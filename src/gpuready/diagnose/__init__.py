@@ -68,7 +68,7 @@ def judge(
     suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
-    suspects = _weaken_reports([s for s in suspects if not order.is_echo(s)], order)
+    suspects = _weaken_reports([s for s in suspects if not order.is_echo(s, suspects)], order)
     suspects.sort(key=order.suspect_weight)
     suspects = _put_inner_first(summary, suspects)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))

@@ -100,12 +100,16 @@ class EventOrder:
         """Whether the log shows the run at work after a match: then a clue does not count."""
         return match.line.place != "derived" and self.survived.works_after(match)
 
-    def is_echo(self, suspect: CauseSuspect) -> bool:
-        """Whether only watchdogs and launchers tell of it, and only after a process ended by itself: that is the reason."""
-        places = [(self.line_index(m.line), m.line.source) for m in suspect.seen]
-        if not places or any(at not in self._reports for at, _ in places):
+    def is_echo(self, suspect: CauseSuspect, others: Sequence[CauseSuspect]) -> bool:
+        """Whether only watchdogs and launchers tell of it, and only after a process ended by itself, or after another suspect."""
+        if not suspect.seen or any(self.line_index(m.line) not in self._reports for m in suspect.seen):
             return False
-        return any(end < min(places)[0] and source == min(places)[1] for end, source in self._own_ends())
+        at, source = min((self.line_index(m.line), m.line.source) for m in suspect.seen)
+        before = {
+            (self.line_index(m.line), m.line.source) for other in others for m in other.seen if other is not suspect
+        }
+        before = {place for place in before if place[0] not in self._reports}
+        return any(end < at and where == source for end, where in (*self._own_ends(), *before))
 
     def tells_end(self, suspect: CauseSuspect) -> bool:
         """Whether a suspect is of an exception that ended a process, or of what was written right before it; true where there is none."""
@@ -134,6 +138,10 @@ class EventOrder:
         for number, failure in enumerate(self.summary.failures):
             if self._ended_process(number):
                 yield self.exception_index(failure) or 0, failure.source
+        for at, line in enumerate(self.summary.lines):
+            is_error = line.level in ("E", "C", "F") and not line.place and "ProcessGroup" not in line.raw
+            if is_error and at not in self._reports:
+                yield at, line.source
         for number, end in enumerate(self.summary.exits):
             if end.code in OWN_SIGNALS and number not in self.survived.exits:
                 yield self._index.get((end.source, end.number), 0), end.source

@@ -190,11 +190,11 @@ MAX_HANDLED = 2000
 
 def _needed_work(last: LoggedException, first: LoggedException) -> tuple[int, bool]:
     """Lines of progress that show an exception survived, and whether one line of success does too."""
+    if last.frames and last.frames[0].function == "<module>" and not first.handled:
+        return 3, False  # whatever was logged before it: nothing of the main module catches it
     if first.handled or first.level in ("W", "I", "D"):
         return 1, True
-    if first.level:
-        return 2, True
-    return (3 if last.frames and last.frames[0].function == "<module>" else 2), False
+    return 2, bool(first.level)
 
 
 def _exception_line_indexes(summary: LogSummary) -> set[int]:

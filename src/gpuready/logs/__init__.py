@@ -11,7 +11,7 @@
 - ``run_activity``  what one line says of a run: progress, a good end, a complaint
 - ``native_errors``  errors that are no Python exception, and those that are quoted without their type
 - ``tracebacks``, ``process_exits``, ``derived_lines``   what several lines say together
-- ``stated_errors``  one wording for what a line says in many: errors of CUDA, NCCL and hubs
+- ``stated_errors``  one wording for what a line says in many: errors of CUDA and NCCL
 - ``log_patterns``  the text of a cause: literals with gaps and captures, and conditions
 
 How to write a pattern: docs/how-to/add-a-rule.md.

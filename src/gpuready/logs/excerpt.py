@@ -6,6 +6,7 @@ A small log is kept whole. Of a large one: its beginning, its end, and the lines
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import MAX_LINE_BYTES, shorten_line
@@ -93,17 +94,8 @@ def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
 
 def _bounded_chunks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
     """All data in pieces of bounded size: many hits in one piece take much memory."""
-    yield from _split_chunk(first)
-    for chunk in rest:
-        yield from _split_chunk(chunk)
-
-
-def _split_chunk(chunk: bytes) -> Iterator[bytes]:
-    if len(chunk) <= SEARCH_BYTES:
-        yield chunk
-        return
-    for at in range(0, len(chunk), SEARCH_BYTES):
-        yield chunk[at : at + SEARCH_BYTES]
+    for chunk in chain((first,), rest):
+        yield from (chunk[at : at + SEARCH_BYTES] for at in range(0, len(chunk), SEARCH_BYTES))
 
 
 def _line_end_at(block: bytes, at: int) -> int:

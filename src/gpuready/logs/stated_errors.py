@@ -1,8 +1,7 @@
 """What a line states in one of many wordings, in one: patterns match it by ``stated:``, at the place of the line.
 
-The status with which a hub refuses a file, errors of CUDA and HIP by name, number or message, where a chain of NCCL fails first:
+Errors of CUDA and HIP by name, number or message, and where a chain of NCCL fails first:
 
-curl: (22) The requested URL returned error: 404
 CUDA error 98 at /src/ggml-cuda.cu:6246: invalid device function
 NCCL INFO transport/shm.cc:101 -> 2
 """
@@ -15,51 +14,8 @@ from itertools import chain
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 
-NEAR, MAX_ADDRESSES = 3, 400
-"""Lines between the status and the address, and number of lines with an address that are looked at."""
-
-_HUB = LazyRegex(
-    r"(?i)\b(?:huggingface\.co|hf-mirror\.com|hf\.co|modelscope\.cn|[\w-]{1,20}\.llamameta\.net|api\.ngc\.nvidia\.com|cdn-lfs[\w.-]{0,40}\.hf\.co)\b|https?://[\w.-]{4,60}/[\w./-]{3,120}/resolve/"
-)
-"""Addresses of hubs; those of mirrors have the same paths."""
-_STATUS = LazyRegex(
-    r"(?i)\b(?:status(?:[ _]?(?:code|text))?|https?(?: error| status| response)?(?: code)?|http/\d(?:\.\d)?|response(?: code)?"
-    r"|returned error|error(?: code)?|server returned|code|client error|server error)[\"']?[:=(\[ ]{1,3}[\"'(]?(401|403|404|416|429|50[0234])\b"
-    r"|(?<![\w./:-])(401 unauthorized|403 forbidden|404 not found|416 range|429 too many requests|50[0234] (?:bad|service|gateway|internal)\b)"
-)
-_CALM = ("HTTP Request: ", '"HEAD ', '"GET ', 'HTTP/1.1"', 'HTTP/2"')
-"""How clients log every request: a status there is often expected."""
-
-
-def parse_http_status(text: str) -> str:
-    """The status that a text tells as an error; empty where there is none."""
-    if any(mark in text for mark in _CALM):
-        return ""
-    match = _STATUS.search(text[:2000])
-    return (match[1] or match[2])[:3] if match else ""
-
-
-def find_hub_refusals(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
-    """The first line with each status, by its index, where the address of a hub is in it or beside it."""
-    places = [i for i, line in enumerate(lines) if _may_be_hub(line.text) and _HUB.search(line.text[:4000])]
-    seen = set()
-    for place in places[:MAX_ADDRESSES]:
-        for i in range(max(place - NEAR, 0), min(place + NEAR + 1, len(lines))):
-            line = lines[i]
-            if line.level in ("I", "D") or line.source != lines[place].source:
-                continue
-            status = parse_http_status(line.text)
-            if status and status not in seen:
-                seen.add(status)
-                yield i, f"the hub answers {status}"
-
-
-def _may_be_hub(text: str) -> bool:
-    return any(mark in text for mark in ("hugging", "hf", "modelscope", "/resolve/", "llamameta", "ngc.nvidia"))
-
-
 CUDA_ERRORS = {
-    2: "MemoryAllocation", 3: "InitializationError", 35: "InsufficientDriver", 46: "DevicesUnavailable",
+    2: "MemoryAllocation", 3: "InitializationError", 35: "InsufficientDriver", 36: "CallRequiresNewerDriver", 46: "DevicesUnavailable",
     98: "InvalidDeviceFunction", 100: "NoDevice", 101: "InvalidDevice", 200: "InvalidKernelImage", 209: "NoKernelImageForDevice",
     214: "ECCUncorrectable", 217: "PeerAccessUnsupported", 218: "InvalidPtx", 220: "NvlinkUncorrectable",
     222: "UnsupportedPtxVersion", 700: "IllegalAddress", 701: "LaunchOutOfResources", 702: "LaunchTimeout",
@@ -82,7 +38,7 @@ _OTHER_NAMES = {
 _MESSAGES = {
     "invalid device function": 98, "no cuda-capable device is detected": 100, "no rocm-capable device is detected": 100,
     "invalid device ordinal": 101, "device kernel image is invalid": 200, "no kernel image is available": 209,
-    "driver version is insufficient for": 35, "devices are busy or unavailable": 46, "uncorrectable ecc error": 214,
+    "driver version is insufficient for": 35, "not supported in the installed cuda driver": 36, "devices are busy or unavailable": 46, "uncorrectable ecc error": 214,
     "peer access is not supported": 217, "a ptx jit compilation failed": 218, "uncorrectable nvlink error": 220,
     "compiled with an unsupported toolchain": 222, "the launch timed out": 702, "device-side assert triggered": 710,
     "hardware stack error": 714, "an illegal instruction": 715, "misaligned address": 716, "unspecified launch failure": 719,
@@ -148,9 +104,9 @@ def find_nccl_chains(lines: Sequence[LogLine]) -> Iterator[tuple[int, str]]:
 
 
 def state_errors(lines: Sequence[LogLine]) -> dict[int, str]:
-    """``stated: CUDA reports cudaErrorNoDevice``, ``stated: the hub answers 403``: by the index of the line."""
+    """``stated: CUDA reports cudaErrorNoDevice.``, by the index of the line."""
     found: dict[int, str] = {}
-    readers = (find_cuda_errors, find_nccl_chains, find_hub_refusals)
+    readers = (find_cuda_errors, find_nccl_chains)
     for index, words in chain.from_iterable(reader(lines) for reader in readers):
         found[index] = f"{found[index]}; {words}" if index in found else f"stated: {words}"
     return found

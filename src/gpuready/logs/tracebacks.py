@@ -9,7 +9,7 @@ from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.logged_exception import LoggedException, StackFrame, link_exceptions
 from gpuready.logs.native_errors import continues_native_error, parse_native_error, parse_typeless_error
-from gpuready.logs.run_activity import says_handled
+from gpuready.logs.run_activity import is_progress_line, says_handled
 
 MAX_MESSAGE_LINES, MAX_LINKED = 40, 4000
 """Maximum number of lines of a message, and of characters in which links are replaced."""
@@ -190,6 +190,7 @@ class TracebackReader:
             len(block.message) >= MAX_MESSAGE_LINES
             or self._is_too_far(line, block)
             or line.place in ("launcher", "kernel")
+            or is_progress_line(line)
         ):
             return False
         if block.native and block.message[0]:
