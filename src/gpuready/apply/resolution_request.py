@@ -193,8 +193,9 @@ class _RequirementCollector:
     def __init__(self, plan: Plan, contract: Contract, sources: tuple[str, ...]):
         self.plan, self.contract, self.sources = plan, contract, sources
         self.notes: list[str] = []
-        self.extras: dict[str, tuple[str, ...]] = {}
         self.distribution = packages.canonical_package_name(contract.distribution or contract.framework)
+        own = str(plan.options.get("extras") or "")
+        self.extras: dict[str, tuple[str, ...]] = {self.distribution: tuple(own.split(","))} if own else {}
         from_index = [
             k for k in plan.kernels if k.how in ("index", "jit")
         ]  # what compiles on first use is an ordinary package
@@ -309,7 +310,7 @@ def _split_want(want: str, already_narrowed: bool) -> list[str]:
 def _facts_from_plan(plan: Plan) -> Facts:
     """Return what a plan states about its platform, for the conditions of a contract."""
     machine = plan.platform.partition("-")[0] or "x86_64"
-    wants = plan.options.get("wants") or ()
+    wants = plan.wanted_words
     stated = {
         "os.system": plan_system(plan),
         "os.arch": machine,
@@ -318,7 +319,7 @@ def _facts_from_plan(plan: Plan) -> Facts:
         "package.torch": plan.torch or None,
         "torch.version": plan.torch or None,
         "torch.cuda": plan.cuda or None,
-        "job.wants": tuple(wants.split(",")) if isinstance(wants, str) else tuple(wants),
+        "job.wants": wants,
     }
     facts = [Fact(key, value, "plan", "stated") for key, value in stated.items()]
     capability = plan.options.get("capability")

@@ -5,10 +5,12 @@ Drivers are Linux drivers, where no system is named. A bare branch (``580``) sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from gpuready.catalog import load_catalog
+from gpuready.catalog.gpus import find_gpu
 from gpuready.model import versions
 
 
@@ -96,6 +98,13 @@ def compat_branches(cuda: str) -> tuple[int, ...] | None:
     """Return the driver branches on which the cuda-compat package of this CUDA runs; None if unknown."""
     row = find_cuda_release(cuda)
     return tuple(row["forward"]) if row and "forward" in row else None
+
+
+def compat_package(cuda: str, driver: str, names: Sequence[str]) -> str:
+    """Return the package with which this CUDA starts on an older driver of data-centre GPUs; empty where none does."""
+    markets = {(find_gpu(name) or {}).get("market") for name in names}
+    is_needed = driver_runs_cuda(driver, cuda) is False and driver_runs_cuda(driver, cuda, compat=True)
+    return f"cuda-compat-{cuda.replace('.', '-')}" if is_needed and markets == {"datacenter"} else ""
 
 
 def _driver_reaches(driver: str, floor_text: str) -> bool:

@@ -37,6 +37,11 @@ def _without_zeros(version: str) -> str:
     return version
 
 
+def find_default(framework: str) -> dict[str, Any] | None:
+    """Return the extra or the variant that a framework's guide installs, where it does not run without one."""
+    return next((row for row in load_catalog("launch")["default"] if row["framework"] == framework), None)
+
+
 SERVED_KINDS = ("model",)
 """Kinds of files that describe a model, not a job: no command starts them."""
 

@@ -140,7 +140,7 @@ def _check_argument_count(command: Command, arguments: list[str]) -> None:
 
 def _refuse_file_names(command: Command, arguments: list[str]) -> None:
     """UsageError with the flag that takes a file, where a file stands in the place of a framework."""
-    for word in arguments:
+    for word in arguments if "packages" not in command.parameters else ():  # check takes files
         name = word.lower().rpartition("/")[2]
         is_container_file = "dockerfile" in name or "containerfile" in name or "compose.y" in name
         flag = "dockerfile" if is_container_file else _FILE_FLAGS.get(name.rpartition(".")[2] if "." in name else "")

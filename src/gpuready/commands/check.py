@@ -33,6 +33,16 @@ class _Judged(TypedDict, total=False):
             details="The path of a Dockerfile or compose file to judge, on the host of `on`.",
         ),
     ]
+    packages: Annotated[
+        shared.PathArgument,
+        Parameter(
+            "judge what this file names: requirements.txt, environment.yml, pyproject.toml, uv.lock or pylock.toml",
+            "FILE",
+            mcp=True,
+            path="file",
+            details="The path of a file of packages to judge on the machine of `on`.",
+        ),
+    ]
 
 
 class _Looked(TypedDict, total=False):
@@ -94,12 +104,16 @@ _SHOWN = {
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),
 }
-_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile", "image")
+_WORKFLOW_OPTIONS = ("on", "python", "wants", "model", "config", "contract", "dockerfile", "packages", "image")
 
 
 def run(request: Request) -> Result:
     form = _choose_check_format(request)
     seconds: dict[str, float] = {}
+    request.arguments, files = workflow.sort_asked_files(request.arguments)
+    if again := [name for name in files if request.get_option(name) is not None]:
+        raise UsageError(f"{files[again[0]]} and --{again[0]} are files of the same kind: check them one at a time")
+    request.options |= files
     reports = workflow.check_machine(
         shared.named_frameworks(request),
         **request.pick_options(*_WORKFLOW_OPTIONS),

@@ -10,7 +10,7 @@ from gpuready.render import json_results
 from gpuready.render import plan as render
 from gpuready.render.files import companion_files, guess_file_format, render_plan_file
 from gpuready.workflow import fix
-from gpuready.workflow.plan import PlanResult, add_file_details, bundle_wheels, plan_frameworks
+from gpuready.workflow.plan import PlanResult, add_file_details, bundle_wheels, plan_here_or_elsewhere
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -103,7 +103,7 @@ def _make_plans(request: Request) -> "PlanResult":
             note=request.show_progress,
         )
         return PlanResult((fix_plan,), ((fix_plan.framework,),))
-    return plan_frameworks(
+    return plan_here_or_elsewhere(
         request.arguments,
         **options,
         what_if=request.what_if,

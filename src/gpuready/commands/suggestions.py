@@ -25,15 +25,24 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
         "fix": option_words(request, _FIX_OPTIONS),
         "install": option_words(request, _INSTALL_OPTIONS),
         "prove": option_words(request, _PROVE_OPTIONS),
-        "plan": option_words(request, _machine_options(request)),
         "check": (*option_words(request, _asked_options(request)), "-v"),
     }
     is_elsewhere = any(request.get_option(name) is not None for name in ("on", "image"))
     specs = request.arguments if len(request.arguments) == len(reports) else [""] * len(reports)
     together = request.arguments if len(request.arguments) > 1 else ()
-    return [
-        list_next_commands(one, flags, spec, is_elsewhere, together) for one, spec in zip(reports, specs, strict=True)
-    ]
+    rows = []
+    for one, spec in zip(reports, specs, strict=True):
+        kept = [name for name in _machine_options(request) if name not in _refuted_options(one, spec)]
+        plan = {"plan": option_words(request, kept)}
+        rows.append(list_next_commands(one, flags | plan, spec, is_elsewhere, together))
+    return rows
+
+
+def _refuted_options(report: Report, spec: str) -> set[str]:
+    """The options whose value an error was found in: a plan would find it again, unless an older release takes it."""
+    sources = {fact.source for one in report.findings if one.severity == "error" for fact in one.found}
+    free = ("torch", "python_version", "toolkit", "wants", *(("driver",) if "==" in spec else ()))
+    return {name for name in free if f"--{name.replace('_', '-')}" in sources}
 
 
 def suggest_details(request: Request) -> CommandRows:

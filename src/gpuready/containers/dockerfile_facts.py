@@ -69,7 +69,7 @@ def image_facts(built: ImageContents, path: str, arch: str) -> list[Fact]:
     for name, (pin, line) in python.packages.items():
         source = f"{path}:{line}"
         if name == "torch":
-            stated += _pinned_torch_facts(pin, source, arch, built.base)
+            stated += pinned_torch_facts(pin, source, arch, built.base)
         elif pin.version:
             stated.append(Fact(f"package.{name}", pin.version, source, "stated"))
     return stated + variable_facts({n: (v, f"{path}:{line}") for n, (v, line) in built.variables.items()})
@@ -157,7 +157,7 @@ def _unknown_base_facts(built: ImageContents, python: ImagePython, path: str) ->
     return [Fact(key, None, f"{path}:{built.line}", "stated", gap) for key in (*keys, *torch_keys)]
 
 
-def _pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage) -> list[Fact]:
+def pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage) -> list[Fact]:
     """torch and the CUDA of its build, as far as the file or the catalogue states it."""
     version, local = torch.parse_torch_version(pin.version or "")
     tag = (local or pin.build).rstrip("!")

@@ -153,13 +153,13 @@ def _torch_build_of_indexes(options: Iterable[tuple[str, str]], environment: Map
     """The torch build of the indexes, by the last part of their address: cu128, cpu, rocm6.3."""
     index_values = [value for name, value in options if name in INDEX_OPTIONS or name == "--torch-backend"]
     index_values = index_values or [environment[name] for name in INDEX_VARIABLES if name in environment]
-    tags = [tag for value in index_values for word in value.split() if (tag := _torch_build_of_address(word))]
+    tags = [tag for value in index_values for word in value.split() if (tag := torch_build_of_address(word))]
     if any(UNKNOWN in value or value == "auto" for value in index_values):
         return UNKNOWN
     return tags[0] if tags else ""
 
 
-def _torch_build_of_address(address: str) -> str:
+def torch_build_of_address(address: str) -> str:
     last = address.rstrip("/").rpartition("/")[2].rpartition("=")[2].lower()
     known = last == "cpu" or last.startswith("rocm") or (last[:2] == "cu" and last[2:].isdigit())
     return last + ("!" if "nightly" in address else "") if known else ""
@@ -207,8 +207,13 @@ def _parse_conda_install(words: list[str]) -> Install | None:
     plain, options = _split_options(words)
     if any(name in ("-n", "--name", "-p", "--prefix", "--file") for name, _ in options):
         return None
+    return parse_conda_words(plain)
+
+
+def parse_conda_words(words: Iterable[str]) -> Install:
+    """Parse ``python=3.10``, ``pytorch==2.5.1``, ``pytorch-cuda=12.4``."""
     by_name: dict[str, PackagePin] = {}
-    for word in plain:
+    for word in words:
         name, _, version = word.rpartition("::")[2].replace("==", "=").partition("=")
         release = _parse_python_release(version.partition("=")[0]) or None
         by_name[_normalize_name(name)] = PackagePin(_normalize_name(name), release, "", "<0")

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from gpuready.catalog import load_table
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.contracts.toml import BadContract, UnknownContract
 from gpuready.model import Contract, versions
 
@@ -69,8 +70,8 @@ def check_contract_exists(framework: str, version: str | None = None, variant: s
 
 
 def parse_contract_spec(text: str) -> tuple[str, str | None, str | None]:
-    """Parse ``"axolotl==0.18:variant"`` to framework, version and variant; None for what is missing."""
-    head, colon, variant = text.strip().partition(":")
+    """Parse ``"axolotl==0.18:variant"`` to framework, version and variant; None for what is missing. Extras are left out."""
+    head, colon, variant = re.sub(r"^([\w.-]+)\[[\w., -]*\]", r"\1", text.strip()).partition(":")
     framework, equals, version = head.partition("==")
     framework, version, variant = framework.strip().lower(), version.strip(), variant.strip()
     if not framework or (equals and not version) or (colon and not variant):
@@ -78,6 +79,12 @@ def parse_contract_spec(text: str) -> tuple[str, str | None, str | None]:
     if version and not versions.is_version(version):
         raise UnknownContract(f"{version!r} in {text!r} is not a version: write {framework}==1.2.0")
     return framework_by_name(framework), version or None, variant or None
+
+
+def parse_extras(text: str) -> tuple[str, ...]:
+    """Return the extras that a spec names: ``trl[peft,vlm]==1.16`` -> peft and vlm."""
+    found = re.match(r"[\w.-]+\[([\w., -]*)\]", text.strip())
+    return tuple(canonical_package_name(one) for one in found[1].split(",") if one.strip()) if found else ()
 
 
 def load_contract(

@@ -127,13 +127,21 @@ def contract_from_metadata(
     pinned = merge_metadata_pins(bare, version, requires_dist, requires_python, environment)
     if not any(not need.when for need in pinned.requirements_for("package.torch")):
         return pinned.replace(says=METADATA_ONLY_NOTE, platforms=("cpu",))
-    return _make_for_gpus(pinned)
+    return make_for_gpus(pinned)
 
 
-def _make_for_gpus(contract: Contract) -> Contract:
-    """A package that requires torch is ready once torch works on the GPU."""
-    works = Capability("cuda", "required", cite=f"{contract.origin} requires torch")
-    return contract.replace(says=METADATA_ONLY_NOTE, platforms=("cuda",), capabilities=(works,))
+def make_for_gpus(contract: Contract, why: str = "") -> Contract:
+    """A package that requires torch, or brings it (``why``), is ready once torch works on the GPU."""
+    works = Capability("cuda", "required", cite=why or f"{contract.origin} requires torch")
+    own = (Requirement("package.torch", "*", cite=why),) if why else ()
+    needs = (*contract.needs, *own)
+    return contract.replace(says=METADATA_ONLY_NOTE, platforms=("cuda",), capabilities=(works,), needs=needs)
+
+
+def make_torch_contract(version: str, origin: str) -> Contract:
+    """Return the contract of torch itself: it runs where its build fits the GPU and the driver."""
+    bare = Contract("torch", version, distribution="torch", title="torch", origin=origin)
+    return make_for_gpus(bare, origin).replace(says="")
 
 
 def with_torch_extra(contract: Contract) -> Contract | None:
@@ -146,7 +154,7 @@ def with_torch_extra(contract: Contract) -> Contract | None:
     if not chosen:
         return None
     needs = tuple(need.replace(when="") if need.when == f"wants={chosen[0]}" else need for need in contract.needs)
-    return _make_for_gpus(contract.replace(needs=needs))
+    return make_for_gpus(contract.replace(needs=needs))
 
 
 def list_torch_extras(contract: Contract) -> list[str]:

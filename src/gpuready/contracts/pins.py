@@ -67,6 +67,26 @@ def merge_metadata_pins(
     )
 
 
+def require_extras(
+    contract: Contract,
+    version: str,
+    requires_dist: Sequence[str],
+    extras: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+) -> Contract:
+    """Return the contract with what a release adds for these extras; ValueError for one that it does not have."""
+    name = contract.distribution or contract.framework
+    parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
+    known = sorted({extra for text in requires_dist if (extra := _named_extra(text))})
+    for extra in extras:
+        if extra not in known:
+            raise ValueError(f"{name} {version} has no extra {extra!r}; it has {', '.join(known) or 'none'}")
+    asked = [pin for pin in parsed if pin.applies and pin.extra in extras and pin.name != canonical_package_name(name)]
+    own = [_pin_need(pin, f"METADATA of {name} {version}, extra {pin.extra}").replace(when="") for pin in asked]
+    kept = [need for need in contract.needs if need.when not in {f"wants={extra}" for extra in extras}]
+    return contract.replace(needs=(*kept, *own))
+
+
 def add_metadata_pins(
     contract: Contract, version: str, requires_dist: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> Contract:

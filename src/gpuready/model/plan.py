@@ -130,6 +130,24 @@ class Plan(Record):
         return 0 if self.verdict == "plan" else 1
 
     @property
+    def brackets(self) -> str:
+        """The extras as a requirement has them: ``[peft,vlm]``; empty without any."""
+        return f"[{self.options['extras']}]" if self.options.get("extras") else ""
+
+    @property
+    def wanted_words(self) -> tuple[str, ...]:
+        """What the job asks for, with the extras."""
+        wants = self.options.get("wants") or ()
+        words = wants.split(",") if isinstance(wants, str) else wants
+        return (*words, *filter(None, str(self.options.get("extras") or "").split(",")))
+
+    @property
+    def spec(self) -> str:
+        """The framework as written on the command line."""
+        version = f"=={self.version}" if self.options.get("version") else ""
+        return self.framework + self.brackets + version + (f":{self.variant}" if self.variant else "")
+
+    @property
     def why_unresolved(self) -> str:
         """Why there is no resolution, without the words of ``resolved`` before it; empty where nothing is said, or there is one."""
         return (

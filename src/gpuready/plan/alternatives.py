@@ -35,7 +35,24 @@ def find_alternatives(
     ]
     if not alternatives:
         alternatives = [*_try_alternatives(choose, _paired_changes(facts, list(contracts_requested), request))]
-    return (*_platform_images(facts, contracts_requested[0]), *alternatives)
+    compat = find_compat_way(choose, facts, contracts_requested, request)
+    return (*_platform_images(facts, contracts_requested[0]), *compat, *alternatives)
+
+
+def find_compat_way(
+    choose: ChooseFunction, facts: Facts, contracts_requested: Sequence[Contract], request: PlanRequest
+) -> tuple[PlanAlternative, ...]:
+    """Return the cuda-compat package with which a plan fits data-centre GPUs on this older driver; nothing elsewhere."""
+    driver, names = str(facts.value_if_known("driver.version") or ""), facts.value_if_known("gpu.name") or ()
+    releases = cuda.list_cuda_releases() if driver else ()
+    if not any(cuda.compat_package(release, driver, names) for release in releases):
+        return ()
+    loaded = Fact("driver.compat", "/usr/local/cuda/compat/libcuda.so.1", "cuda-compat", "stated")
+    plan = choose(facts.with_facts(loaded), contracts_requested, request)
+    package = cuda.compat_package(plan.cuda, driver, names) if plan.verdict == "plan" else ""
+    change = f"keep driver {driver} and install {package}, with /usr/local/cuda/compat first in LD_LIBRARY_PATH"
+    then = f"{plan.framework} {plan.version} with torch {plan.torch} and Python {plan.python}"
+    return (PlanAlternative("compat", change, then),) if package else ()
 
 
 def _platform_images(facts: Facts, contract: Contract) -> Iterator[PlanAlternative]:
@@ -201,9 +218,9 @@ def _without_flag(request: PlanRequest, flag: str) -> PlanRequest:
 def plan_command(contract: Contract, request: PlanRequest) -> tuple[str, ...]:
     """Return the command line that makes this plan."""
     variant = f":{contract.variant}" if contract.variant else ""
-    framework_word = (
-        f"{contract.framework}=={contract.version}{variant}" if request.version else contract.framework + variant
-    )
+    extras = f"[{','.join(request.extras)}]" if request.extras else ""
+    version = f"=={contract.version}" if request.version else ""
+    framework_word = contract.framework + extras + version + variant
     flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
     words = [word for name, value in (flags | dict(request.what_if)).items() if value for word in (f"--{name}", value)]
     return ("gpuready", "plan", framework_word, *words)

@@ -107,7 +107,7 @@ def _make_impossible_plan(
 def plan_options(request: PlanRequest) -> dict[str, Any]:
     """Return the command-line flags that a plan was made with."""
     options = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
-    options |= {"version": request.version}
+    options |= {"version": request.version, "extras": ",".join(request.extras)}
     return {name: value for name, value in options.items() if value} | dict(request.what_if)
 
 

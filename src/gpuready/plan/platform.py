@@ -40,6 +40,7 @@ class PlanRequest(Record):
     contract: str = ""
     target_python: str = ""  # --python
     version: str = ""  # the requested version
+    extras: tuple[str, ...] = ()  # trl[peft]
 
     def make_fact(self, key: str, value: str, source: str) -> Fact:
         return Fact(key, value, source, "stated")

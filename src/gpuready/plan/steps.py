@@ -58,12 +58,6 @@ def _kernel_steps(kernel: KernelPlan, contract: Contract) -> list[FixStep]:
     return [s for s in kernel.steps if not (own and any(w.startswith(f"{kernel.package}==") for w in s.run))]
 
 
-def framework_spec(plan: Plan) -> str:
-    """Return the framework as written on the command line."""
-    version = f"=={plan.version}" if plan.options.get("version") else ""
-    return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
-
-
 def _manual_steps(contract: Contract, facts: Facts) -> Iterator[FixStep]:
     """Yield machine requirements that are missing and that no package installer provides."""
     for need in contract.needs:
@@ -112,7 +106,7 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
             if not _installs_torch(step) and step.run != ("nvidia-smi",)
         ]
     version = plan.packages.get(name, "")
-    pin = f"{name}=={version}" if version else f"{name}=={contract.version}.*"
+    pin = f"{name}{plan.brackets}==" + (version or f"{contract.version}.*")
     pinned, place, _ = _pin_torch_family(plan, folder)
     if name in TORCH_FAMILY:
         return []
@@ -136,14 +130,14 @@ def _installs_torch(step: FixStep) -> bool:
 
 
 def _variables_step(plan: Plan) -> FixStep:
-    run = ("gpuready", "env", framework_spec(plan), "--python", VENV_FOLDER, *_repeat_option(plan, "contract"))
+    run = ("gpuready", "env", plan.spec, "--python", VENV_FOLDER, *_repeat_option(plan, "contract"))
     return FixStep("print the variables to set before the job", run, "safe")
 
 
 def _check_step(plan: Plan) -> FixStep:
     # A contract of the user's own replaces the framework's name: with both, check would look for a shipped one too.
     own = _repeat_option(plan, "contract")
-    subject = own or (framework_spec(plan),)
+    subject = own or (plan.spec,)
     run = ("gpuready", "check", *subject, "--python", VENV_FOLDER, *_repeat_option(plan, "wants"))
     return FixStep("check it", run, "safe")
 

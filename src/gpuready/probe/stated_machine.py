@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpuready.catalog import machine_names, systems, torch
+from gpuready.catalog import cuda, gpus, machine_names, systems, torch
 from gpuready.model import NOT_STATED, Fact, Facts, sizes, versions
 
 OS_ALIASES = {
@@ -20,6 +20,9 @@ OS_ALIASES = {
     "al": "amzn",
     "win": "windows",
 }
+
+FIRST_DRIVER_BRANCH, NEWER_DRIVER_BRANCHES = 300, 100
+"""The oldest branch that a flag may state, and how far beyond the newest known one: some three years of releases."""
 
 
 def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
@@ -38,7 +41,46 @@ def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
     stated = what_if_facts(flags, what_if.get("arch") or arch)
     if platform == "mps":  # its wheels have no suffix
         stated = [f.replace(value=f.value.removesuffix("+cpu")) if isinstance(f.value, str) else f for f in stated]
-    return Facts([*facts, *stated], name, NOT_STATED)
+    machine = Facts([*facts, *stated], name, NOT_STATED)
+    _require_possible(machine, what_if)
+    return machine
+
+
+def apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
+    """Return the facts of a machine with what the flags state, and what follows from it."""
+    changed = facts.with_facts(*what_if_facts(what_if, str(facts.value_if_known("os.arch") or "x86_64")))
+    if "driver" in what_if and "driver.cuda" in facts:
+        newest = cuda.newest_cuda_for_driver(what_if["driver"].strip())
+        changed = changed.with_facts(Fact("driver.cuda", newest, "--driver", "stated"))
+    _require_possible(changed, what_if)
+    return changed
+
+
+def _require_possible(facts: Facts, what_if: Mapping[str, str]) -> None:
+    """ValueError where no machine is as the flags say."""
+    vendor, arch = facts.value_if_known("accelerator.vendor"), what_if.get("arch", "")
+    capabilities = list(
+        zip(facts.value_if_known("gpu.name") or (), facts.value_if_known("gpu.capability") or (), strict=False)
+    )
+    if driver := what_if.get("driver", "").strip():
+        newest = cuda.list_release_drivers()[-1]
+        branch, last = versions.major_version(driver), versions.major_version(newest)
+        if not FIRST_DRIVER_BRANCH <= branch <= last + NEWER_DRIVER_BRANCHES:
+            raise ValueError(
+                f"--driver {driver}: there is no such driver of NVIDIA; the newest that is known is {newest}"
+            )
+        if vendor not in (None, "nvidia") and not capabilities:
+            raise ValueError(f"--driver is for the driver of NVIDIA GPUs, and this machine has those of {vendor}")
+        for name, capability in capabilities:
+            first = cuda.first_driver_branch(str(capability), facts.value_if_known("os.system"))[0]
+            if first is not None and branch < first:
+                raise ValueError(
+                    f"--driver {driver}: no driver before branch {first} knows the {name}; state --driver {first} or newer"
+                )
+    for name, _ in capabilities if arch else ():
+        host = (gpus.find_gpu(str(name)) or {}).get("host", arch)
+        if host != arch:
+            raise ValueError(f"--arch {arch}: the {name} is built together with a processor of {host}")
 
 
 def _complete_torch_flag(what_if: Mapping[str, str], platform: str) -> dict[str, str]:

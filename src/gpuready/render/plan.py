@@ -325,7 +325,7 @@ def list_next_commands(start: tuple[str, ...], environment: str = "") -> list[tu
     return [*activate, *job]
 
 
-OPTIONS_WITHOUT_FLAG = ("version", "capability", "macos", "fix")
+OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix")
 """Plan options that no command line takes as a flag."""
 
 
@@ -335,18 +335,18 @@ def build_install_command(plan: Plan) -> tuple[str, ...]:
     flags = [*_iter_plan_flags(plan, names)]
     if any(row.built for row in plan.lock) and "--allow-build" not in flags:
         flags.append("--allow-build")
-    return ("gpuready", "install", _plan_framework_spec(plan), *flags, "-e", ".venv")
+    return ("gpuready", "install", plan.spec, *flags, "-e", ".venv")
 
 
 def build_plan_command(plan: Plan) -> tuple[str, ...]:
     """The command that shows the same plan with every detail."""
     fix = ("--fix",) if plan.options.get("fix") else ()
-    return ("gpuready", "plan", _plan_framework_spec(plan), *fix, *_iter_plan_flags(plan, plan.options), "-v")
+    return ("gpuready", "plan", plan.spec, *fix, *_iter_plan_flags(plan, plan.options), "-v")
 
 
 def build_fix_command(plan: Plan) -> tuple[str, ...]:
     """The command that applies a fix plan."""
-    return ("gpuready", "fix", _plan_framework_spec(plan), *_iter_plan_flags(plan, ("python", "wants", "contract")))
+    return ("gpuready", "fix", plan.spec, *_iter_plan_flags(plan, ("python", "wants", "contract")))
 
 
 def build_check_command(plan: Plan) -> tuple[str, ...]:
@@ -354,12 +354,7 @@ def build_check_command(plan: Plan) -> tuple[str, ...]:
     flag_names = ("python", "wants", "contract")
     if plan.options.get("contract"):
         return ("gpuready", "check", *_iter_plan_flags(plan, flag_names))
-    return ("gpuready", "check", _plan_framework_spec(plan), *_iter_plan_flags(plan, flag_names))
-
-
-def _plan_framework_spec(plan: Plan) -> str:
-    version = f"=={plan.version}" if plan.options.get("version") else ""
-    return plan.framework + version + (f":{plan.variant}" if plan.variant else "")
+    return ("gpuready", "check", plan.spec, *_iter_plan_flags(plan, flag_names))
 
 
 def _iter_plan_flags(plan: Plan, names: Iterable[str]) -> Iterator[str]:

@@ -51,7 +51,12 @@ def _format_problem(number: str, finding: Finding, screen: Screen) -> list[str]:
     is_error = finding.severity == "error"
     code = finding.code if is_error else f"{finding.severity} {finding.code}"
     role = "error" if is_error else "warning"
-    return format_list_item(number, finding.says, code, screen, role) + _format_mismatches(finding, screen)
+    fix = f"fix: {finding.fix[0].does}" if finding.fix else ""
+    return [
+        *format_list_item(number, finding.says, code, screen, role),
+        *_format_mismatches(finding, screen),
+        *(screen.format_paragraph(fix, _ROW_COLUMN, 5) if fix else []),
+    ]
 
 
 def _format_mismatches(finding: Finding, screen: Screen) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
 
 
+FILE_SUFFIXES = (".txt", ".in", ".toml", ".lock", ".json", ".py", ".sh", ".yml", ".yaml")
 PRECISION_KEYS = ("bf16", "fp16", "mixed_precision", "torch_dtype", "dtype")
 """Keys of a job's file whose value ``auto`` lets the framework choose the precision."""
 
@@ -42,6 +43,7 @@ def check_machine(
     what_if: Mapping[str, str] | None = None,
     seconds: dict[str, float] | None = None,
     dockerfile: str | None = None,
+    packages: str | None = None,
     image: str | None = None,
     partial: bool = False,
     settings: Settings | None = None,
@@ -57,8 +59,7 @@ def check_machine(
     ``always``, ``never`` or as ``needed`` (machine_facts.start_probing). ``deep`` compares the contents of installed files.
     """
     with_reasons = _check_ignored_codes(ignore or {})
-    sees_packages = image is not None or (dockerfile is None and machine_facts.sees_packages(on, python))
-    specs = [contract_choice.parse_framework_spec(spec, sees_packages) for spec in frameworks]
+    specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     metadata = machine_facts.metadata_to_read(specs, own_contract)
     if dockerfile is not None:
@@ -80,7 +81,9 @@ def check_machine(
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
         file = machine_facts.load_job_file(config)
         job = machine_facts.job_facts(wants, model, file, own_contract)
-        facts = machine_facts.add_environment_purpose(add_fit_facts(collect().with_facts(*job), file, on))
+        extras = [extra for spec in frameworks for extra in contracts.parse_extras(spec)]
+        found = contract_choice.add_extras(collect().with_facts(*job), extras)
+        facts = machine_facts.add_environment_purpose(add_fit_facts(found, file, on))
     except BaseException as end:  # a refusal or a signal: stop probes that still run
         stop()
         if not partial or isinstance(end, (Exception, KeyboardInterrupt)):
@@ -92,7 +95,17 @@ def check_machine(
     if settings is not None and settings.applied:
         facts = facts.with_facts(*settings.to_facts())
     try:
-        reports = _judge_contracts(facts, _choose_contracts(facts, specs, own_contract), file, with_reasons, strict)
+        chosen = []
+        if packages is not None:
+            from gpuready.workflow import asked_file
+
+            package_file = asked_file.read_package_file(packages, facts)
+            facts = asked_file.add_packages(facts, package_file)
+            chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file)
+        chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile)
+        if packages is not None:
+            chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
+        reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
     except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         stranger = image if on is None or not machine_facts.is_machine_file(on) else on
         if stranger is None:
@@ -123,14 +136,50 @@ def make_fixes_runnable(reports: list[Report], here: bool) -> list[Report]:
 
 
 def _choose_contracts(
-    facts: Facts, specs: list[contract_choice.FrameworkSpec], own_contract: Contract | None
+    facts: Facts,
+    specs: list[contract_choice.FrameworkSpec],
+    own_contract: Contract | None,
+    words: Sequence[str],
+    dockerfile: str | None,
 ) -> list[Contract]:
     """Return the contracts to judge by: of the named frameworks, of the user's file, or of what is installed."""
     chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
+    extras = [contracts.parse_extras(word) for word in words] if specs else [()] * len(chosen_specs)
+    if (
+        dockerfile is not None
+        and not specs
+        and chosen_specs
+        and not facts.value_if_known(f"package.{chosen_specs[0][0]}")
+    ):
+        from gpuready.contracts.catalogued_release import make_torch_contract
+
+        return [make_torch_contract(str(facts.value_if_known("package.torch") or ""), dockerfile)]
     return [
-        *(contract_choice.choose_contract(facts, *spec) for spec in chosen_specs),
+        *(_choose_contract(facts, spec, one) for spec, one in zip(chosen_specs, extras, strict=True)),
         *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
     ]
+
+
+def _choose_contract(facts: Facts, spec: contract_choice.FrameworkSpec, extras: Sequence[str]) -> Contract:
+    """Return the contract of a framework; of a package that has none, by its installed metadata or its release on the index."""
+    requires = facts.value_if_known("python.requires") or {}
+    if contracts.has_contract(spec[0]) and not extras:
+        return contract_choice.choose_contract(facts, *spec)
+    if contracts.distribution_name(spec[0]) in requires and not extras:
+        return contract_choice.choose_contract(facts, *spec)
+    from gpuready.workflow import index_contract
+
+    return index_contract.choose_contract_by_index(facts, spec, extras)
+
+
+def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the frameworks among the words of a check, and its files by the option that takes each."""
+    names = [word.partition("#")[0].lower() for word in words]
+    if not any(name.endswith(FILE_SUFFIXES) or "dockerfile" in name or "containerfile" in name for name in names):
+        return list(words), {}
+    from gpuready.workflow import asked_file
+
+    return asked_file.sort_asked_files(words)
 
 
 def _judge_contracts(

@@ -24,9 +24,9 @@ def container_facts(path_and_service: str, host: Facts | None, what_if: Mapping[
     shares: tuple[str, ...] = ()
     try:
         if compose.is_compose_file(path, text):
-            file_facts, shares = compose.read_compose_service(_read_referenced_file, path, text, service, arch)
+            file_facts, shares = compose.read_compose_service(read_referenced_file, path, text, service, arch)
         else:
-            file_facts = dockerfile_facts.read_dockerfile_facts(_read_referenced_file, path, text, arch, {}, service)
+            file_facts = dockerfile_facts.read_dockerfile_facts(read_referenced_file, path, text, arch, {}, service)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from None
     if host is None and "driver" in what_if:
@@ -57,7 +57,7 @@ def _unnamed_gpu_facts(file: list[Fact]) -> list[Fact]:
     return [Fact(key, value, "--driver", "stated") for key, value in stated.items()]
 
 
-def _read_referenced_file(path: str) -> str | None:
+def read_referenced_file(path: str) -> str | None:
     """Read a file that another one names; None where it is missing, too large or not allowed."""
     try:
         return host_for_named_files().read_text(path, MAX_FILE_BYTES)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from gpuready import contracts
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.contracts import pins
 from gpuready.contracts.pins import marker_environment, merge_metadata_pins, pin_exact_version
-from gpuready.model import Contract, Facts
-from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.model import Contract, Fact, Facts
+from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 FrameworkSpec = tuple[str, str | None, str | None]  # framework, version, variant
 
@@ -21,9 +21,15 @@ DEFAULT_FRAMEWORK = "transformers"
 def parse_framework_spec(spec: str, sees_packages: bool = False) -> FrameworkSpec:
     """Parse a spec. Where packages are visible, it may name an installed package without a contract."""
     framework, version, variant = call_or_refuse(contracts.parse_contract_spec, spec)
-    if variant or not sees_packages or contracts.has_contract(framework):
+    if framework != "torch" and (variant or not sees_packages or contracts.has_contract(framework)):
         call_or_refuse(contracts.check_contract_exists, framework, version, variant)
     return framework, version, variant
+
+
+def add_extras(facts: Facts, extras: Iterable[str]) -> Facts:
+    """Return the facts with the extras of the named frameworks (``trl[peft]``) among what the job asks for."""
+    wants = dict.fromkeys([*(facts.value_if_known("job.wants") or ()), *extras])
+    return facts.with_facts(Fact("job.wants", tuple(wants), "the named extras", "stated")) if [*extras] else facts
 
 
 def read_named_contract(path: str, allowed: Collection[str] = ()) -> Contract:
@@ -99,7 +105,11 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
             f"there is no contract for {framework!r}, and its metadata was not recorded: check it on the machine"
         )
     if requires is None:
-        raise Refused(str(contracts.unknown_contract_error(framework)))
+        near = suggest_nearest(framework, contracts.list_frameworks())
+        raise Refused(
+            f"{framework} has no contract{near} and is not installed here, so that only the index tells what it requires: "
+            f"`gpuready plan {framework}` and `gpuready check {framework}` ask it"
+        )
     from gpuready.contracts.catalogued_release import contract_from_metadata
 
     version = installed or requires["version"] or "0"

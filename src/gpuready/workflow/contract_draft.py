@@ -15,9 +15,8 @@ from gpuready.contracts.pin_conflicts import can_hold_together
 from gpuready.contracts.release_table import expand_release
 from gpuready.contracts.toml import TABLES, BadContract, decode_toml, read_toml
 from gpuready.contracts.validate import find_problems
-from gpuready.model import Contract, Facts
+from gpuready.model import Contract
 from gpuready.model.contract import ContractCheck
-from gpuready.plan.platform import PlanRequest
 from gpuready.system import file_contents
 from gpuready.system.archive_members import ARCHIVE_ERRORS
 from gpuready.system.imports.package_source import (
@@ -28,7 +27,7 @@ from gpuready.system.imports.package_source import (
 )
 from gpuready.system.imports.start_imports import find_start_imports
 from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
-from gpuready.workflow.index_contract import make_release_finder
+from gpuready.workflow.index_contract import ReleaseFinder
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 
@@ -55,7 +54,7 @@ def version_line(version: str) -> str:
 
 
 def _read_index_row(name: str, version: str) -> dict[str, Any]:
-    release = make_release_finder(Facts([]), PlanRequest(), (), False, False)(name, version or None)
+    release = ReleaseFinder()(name, version or None)
     if release is None:
         raise Refused(f"no index knows {name}{f'=={version}' if version else ''}: name a wheel or a checkout after it")
     metadata = PackageSource(

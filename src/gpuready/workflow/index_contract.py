@@ -2,48 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, system
 from gpuready.apply import uv
-from gpuready.apply.index_release import IndexRelease, find_index_release
+from gpuready.apply.index_release import IndexRelease, find_index_release, find_missing_reason, list_brought_packages
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
+from gpuready.catalog.packages import split_requirement
+from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
     contract_from_metadata,
     judge_by_catalogue,
     list_torch_extras,
+    make_for_gpus,
+    make_torch_contract,
     with_torch_extra,
 )
-from gpuready.contracts.pins import add_metadata_pins, marker_environment, merge_metadata_pins, without_package_pins
+from gpuready.contracts.pins import (
+    add_metadata_pins,
+    marker_environment,
+    merge_metadata_pins,
+    require_extras,
+    without_package_pins,
+)
 from gpuready.model import Contract, Fact, Facts
 from gpuready.model.plan import Plan
-from gpuready.plan.platform import PlanRequest
 from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
-from gpuready.workflow.refusal import Refused, call_or_refuse
-
-ReleaseFinder = Callable[[str, str | None], IndexRelease | None]  # distribution, version
-
+from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
 USUAL_PYTHON = "3.12"
 """The Python for which markers are evaluated where none is stated."""
 
 
-def make_release_finder(
-    facts: Facts, request: PlanRequest, find_links: Sequence[str], offline: bool, use_project_config: bool
-) -> ReleaseFinder:
-    """Return a function that reads what a release requires from the user's index."""
-    python = ".".join((request.python or USUAL_PYTHON).split(".")[:2])
+class ReleaseFinder:
+    """Reads what releases require from the user's index."""
 
-    def find_release(name: str, version: str | None) -> IndexRelease | None:
-        host = system.LiveHost()
-        settings = call_or_refuse(uv.make_uv_settings, host, find_links, offline, use_project_config)
-        return find_index_release(host, name, exact_specifier(version) if version else "", python, settings)
+    def __init__(
+        self, python: str = "", find_links: Sequence[str] = (), offline: bool = False, use_project: bool = False
+    ):
+        self.python, self.offline = ".".join((python or USUAL_PYTHON).split(".")[:2]), offline
+        self.host = system.LiveHost()
+        self.settings = call_or_refuse(uv.make_uv_settings, self.host, find_links, offline, use_project)
 
-    return find_release
+    def __call__(self, name: str, version: str | None) -> IndexRelease | None:
+        specifier = exact_specifier(version) if version else ""
+        return find_index_release(self.host, name, specifier, self.python, self.settings)
+
+    def refuse_missing(self, name: str, version: str | None) -> Refused:
+        """Return why there is nothing to judge a package by: it is not known, its version is not, or the index was not read."""
+        newest = self(name, None) if version else None
+        if newest is not None:
+            return Refused(f"{name} has no release {version} on the index; its newest is {newest.version}")
+        why = find_missing_reason(self.host, name, self.python, self.settings)
+        why = "--offline asks no index" if self.offline else why
+        if why:
+            return Refused(
+                f"what {name} requires is not known here: {why}; --contract FILE takes a contract of your own"
+            )
+        return Refused(f"no index has a package {name!r}{suggest_nearest(name, contracts.list_frameworks())}")
+
+    def brings_torch(self, release: IndexRelease, pins: Contract) -> bool:
+        """Whether torch is among what a release brings: one that it requires does, or uv says so."""
+        required = [need.key.removeprefix("package.") for need in pins.requirements_for("package.*") if not need.when]
+        known = sorted(required, key=lambda name: name not in ("accelerate", "peft", *contracts.list_frameworks()))
+        brought = list_brought_packages(self.host, f"{release.name}=={release.version}", self.python, self.settings)
+        return "torch" in brought or any(self._requires_torch(name) for name in ([] if brought else known))
+
+    def _requires_torch(self, name: str) -> bool:
+        release = self(name, None)
+        lines = release.requires_dist if release else ()
+        return any(split_requirement(line)[0] == "torch" and "extra ==" not in line for line in lines)
 
 
 def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder | None) -> list[Contract]:
@@ -70,34 +102,67 @@ def contracts_by_release(facts: Facts, contract: Contract, find_release: Release
         yield without_package_pins(contract)
 
 
+def choose_contract_by_index(
+    facts: Facts,
+    spec: contract_choice.FrameworkSpec,
+    extras: Sequence[str] = (),
+    find_release: ReleaseFinder | None = None,
+) -> Contract:
+    """Return the contract of a package without one, or with extras: by its installed metadata, else by that of the index."""
+    framework, version, variant = spec
+    finder = find_release or ReleaseFinder(str(facts.value_if_known("python.version") or ""))
+    if contracts.has_contract(framework):
+        chosen = contract_choice.choose_contract(facts, framework, version, variant)
+    else:
+        chosen = choose_package_contract(facts, framework, version, finder)
+    return add_extras(facts, chosen, extras, finder)
+
+
+def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_release: ReleaseFinder) -> Contract:
+    """Return the contract with what its release adds for these extras, as far as its metadata can be had."""
+    name = contract.distribution or contract.framework
+    installed = (facts.value_if_known("python.requires") or {}).get(name)
+    release = find_release(name, contract.version) if extras and not installed else None
+    if not extras or not (installed or release):
+        return contract
+    lines = installed["requires_dist"] if installed else release.requires_dist if release else ()
+    environment = marker_environment(_with_usual_system(facts))
+    return call_or_refuse(require_extras, contract, contract.version, lines, extras, environment)
+
+
 def choose_package_contract(
     facts: Facts, framework: str, version: str | None, find_release: ReleaseFinder | None
 ) -> Contract:
     """Return the contract of a package that has none: by its installed metadata, else by that of the index."""
     requires = facts.value_if_known("python.requires") or {}
+    if framework == "torch":
+        return make_torch_contract(version or newest_torch(), "torch")
     if framework in requires or find_release is None:
         return contract_choice.choose_contract(facts, framework, version, None)
     release = find_release(framework, version)
     if release is None:
-        raise Refused(str(contracts.unknown_contract_error(framework)))
+        raise find_release.refuse_missing(framework, version)
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
     if "cuda" in contract.platforms:
         return contract
-    by_extra = with_torch_extra(contract)
-    if by_extra is None:
-        extras = ", ".join(list_torch_extras(contract))
-        only = f" but with an extra ({extras})" if extras else ""
-        raise Refused(
-            f"{contracts.unknown_contract_error(framework)}; the {framework} of the index does not need torch{only}"
-        )
-    return by_extra
+    if by_extra := with_torch_extra(contract):
+        return by_extra
+    if find_release.brings_torch(release, contract):
+        return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
+    extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
+    only = f"; with an extra it does: {extras}" if extras else ""
+    raise Refused(f"{framework} {release.version} needs no torch: nothing of it depends on a GPU or a driver{only}")
 
 
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
     """Return the pins of a release, its Python, and the environment for their markers."""
+    return list(release.requires_dist), release.requires_python, marker_environment(_with_usual_system(facts))
+
+
+def _with_usual_system(facts: Facts) -> Facts:
     usual = {"os.system": "linux", "os.arch": "x86_64", "python.version": f"{USUAL_PYTHON}.0"}
     taken = [Fact(key, value, "usual", "stated") for key, value in usual.items() if not facts.value_if_known(key)]
-    return list(release.requires_dist), release.requires_python, marker_environment(facts.with_facts(*taken))
+    return facts.with_facts(*taken)
 
 
 def list_folder_wheels(host: system.HostAccess, resolve_options: Mapping[str, Any]) -> list[str]:

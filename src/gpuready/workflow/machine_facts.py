@@ -233,9 +233,8 @@ def _apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
         return facts
     from gpuready.probe import stated_machine
 
-    return facts.with_facts(
-        *call_or_refuse(stated_machine.what_if_facts, what_if, facts.value_if_known("os.arch") or "x86_64")
-    )
+    changed: Facts = call_or_refuse(stated_machine.apply_what_if, facts, what_if)
+    return changed
 
 
 def load_job_file(config: str | None) -> JobFile | None:

@@ -11,15 +11,15 @@ from gpuready.apply.resolution_request import FOLDER_INDEX
 from gpuready.apply.resolve import resolve_plan as resolve
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.wheel_search import find_folder_wheels
-from gpuready.catalog.releases import find_release, launch_command, list_releases
+from gpuready.catalog.releases import find_default, find_release, launch_command, list_releases
 from gpuready.contracts.catalogued_release import judge_by_catalogue
 from gpuready.contracts.pin_conflicts import is_installed_by_image_alone
 from gpuready.contracts.pins import pin_exact_version
 from gpuready.model import Contract, Facts, Record
-from gpuready.model.plan import Plan, PlanConflict
+from gpuready.model.plan import Plan, PlanConflict, UnresolvedCause
 from gpuready.model.report import days_since, old_knowledge_note
 from gpuready.model.versions import compare_versions, parse_release
-from gpuready.plan.alternatives import find_alternatives
+from gpuready.plan.alternatives import find_alternatives, find_compat_way
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.deployment import add_deployment
 from gpuready.plan.platform import PlanRequest, machine_facts_only
@@ -27,14 +27,14 @@ from gpuready.plan.shared_environment import group_contracts
 from gpuready.plan.steps import make_plan_steps
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.contract_choice import FrameworkSpec
-from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
+from gpuready.workflow.fallback import TORCH_PARTS, ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
 from gpuready.workflow.index_contract import (
     ReleaseFinder,
+    add_extras,
     choose_package_contract,
     contracts_by_release,
     judge_by_index,
     list_folder_wheels,
-    make_release_finder,
     make_torch_finder,
     make_wheel_finder,
     wheel_folders,
@@ -43,6 +43,22 @@ from gpuready.workflow.judge import make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
+USUAL_GPUS = ("h100", "a100", "l4", "rtx5090", "t4", "v100")
+"""One of each generation, for the machine that has none."""
+
+
+class AskedFramework(Record):
+    """One framework as it was asked for, with the default of its guide where that was taken (``note``)."""
+
+    framework: str
+    version: str | None = None
+    variant: str | None = None
+    extras: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def spec(self) -> FrameworkSpec:
+        return self.framework, self.version, self.variant
 
 
 class PlanResult(Record):
@@ -83,27 +99,63 @@ def plan_frameworks(
 ) -> PlanResult:
     """Plan the environment for these frameworks on this or another machine; changes nothing."""
     own_contract = None if contract is None else contract_choice.read_named_contract(contract)
-    specs = _parse_specs(frameworks, own_contract, resolve or machine_facts.sees_packages(on, python))
+    asked = _parse_asked(frameworks, own_contract)
     stated = dict(what_if or {})
+    specs = [one.spec for one in asked]
     facts = workflow.collect_facts(
         on, python, stated, specs, own_contract, wants=wants, config=config, run_python=run_python
     )
+    asked = asked if own_contract else [_take_default(one, facts) for one in asked]
+    facts = contract_choice.add_extras(facts, [extra for one in asked for extra in one.extras])
     request = _make_plan_request(facts, on, python, wants, contract, stated)
-    find_release = make_release_finder(facts, request, find_links, offline, use_project_config) if resolve else None
-    contract_lines = [
-        _contracts_to_try(facts, *spec, find_release) if own_contract is None else [own_contract] for spec in specs
-    ]
-    choices = [_choose_plan(facts, line, request, spec) for line, spec in zip(contract_lines, specs, strict=True)]
+    find_release = ReleaseFinder(request.python, find_links, offline, use_project_config) if resolve else None
+    choices, lines = [], []
+    for one in asked:
+        line = [own_contract] if own_contract else _contracts_to_try(facts, one, find_release)
+        choices.append(_choose_plan(facts, line, request, one))
+        lines.append(line if choices[-1][1] in line else [choices[-1][1]])
     result = _share_environments(facts, choices, request).replace(facts=facts)
     if not resolve:
         return _finish_plans(_mark_unresolved(result), facts, config)
-    choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
+    first = asked[0] if choices[0][1] in lines[0] else asked[0].replace(version=choices[0][1].version)
+    choose_again = _make_chooser(facts, lines[0], request, first) if len(asked) == 1 else None
     resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
     if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
-        resolved = _resolve_by_release(resolved, facts, find_release, request, specs[0], resolve_options)
+        resolved = _resolve_by_release(resolved, facts, find_release, request, first, resolve_options)
     return _finish_plans(resolved, facts, config)
+
+
+def plan_here_or_elsewhere(frameworks: Sequence[str], **options: Any) -> PlanResult:
+    """Plan for this machine; where it has no GPU and the framework needs one, for the usual GPUs."""
+    result = plan_frameworks(frameworks, **options)
+    here = result.facts or Facts(())
+    platform = here.value_if_known("platform.name")
+    if (
+        result.verdict == "plan"
+        or options.get("on")
+        or here.value_if_known("gpu.count")
+        or platform not in (None, "cpu")
+    ):
+        return result
+    quick = options | {"resolve": False, "source": None, "find_links": (), "what_if": {}}
+    stacks: dict[tuple[str, ...], list[str]] = {}
+    for gpu in USUAL_GPUS:
+        tried = plan_frameworks(frameworks, **(quick | {"on": gpu}))
+        if tried.verdict == "plan":
+            stacks.setdefault(tuple(f"torch {one.torch}, Python {one.python}" for one in tried.plans), []).append(gpu)
+    if not stacks:
+        return result
+    (stack, gpus), *others = stacks.items()
+    notes = [f"this machine has no GPU: this is the plan for {' or '.join(gpus)}; --on names another one"]
+    notes += [f"for {' or '.join(named)}: {'; '.join(one)}" for one, named in others]
+    on_cpu = ",".join(filter(None, (options.get("wants"), "cpu")))
+    if plan_frameworks(frameworks, **(quick | {"wants": on_cpu})).verdict == "plan":
+        notes.append(f"for this CPU: gpuready plan {' '.join(frameworks)} --wants {on_cpu}")
+    planned = plan_frameworks(frameworks, **(options | {"on": gpus[0]}))
+    first, *rest = planned.plans
+    return planned.replace(plans=(first.replace(notes=(*notes, *first.notes)), *rest))
 
 
 def _open_source(source: str | None) -> str | None:
@@ -115,16 +167,16 @@ def _resolve_by_release(
     facts: Facts,
     find_release: ReleaseFinder,
     request: PlanRequest,
-    spec: FrameworkSpec,
+    asked: AskedFramework,
     resolve_options: Mapping[str, Any],
 ) -> PlanResult:
     """Choose again with the pins of the release itself, where those of the contract resolve to nothing."""
     if failed.plans[0].resolved != "resolved":
         return failed
     for contract in contracts_by_release(facts, failed.contracts[0], find_release):
-        choice = _choose_plan(facts, [contract], request, spec)
+        choice = _choose_plan(facts, [contract], request, asked)
         result = _share_environments(facts, [choice], request).replace(facts=facts)
-        chooser = _make_chooser(facts, [contract], request, spec)
+        chooser = _make_chooser(facts, [contract], request, asked)
         again = _resolve_plans(result, facts, chooser, request, resolve_options)
         if again.plans[0].lock:
             return again
@@ -150,14 +202,27 @@ def add_start_command(plan: Plan, facts: Facts, config: str | None) -> Plan:
     return plan.replace(start=start, options=options) if is_installed else plan
 
 
-def _parse_specs(frameworks: Sequence[str], own_contract: Contract | None, sees_packages: bool) -> list[FrameworkSpec]:
-    knows_any = sees_packages or own_contract is not None
-    specs = list(dict.fromkeys(contract_choice.parse_framework_spec(spec, knows_any) for spec in frameworks))
+def _parse_asked(frameworks: Sequence[str], own_contract: Contract | None) -> list[AskedFramework]:
+    asked = [
+        AskedFramework(*contract_choice.parse_framework_spec(text, True), contracts.parse_extras(text))
+        for text in frameworks
+    ]
     if own_contract is None:
-        return specs
-    if len(specs) != 1 or specs[0][0] != own_contract.framework:
+        return list(dict.fromkeys(asked))
+    if len(asked) != 1 or asked[0].framework != own_contract.framework:
         raise Refused(f"--contract is for {own_contract.framework}: plan that framework, and no other, with it")
-    return [(own_contract.framework, own_contract.version, own_contract.variant or None)]
+    return [AskedFramework(own_contract.framework, own_contract.version, own_contract.variant or None)]
+
+
+def _take_default(asked: AskedFramework, facts: Facts) -> AskedFramework:
+    """Return a framework with the engine or the variant of its own guide, where it needs one and none was named."""
+    row = find_default(asked.framework)
+    words = {str(word) for word in (*(facts.value_if_known("job.wants") or ()), *asked.extras)}
+    if row is None or asked.variant or asked.version or words & {*row.get("unless", ()), "cpu"}:
+        return asked
+    return asked.replace(
+        variant=row.get("variant"), extras=(*asked.extras, *row.get("extras", ())), note=str(row["says"])
+    )
 
 
 def _make_plan_request(
@@ -182,10 +247,15 @@ def _make_plan_request(
     )
 
 
-def _contracts_to_try(
+def _contracts_to_try(facts: Facts, asked: AskedFramework, find_release: ReleaseFinder | None) -> list[Contract]:
+    """Return the contracts to try, with what the extras add: that of the named version, else every one, newest first."""
+    found = _list_asked_contracts(facts, *asked.spec, find_release)
+    return [add_extras(facts, one, asked.extras, find_release) for one in found] if find_release else found
+
+
+def _list_asked_contracts(
     facts: Facts, framework: str, version: str | None, variant: str | None, find_release: ReleaseFinder | None
 ) -> list[Contract]:
-    """Return the contracts to try: that of the named version, else every one, newest first."""
     if not contracts.has_contract(framework):
         return [choose_package_contract(facts, framework, version, find_release)]
     if version is None:
@@ -205,17 +275,27 @@ def list_framework_contracts(framework: str, variant: str | None) -> list[Contra
 
 
 def _choose_plan(
-    facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
+    facts: Facts, lines: Sequence[Contract], request: PlanRequest, asked: AskedFramework
 ) -> tuple[Plan, Contract]:
-    own_request = request.replace(version=spec[1] or "")
-    plan = choose_plan(facts, lines, own_request, make_plan_judge(facts))
+    """Choose from these contracts; where none fits and no version was named, from the newest older release that does."""
+    own_request = request.replace(version=asked.version or "", extras=asked.extras)
+    judge = make_plan_judge(facts)
+    plan = choose_plan(facts, lines, own_request, judge)
     used = next((c for c in lines if c.version == plan.version), lines[0])
+    notes = (asked.note,) if asked.note else ()
     if plan.verdict == "plan":
-        return plan, used
-    is_ours = contracts.has_contract(spec[0]) and not request.contract
-    others = [*_other_contracts(spec, lines), *_older_releases(spec, lines)] if is_ours else []
+        return plan.replace(notes=(*plan.notes, *notes)), used
+    is_ours = contracts.has_contract(asked.framework) and not request.contract
+    others = [*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)] if is_ours else []
+    for other in others if not asked.version else ():
+        older = choose_plan(facts, [other], own_request.replace(version=other.version), judge)
+        if older.verdict == "plan":
+            why = f"not {used.name}: {plan.conflicts[0].says}"
+            ways = find_compat_way(choose_plan, machine_facts_only(facts), lines, own_request)
+            return older.replace(notes=(*older.notes, why, *(f"or {one.change}: {one.then}" for one in ways))), other
     return plan.replace(
-        opens=find_alternatives(choose_plan, machine_facts_only(facts), lines, others, own_request)
+        notes=(*plan.notes, *notes),
+        opens=find_alternatives(choose_plan, machine_facts_only(facts), lines, others, own_request),
     ), used
 
 
@@ -286,12 +366,12 @@ def _mark_unresolved(result: PlanResult) -> PlanResult:
 
 
 def _make_chooser(
-    facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
+    facts: Facts, lines: Sequence[Contract], request: PlanRequest, asked: AskedFramework
 ) -> Callable[[str, str, str], Plan]:
     """Return a function that chooses again with a fixed torch or Python."""
 
     def choose_again(torch: str, python: str, why: str) -> Plan:
-        return _choose_plan(facts, lines, request.replace(torch=torch, python=python, why=why), spec)[0]
+        return _choose_plan(facts, lines, request.replace(torch=torch, python=python, why=why), asked)[0]
 
     return choose_again
 
@@ -348,10 +428,26 @@ def _resolve_plans(
         if plan.lock:
             plan = _use_folder_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
+        if plan.verdict == "plan" and not plan.lock and plan.unresolved in _unread_index(plan.index):
+            plan = _resolve_rest(plan, resolve_once)
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.replace(resolved=unresolved_reason or "not resolved here")
         plans.append(plan)
     return result.replace(plans=tuple(plans))
+
+
+def _unread_index(index: str) -> tuple[UnresolvedCause, ...]:
+    return tuple(UnresolvedCause(kind, (index,)) for kind in ("index-unread", "index-refuses"))
+
+
+def _resolve_rest(plan: Plan, resolve: Callable[[Plan], Plan]) -> Plan:
+    """Resolve all but torch, where torch's own index alone cannot be reached: with the torch of that release on PyPI in its place."""
+    rest = resolve(plan.replace(index="pypi", unresolved=None))
+    found = {row.name: row.version for row in rest.lock if not row.name.startswith((*TORCH_PARTS, "cuda-"))}
+    if not found:
+        return plan
+    note = f"{len(found)} other packages were resolved (--json); torch and what it brings are left to the index {plan.index}"
+    return plan.replace(packages=found | plan.packages, notes=(*plan.notes, note))
 
 
 def _use_folder_steps(

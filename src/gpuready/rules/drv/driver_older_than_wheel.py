@@ -25,7 +25,16 @@ from gpuready.rules import fix_steps, job_request
 
 CODE = "DRV001"
 SEVERITY = "error"
-READS = ("torch.cuda", "driver.version", "driver.compat", "gpu.count", "os.system", "job.wants", *fix_steps.READS)
+READS = (
+    "torch.cuda",
+    "driver.version",
+    "driver.compat",
+    "gpu.count",
+    "gpu.name",
+    "os.system",
+    "job.wants",
+    *fix_steps.READS,
+)
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
 HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}
@@ -42,6 +51,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     floor, cite = catalogue.minimum_driver(built_for, facts.value_if_known("os.system"))
     torch = fix_steps.replace_torch_step(facts, contract)
+    compat = catalogue.compat_package(built_for, driver, facts.value_if_known("gpu.name") or ())
     return Finding(
         CODE,
         SEVERITY,
@@ -52,6 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         fix=(
             *((torch,) if torch else ()),
             FixStep(f"install driver {floor} or newer and reboot", safety="manual", note="needs root"),
+            *([FixStep(f"install {compat}, which brings a newer libcuda to this driver")] if compat else []),
         ),
     )
 

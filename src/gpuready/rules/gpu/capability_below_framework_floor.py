@@ -23,7 +23,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuready.catalog.packages import find_package
+from gpuready.catalog.releases import list_releases
+from gpuready.contracts.want import value_meets_want
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.versions import satisfies_specifier
 from gpuready.rules import contract_needs, visible_gpus
 
 CODE = "GPU005"
@@ -62,7 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(failed),
         so=_floor_consequence(failed, contract),
-        fix=tuple(_capability_floor_steps(facts, failed, old, capabilities)),
+        fix=tuple(_capability_floor_steps(facts, contract, failed, old, capabilities)),
     )
 
 
@@ -85,7 +89,7 @@ def _floor_consequence(failed: list[Requirement], contract: Contract) -> str:
 
 
 def _capability_floor_steps(
-    facts: Facts, failed: list[Requirement], old: dict[int, Any], all_gpus: dict[int, Any]
+    facts: Facts, contract: Contract, failed: list[Requirement], old: dict[int, Any], all_gpus: dict[int, Any]
 ) -> list[FixStep]:
     steps = []
     fit = [index for index in all_gpus if index not in old]
@@ -95,5 +99,16 @@ def _capability_floor_steps(
         )
     if _failed_features(failed):
         steps.append(FixStep(f"turn off {visible_gpus.join_names(_failed_features(failed))} on these GPUs"))
+    elif release := _last_release_for(contract, old):
+        steps.append(FixStep(f"take {contract.framework} {release}, the last that supports them"))
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
     return [*steps, FixStep(f"use GPUs of compute capability {wanted}", safety="elsewhere")]
+
+
+def _last_release_for(contract: Contract, old: dict[int, Any]) -> str:
+    """Return the newest release whose floor in the catalogue these GPUs reach; empty where there is none."""
+    name = contract.distribution or contract.framework
+    floors = (find_package(name) or {}).get("floors", ())
+    reached = [row["versions"] for row in floors if all(value_meets_want(row["capability"], c) for c in old.values())]
+    fitting = (v for v in reversed(list_releases(name)) if any(satisfies_specifier(v, one) for one in reached))
+    return next(fitting, "")

@@ -75,7 +75,7 @@ def _missing_arch_finding(
     return Finding(
         CODE,
         SEVERITY,
-        f"torch has no code for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
+        f"torch has no code ({', '.join(wanted)}) for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=tuple(
             facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda") if not facts.fact(key).gap
         ),
@@ -101,8 +101,12 @@ def _missing_arch_steps(
 
 
 def _no_torch_message(facts: Facts, contract: Contract, uncovered: dict[int, Any]) -> str:
+    """Say which torch has the code, and that the contract does not take it."""
     pins = " and ".join(fix_steps.required_pins(facts, contract, "package.torch"))
-    inside = f" within {pins}" if pins else ""
     capabilities = visible_gpus.join_names(sorted(set(map(str, uncovered.values()))))
-    nothing = f"no torch{inside} that runs here has code for {capabilities}"
-    return f"use another GPU or another version of {contract.framework}: {nothing}"
+    any_torch = fix_steps.choose_torch_build(facts, Contract(contract.framework, contract.version))
+    if not any_torch:
+        return f"no torch that runs here has code for {capabilities}: `gpuready plan {contract.framework}` lists what helps"
+    newest = f"torch {any_torch.version}+{any_torch.variant}, the newest with code for {capabilities}"
+    what = f"take {newest}" if contract.framework == "torch" else f"take a version of {contract.framework} for {newest}"
+    return f"{what}: here torch has to be {pins}" if pins else what

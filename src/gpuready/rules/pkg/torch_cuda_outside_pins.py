@@ -40,7 +40,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed:
         return None
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    step = fix_steps.replace_torch_step(facts, contract) or FixStep(f"install a torch built with CUDA {wanted}")
+    needed = contract.replace(needs=(*contract.needs, *(need.replace(level="required") for need in failed)))
+    step = fix_steps.replace_torch_step(facts, needed) or FixStep(f"install a torch built with CUDA {wanted}")
     return Finding(
         CODE,
         contract_needs.worst_need_severity(failed),

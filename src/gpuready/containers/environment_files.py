@@ -1,0 +1,128 @@
+"""What a file of packages asks for: requirements.txt, environment.yml, pyproject.toml, uv.lock, pylock.toml. Nothing is run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from gpuready.containers import installs
+from gpuready.containers.base_image import BaseImage
+from gpuready.containers.dockerfile_facts import pinned_torch_facts
+from gpuready.containers.installs import PackagePin
+from gpuready.containers.stages import ReadFile
+from gpuready.jobs.job_files import decode_mapping
+from gpuready.model import Fact, Record, Requirement
+from gpuready.model.metadata import Marker
+from gpuready.model.versions import parse_plain_release
+
+MAX_INCLUDED_FILES = 20
+
+
+class EnvironmentFile(Record):
+    """The packages that a file names, each with what it asks of it, and the Python."""
+
+    path: str
+    pins: tuple[PackagePin, ...] = ()
+    python: str = ""  # a specifier
+
+    def to_facts(self, arch: str) -> list[Fact]:
+        """Return the exact versions, and the Python where it is one."""
+        facts: list[Fact] = []
+        for pin in self.pins:
+            if pin.name == "torch":
+                facts += pinned_torch_facts(pin, self.path, arch, BaseImage(""))
+            elif pin.version and pin.sure:
+                facts.append(Fact(f"package.{pin.name}", pin.version, self.path, "stated"))
+        exact = self.python.removeprefix("==").removesuffix(".*")
+        if parse_plain_release(exact):
+            facts.append(Fact("python.version", exact, self.path, "stated"))
+        return facts
+
+    def to_needs(self) -> tuple[Requirement, ...]:
+        """Return the ranges that it asks for."""
+        ranges = {f"package.{pin.name}": pin.spec for pin in self.pins if pin.spec not in ("", "<0") and pin.sure}
+        ranges |= {"python.version": self.python} if self.python else {}
+        return tuple(Requirement(key, want, cite=self.path) for key, want in ranges.items())
+
+
+def read_environment_file(read: ReadFile, path: str, text: str, environment: Mapping[str, str]) -> EnvironmentFile:
+    """Read a file by its name; ValueError, in a sentence, where it is none. ``environment``: for the markers of a lock."""
+    name = path.rpartition("/")[2].lower()
+    if name.endswith((".yml", ".yaml")):
+        return _read_conda_file(path, text)
+    if name.endswith((".toml", ".lock")):
+        return _read_toml_file(path, text, environment)
+    return EnvironmentFile(path, tuple(_read_requirements(read, path, text, "", [path])))
+
+
+def _read_requirements(read: ReadFile, path: str, text: str, build: str, opened: list[str]) -> Iterator[PackagePin]:
+    found = installs.parse_requirements_file(text, build)
+    yield from (pin.replace(build=pin.build or found.build) for pin in found.pins)
+    for name in found.files:
+        inner = name if name.startswith("/") else path[: path.rfind("/") + 1] + name
+        if inner not in opened and len(opened) < MAX_INCLUDED_FILES:
+            opened.append(inner)
+            if (more := read(inner)) is None:
+                raise ValueError(f"it includes {name}, which cannot be read")
+            yield from _read_requirements(read, inner, more, found.build, opened)
+
+
+def _read_conda_file(path: str, text: str) -> EnvironmentFile:
+    rows = decode_mapping(text, path).get("dependencies")
+    if not isinstance(rows, list):
+        raise ValueError("it has no list of dependencies")
+    words = [row.replace(" ", "") for row in rows if isinstance(row, str)]
+    ranges = ["torch" + word.removeprefix("pytorch") if word.startswith("pytorch") else word for word in words]
+    pip = [str(one) for row in rows if isinstance(row, dict) for one in row.get("pip") or ()]
+    pip += [word for word in ranges if set(word) & set("<>!~")]
+    conda = installs.parse_conda_words([word for word in words if not set(word) & set("<>!~")])
+    pins = (*conda.pins, *installs.parse_requirements_file("\n".join(pip), "").pins)
+    return EnvironmentFile(path, pins, f"=={conda.python}.*" if conda.python else "")
+
+
+def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> EnvironmentFile:
+    try:
+        data: Mapping[str, Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not TOML: {error}") from None
+    project, rows, python = data.get("project"), data.get("packages", data.get("package")), data.get("requires-python")
+    if isinstance(rows, list):
+        return EnvironmentFile(path, _parse_words(_list_locked(rows, environment), ""), str(python or ""))
+    if not isinstance(project, dict):
+        raise ValueError("it has neither a [project] nor locked packages")
+    words = [str(one) for one in project.get("dependencies") or ()]
+    return EnvironmentFile(path, _parse_words(words, _find_uv_build(data)), str(project.get("requires-python") or ""))
+
+
+def _parse_words(words: Iterable[str], build: str) -> tuple[PackagePin, ...]:
+    pins = ((installs.parse_requirement(word, build), word) for word in words)
+    return tuple(pin.replace(sure=";" not in word) for pin, word in pins if pin)
+
+
+def _list_locked(rows: Iterable[Any], environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield ``torch==2.8.0`` for each locked package whose markers may hold; none of which several versions may."""
+    kept: dict[str, set[str]] = {}
+    for row in (row for row in rows if isinstance(row, dict) and row.get("name") and row.get("version")):
+        markers = row.get("resolution-markers") or ([row["marker"]] if "marker" in row else [])
+        if not markers or any(_marker_may_hold(str(one), environment) for one in markers):
+            kept.setdefault(str(row["name"]), set()).add(str(row["version"]))
+    return (f"{name}=={min(found)}" for name, found in kept.items() if len(found) == 1)
+
+
+def _marker_may_hold(text: str, environment: Mapping[str, str]) -> bool:
+    try:
+        marker = Marker(text)
+        return not marker.list_variables() <= {*environment} or marker.evaluate(environment, frozenset())
+    except (ValueError, IndexError):
+        return True
+
+
+def _find_uv_build(data: Mapping[str, Any]) -> str:
+    """Return the build of torch's index, where [tool.uv.sources] names one."""
+    uv = (data.get("tool") or {}).get("uv") or {}
+    source = (uv.get("sources") or {}).get("torch") or {}
+    names = [one.get("index") for one in (source if isinstance(source, list) else [source])]
+    urls = [str(row.get("url")) for row in uv.get("index") or () if row.get("name") in names]
+    return installs.torch_build_of_address(urls[0]) if len(urls) == 1 else ""
