@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
 from typing import Any
 
 from gpuready.apply import resolution_cache, uv
@@ -13,7 +12,7 @@ from gpuready.apply.uv_config import parse_toml
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.model import Record, validation
 from gpuready.model.metadata import parse_metadata
-from gpuready.system import AccessError, HostAccess, RunResult, save_atomically
+from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.download import unquote_url
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
@@ -35,7 +34,17 @@ class IndexRelease(Record):
 def find_index_release(
     host: HostAccess, name: str, specifier: str, python: str, settings: uv.UvSettings, platform: str = ""
 ) -> IndexRelease | None:
-    """Return the newest release inside a specifier with its own metadata; None where no index can say.
+    """Return the newest release inside a specifier with its own metadata; None where no index can say."""
+    try:
+        return read_index_release(host, name, specifier, python, settings, platform)
+    except (AccessError, ValueError, LookupError):
+        return None
+
+
+def read_index_release(
+    host: HostAccess, name: str, specifier: str, python: str, settings: uv.UvSettings, platform: str = ""
+) -> IndexRelease:
+    """Return the same; where there is none, ValueError says whether an index could not be read or has none.
 
     ``platform``: as the resolver calls it; without one, whether it has a wheel is said for this machine.
     """
@@ -47,51 +56,29 @@ def find_index_release(
             return validation.parse_record(IndexRelease, cached["release"])
         except (ValueError, KeyError, TypeError):
             pass
-    try:
-        release = _read_release(host, _locate_release(host, name, request, settings), settings)
-    except (AccessError, ValueError, LookupError):
-        return None
+    release = _read_release(host, _locate_release(host, name, request, settings), settings)
     resolution_cache.store_answer(host, key, {"release": release.to_json()})
     return release
 
 
-def find_missing_reason(host: HostAccess, name: str, python: str, settings: uv.UvSettings) -> str:
-    """Return why the index could not be read for a package; empty where it was read and has none of that name."""
-    ran, _ = _compile_request(host, ResolutionRequest((name,), {}, {}, (), python, ""), settings, [name])
-    answer = parse_uv_failure(ran.err or ran.end, name, {})
-    is_unread = isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-")
-    return answer.why if isinstance(answer, InconclusiveResolution) and is_unread else ""
-
-
-def list_brought_packages(host: HostAccess, requirement: str, python: str, settings: uv.UvSettings) -> set[str]:
-    """Return the names of what a requirement brings, with all that those require; empty where nothing resolves."""
-    _, text = _compile_request(host, ResolutionRequest((requirement,), {}, {}, (), python, ""), settings)
-    return {str(row.get("name")) for row in parse_toml(text).get("packages", ())}
-
-
 def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, settings: uv.UvSettings) -> dict[str, Any]:
     """Ask uv for the files of a release. Its metadata is stated as empty, so that nothing is built to learn it."""
-    ran, text = _compile_request(host, request, settings, [name])
-    if ran.rc != 0:
-        raise ValueError(f"no index has {name}")
-    packages = parse_toml(text).get("packages", ())
-    return next(row for row in packages if isinstance(row, dict) and isinstance(row.get("version"), str))
-
-
-def _compile_request(
-    host: HostAccess, request: ResolutionRequest, settings: uv.UvSettings, alone: Sequence[str] = ()
-) -> tuple[RunResult, str]:
-    """Ask uv; return how it ended, and its lock. ``alone``: packages that are taken without what they require."""
     with TemporaryFolder(unredacted_variables(host)) as folder:
         save_atomically(f"{folder}/pyproject.toml", request.format_project())
-        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--format", "pylock.toml"]
-        argv += ["--no-deps"] if alone else ["--only-binary", ":all:"]
+        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
         argv += ["--python-version", request.python, "--no-header", "-q", "-o", f"{folder}/pylock.toml"]
         argv += ["--python-platform", request.platform] if request.platform else []
         argv += ["--python", host.get_interpreter()["executable"]]
-        config = format_stated_metadata(alone, {})
-        ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=config)
-        return ran, (host.read_text(f"{folder}/pylock.toml", 4 << 20) or "") if ran.rc == 0 else ""
+        stated = format_stated_metadata([name], {})
+        ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=stated)
+        text = host.read_text(f"{folder}/pylock.toml", 4 << 20) if ran.rc == 0 else None
+    if text is None:
+        answer = parse_uv_failure(ran.err or ran.end, name, {})
+        if isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-"):
+            raise ValueError(answer.why)
+        raise ValueError(f"no index has a package {name!r}")
+    packages = parse_toml(text).get("packages", ())
+    return next(row for row in packages if isinstance(row, dict) and isinstance(row.get("version"), str))
 
 
 def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSettings) -> IndexRelease:

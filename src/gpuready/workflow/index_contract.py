@@ -7,11 +7,10 @@ from typing import Any
 
 from gpuready import contracts, system
 from gpuready.apply import uv
-from gpuready.apply.index_release import IndexRelease, find_index_release, find_missing_reason, list_brought_packages
+from gpuready.apply.index_release import IndexRelease, find_index_release, read_index_release
 from gpuready.apply.resolution_request import exact_specifier
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.wheel_search import find_wheels
-from gpuready.catalog.packages import split_requirement
 from gpuready.catalog.torch import newest_torch
 from gpuready.contracts.catalogued_release import (
     contract_from_metadata,
@@ -34,6 +33,9 @@ from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
+COMMON_CARRIERS = ("accelerate", "peft", "torchdata", "torchvision", "lightning", "sentence-transformers")
+"""Packages that usually bring torch: they are looked at first."""
+MAX_LOOKUPS, FIRST_LEVEL = 40, 10
 USUAL_PYTHON = "3.12"
 """The Python for which markers are evaluated where none is stated."""
 
@@ -57,25 +59,27 @@ class ReleaseFinder:
         newest = self(name, None) if version else None
         if newest is not None:
             return Refused(f"{name} has no release {version} on the index; its newest is {newest.version}")
-        why = find_missing_reason(self.host, name, self.python, self.settings)
-        why = "--offline asks no index" if self.offline else why
-        if why:
-            return Refused(
-                f"what {name} requires is not known here: {why}; --contract FILE takes a contract of your own"
-            )
-        return Refused(f"no index has a package {name!r}{suggest_nearest(name, contracts.list_frameworks())}")
+        try:
+            read_index_release(self.host, name, "", self.python, self.settings)
+        except (system.AccessError, ValueError, LookupError) as error:
+            why = "--offline asks no index, and what it requires is in no cache" if self.offline else str(error)
+            near = suggest_nearest(name, contracts.list_frameworks())
+            return Refused(f"there is nothing to judge {name} by: {why}{near}")
+        return Refused(f"{name} {version} is not on the index")
 
-    def brings_torch(self, release: IndexRelease, pins: Contract) -> bool:
-        """Whether torch is among what a release brings: one that it requires does, or uv says so."""
-        required = [need.key.removeprefix("package.") for need in pins.requirements_for("package.*") if not need.when]
-        known = sorted(required, key=lambda name: name not in ("accelerate", "peft", *contracts.list_frameworks()))
-        brought = list_brought_packages(self.host, f"{release.name}=={release.version}", self.python, self.settings)
-        return "torch" in brought or any(self._requires_torch(name) for name in ([] if brought else known))
-
-    def _requires_torch(self, name: str) -> bool:
-        release = self(name, None)
-        lines = release.requires_dist if release else ()
-        return any(split_requirement(line)[0] == "torch" and "extra ==" not in line for line in lines)
+    def brings_torch(self, contract: Contract) -> bool:
+        """Whether what a package requires, or what that requires, needs torch."""
+        left, looked = _list_required(contract), 0
+        while left and looked < MAX_LOOKUPS:
+            left.sort(key=lambda name: name not in COMMON_CARRIERS)
+            looked, release = looked + 1, self(left.pop(0), None)
+            if release is None:
+                continue
+            one = contract_from_metadata(release.name, release.version, release.requires_dist)
+            if "cuda" in one.platforms:
+                return True
+            left += [name for name in _list_required(one) if name not in left] if looked <= FIRST_LEVEL else []
+        return False
 
 
 def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder | None) -> list[Contract]:
@@ -147,7 +151,7 @@ def choose_package_contract(
         return contract
     if by_extra := with_torch_extra(contract):
         return by_extra
-    if find_release.brings_torch(release, contract):
+    if find_release.brings_torch(contract):
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
     extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
     only = f"; with an extra it does: {extras}" if extras else ""
@@ -157,6 +161,10 @@ def choose_package_contract(
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
     """Return the pins of a release, its Python, and the environment for their markers."""
     return list(release.requires_dist), release.requires_python, marker_environment(_with_usual_system(facts))
+
+
+def _list_required(contract: Contract) -> list[str]:
+    return [n.key.removeprefix("package.") for n in contract.requirements_for("package.*") if not n.when]
 
 
 def _with_usual_system(facts: Facts) -> Facts:

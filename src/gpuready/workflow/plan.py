@@ -43,8 +43,6 @@ from gpuready.workflow.judge import make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
-USUAL_GPUS = ("h100", "a100", "l4", "rtx5090", "t4", "v100")
-"""One of each generation, for the machine that has none."""
 
 
 class AskedFramework(Record):
@@ -128,32 +126,19 @@ def plan_frameworks(
 
 
 def plan_here_or_elsewhere(frameworks: Sequence[str], **options: Any) -> PlanResult:
-    """Plan for this machine; where it has no GPU and the framework needs one, for the usual GPUs."""
+    """Plan for this machine; where it has no GPU and the framework needs one, for one that has, which the notes name."""
     result = plan_frameworks(frameworks, **options)
-    here = result.facts or Facts(())
-    platform = here.value_if_known("platform.name")
-    if (
-        result.verdict == "plan"
-        or options.get("on")
-        or here.value_if_known("gpu.count")
-        or platform not in (None, "cpu")
-    ):
+    ways = [one for one in result.plans[0].opens if one.kind == "gpu" and "--on" in one.run]
+    platform = result.facts.value_if_known("platform.name") if result.facts else ""
+    if result.verdict == "plan" or options.get("on") or not ways or platform not in (None, "cpu"):
         return result
-    quick = options | {"resolve": False, "source": None, "find_links": (), "what_if": {}}
-    stacks: dict[tuple[str, ...], list[str]] = {}
-    for gpu in USUAL_GPUS:
-        tried = plan_frameworks(frameworks, **(quick | {"on": gpu}))
-        if tried.verdict == "plan":
-            stacks.setdefault(tuple(f"torch {one.torch}, Python {one.python}" for one in tried.plans), []).append(gpu)
-    if not stacks:
-        return result
-    (stack, gpus), *others = stacks.items()
-    notes = [f"this machine has no GPU: this is the plan for {' or '.join(gpus)}; --on names another one"]
-    notes += [f"for {' or '.join(named)}: {'; '.join(one)}" for one, named in others]
-    on_cpu = ",".join(filter(None, (options.get("wants"), "cpu")))
-    if plan_frameworks(frameworks, **(quick | {"wants": on_cpu})).verdict == "plan":
-        notes.append(f"for this CPU: gpuready plan {' '.join(frameworks)} --wants {on_cpu}")
-    planned = plan_frameworks(frameworks, **(options | {"on": gpus[0]}))
+    gpu, on_cpu = ways[0].run[ways[0].run.index("--on") + 1], ",".join(filter(None, (options.get("wants"), "cpu")))
+    notes = [f"this machine has no GPU: this is the plan for --on {gpu}"]
+    notes += [f"or {one.change}: {one.then}" for one in ways[1:]]
+    without_index = options | {"resolve": False, "source": None, "find_links": ()}
+    if plan_frameworks(frameworks, **(without_index | {"wants": on_cpu})).verdict == "plan":
+        notes.append(f"or for this CPU: gpuready plan {' '.join(frameworks)} --wants {on_cpu}")
+    planned = plan_frameworks(frameworks, **(options | {"on": gpu}))
     first, *rest = planned.plans
     return planned.replace(plans=(first.replace(notes=(*notes, *first.notes)), *rest))
 
