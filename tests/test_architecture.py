@@ -70,6 +70,7 @@ ON_DEMAND = {
     "workflow/__init__.py": {
         "gpuready.catalog.causes", "gpuready.catalog.facts", "gpuready.check.changes", "gpuready.contracts.diff", "gpuready.jobs",
         "gpuready.logs", "gpuready.rules", "gpuready.runtime.job_placement", "gpuready.workflow.fit", "gpuready.workflow.image_facts",
+        "gpuready.contracts.catalogued_release", "gpuready.workflow.asked_file", "gpuready.workflow.index_contract",
     },
     "workflow/contract_choice.py": {"gpuready.contracts.catalogued_release", "gpuready.contracts.foreign"},
     "workflow/judge.py": {"gpuready.contracts.catalogued_release", "gpuready.model.plan", "gpuready.plan"},

@@ -29,7 +29,7 @@ def test_check_answers_with_a_verdict_a_screen_and_json():
 
 
 def test_what_is_stated_and_paths_that_are_objects():
-    assert gpuready.check("vllm", on="h100", driver="450.80.02", torch="2.9.0+cu128").exit == 1
+    assert gpuready.check("vllm", on="h100", driver="525.60.13", torch="2.9.0+cu128").exit == 1
     assert gpuready.check("transformers", on=OLD).exit == 1
     several = gpuready.check("transformers", "vllm", on="h100x8", wants=["bf16", "flash-attn"])
     assert len(several.data["reports"]) == 2 and str(several).count(" on h100x8") >= 2

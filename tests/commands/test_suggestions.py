@@ -39,7 +39,7 @@ def last_commands(*words: str) -> dict[str, str]:
         (
             "vllm==0.32 --on h100x8 --driver 550.54 --wants fp8",
             {
-                "plan": "plan vllm==0.32 --on h100x8 --wants fp8 --driver 550.54",
+                "plan": "plan vllm==0.32 --on h100x8 --wants fp8",
                 "details": "check vllm==0.32 --on h100x8 --driver 550.54 --wants fp8 -v",
             },
         ),
@@ -84,7 +84,7 @@ def test_a_file_of_one_framework_is_judged_for_it(framework, tmp_path, monkeypat
     """Without a FRAMEWORK; where several take such a file, it is as without one. What comes next keeps the file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yml").write_text(JOBS[framework])
-    found = last_commands("--config", "job.yml", "--on", "h100", "--driver", "470.57")
+    found = last_commands("--config", "job.yml", "--on", "h100", "--driver", "525.60.13")
     assert found["plan"].startswith(f"gpuready plan {framework} ") and "--config job.yml" in found["plan"]
 
 

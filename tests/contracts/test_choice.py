@@ -175,8 +175,8 @@ def test_a_version_in_another_notation_is_answered_with_ours(text):
 
 
 def test_an_extra_is_no_part_of_a_name():
-    with pytest.raises(UnknownContract, match=r"write transformers$"):
-        contracts.load_contract(*contracts.parse_contract_spec("transformers[torch]"))
+    assert contracts.parse_contract_spec("trl[peft, vlm]==1.16") == ("trl", "1.16", None)
+    assert contracts.parse_extras("trl[peft, vlm]==1.16") == ("peft", "vlm") and not contracts.parse_extras("trl")
 
 
 def test_known_is_silent_about_what_can_be_loaded():

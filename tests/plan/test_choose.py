@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready import contracts
 from gpuready.catalog import packages
 from gpuready.contracts.catalogued_release import contract_from_metadata
 from gpuready.model import Fact, Facts, versions
@@ -49,9 +50,14 @@ def test_an_opening_opens():
 @pytest.mark.parametrize(("framework", "torch"), [("vllm", "2.10.0"), ("sglang", "2.9.1")])
 def test_an_older_release_is_offered_for_a_driver_that_the_newest_does_not_take(framework, torch):
     """Its wheels of CUDA 13 do not start with such a driver; the last ones of CUDA 12 do, and their command names them."""
-    (release,) = [opening for opening in one(framework, driver="550.54.15").opens if opening.kind == "release"]
-    again = one(release.run[2], driver="550.54.15")
+    opens = one(f"{framework}=={contracts.load_contract(framework).version}", driver="550.54.15").opens
+    (release,) = [opening for opening in opens if opening.kind == "release"]
+    (compat,) = [opening for opening in opens if opening.kind == "compat"]
+    assert "cuda-compat-13-0" in compat.change
+    again, taken = one(release.run[2], driver="550.54.15"), one(framework, driver="550.54.15")
     assert (again.verdict, again.torch) == ("plan", f"{torch}+cu128") and torch in release.then
+    assert (taken.verdict, taken.version, taken.torch) == ("plan", again.version, again.torch)
+    assert any(note.startswith(f"not {framework} ") for note in taken.notes)
 
 
 def test_a_release_that_does_not_exist_is_told():

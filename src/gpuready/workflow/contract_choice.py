@@ -107,7 +107,7 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
     if requires is None:
         near = suggest_nearest(framework, contracts.list_frameworks())
         raise Refused(
-            f"{framework} has no contract{near} and is not installed here, so that only the index tells what it requires: "
+            f"{framework!r} has no contract{near} and is not installed here, so that only the index tells what it requires: "
             f"`gpuready plan {framework}` and `gpuready check {framework}` ask it"
         )
     from gpuready.contracts.catalogued_release import contract_from_metadata

@@ -64,7 +64,7 @@ class ReleaseFinder:
         except (system.AccessError, ValueError, LookupError) as error:
             why = "--offline asks no index, and what it requires is in no cache" if self.offline else str(error)
             near = suggest_nearest(name, contracts.list_frameworks())
-            return Refused(f"there is nothing to judge {name} by: {why}{near}")
+            return Refused(f"there is nothing to judge {name!r} by: {why}{near}")
         return Refused(f"{name} {version} is not on the index")
 
     def brings_torch(self, contract: Contract) -> bool:
@@ -141,7 +141,7 @@ def choose_package_contract(
     requires = facts.value_if_known("python.requires") or {}
     if framework == "torch":
         return make_torch_contract(version or newest_torch(), "torch")
-    if framework in requires or find_release is None:
+    if framework in requires or find_release is None or facts.value_if_known(f"package.{framework}"):
         return contract_choice.choose_contract(facts, framework, version, None)
     release = find_release(framework, version)
     if release is None:

@@ -272,7 +272,8 @@ def _choose_plan(
         return plan.replace(notes=(*plan.notes, *notes)), used
     is_ours = contracts.has_contract(asked.framework) and not request.contract
     others = [*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)] if is_ours else []
-    for other in others if not asked.version else ():
+    same = [one for one in others if not asked.version and (asked.note or one.variant == (asked.variant or ""))]
+    for other in same:
         older = choose_plan(facts, [other], own_request.replace(version=other.version), judge)
         if older.verdict == "plan":
             why = f"not {used.name}: {plan.conflicts[0].says}"
