@@ -76,7 +76,8 @@ def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, set
         answer = parse_uv_failure(ran.err or ran.end, name, {})
         if isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-"):
             raise ValueError(answer.why)
-        raise ValueError(f"no index has a package {name!r}")
+        is_offline = any(words in ran.err for words in ("network was disabled", "not found in the cache"))
+        raise ValueError("uv is offline, and its cache lacks it" if is_offline else f"no index has a package {name!r}")
     packages = parse_toml(text).get("packages", ())
     return next(row for row in packages if isinstance(row, dict) and isinstance(row.get("version"), str))
 

@@ -80,7 +80,7 @@ def parse_contract_spec(text: str) -> tuple[str, str | None, str | None]:
 def parse_extras(text: str) -> tuple[str, ...]:
     """Return the extras that a spec names: ``trl[peft,vlm]==1.16`` -> peft and vlm."""
     found = re.match(r"[\w.-]+\[([\w., -]*)\]", text.strip())
-    return tuple(canonical_package_name(one) for one in found[1].split(",") if one.strip()) if found else ()
+    return tuple(canonical_package_name(one.strip()) for one in found[1].split(",") if one.strip()) if found else ()
 
 
 def load_contract(

@@ -25,16 +25,7 @@ from gpuready.rules import fix_steps, job_request
 
 CODE = "DRV001"
 SEVERITY = "error"
-READS = (
-    "torch.cuda",
-    "driver.version",
-    "driver.compat",
-    "gpu.count",
-    "gpu.name",
-    "os.system",
-    "job.wants",
-    *fix_steps.READS,
-)
+READS = ("torch.cuda", "gpu.count", "gpu.name", "os.system", "job.wants", *fix_steps.READS)
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {"torch.cuda": "13.0", "driver.version": "550.144.03", "driver.compat": None, "gpu.count": 1}
 HEALTHY = {"torch.cuda": "13.0", "driver.version": "580.95.05", "driver.compat": None, "gpu.count": 1}

@@ -1,0 +1,53 @@
+"""Files in the place of a framework: what a check judges them by, on any machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready import workflow
+from gpuready.workflow import machine_facts
+
+FILES = {
+    "requirements.txt": "torch==2.6.0\nnumpy\n",
+    "nested/requirements.txt": "-r ../base.in\n",
+    "base.in": "--extra-index-url https://download.pytorch.org/whl/cu124\ntorch==2.6.0\n",
+    "environment.yml": "dependencies: [python=3.10, pytorch=2.5.1, pytorch-cuda=12.4, {pip: [numpy]}]\n",
+    "ranges.yml": "dependencies: ['pytorch>=2.4,<2.6']\n",
+    "pyproject.toml": '[project]\nname = "x"\nrequires-python = ">=3.10"\ndependencies = ["torch>=2.4,<2.6"]\n',
+    "uv.lock": 'version = 1\n[[package]]\nname = "torch"\nversion = "2.6.0"\n[[package]]\nname = "numpy"\nversion = "1.26.4"\n',
+    "pylock.toml": 'lock-version = "1.0"\n[[packages]]\nname = "torch"\nversion = "2.6.0"\n'
+    "[[packages]]\nname = \"torch\"\nversion = \"2.2.0\"\nmarker = \"sys_platform == 'darwin'\"\n",
+    "Dockerfile": "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN apt-get install -y python3-pip\nRUN pip install torch==2.6.0\n",
+    "train.yml": "base_model: meta-llama/Llama-3.2-1B\nflash_attention: true\n",
+    "trainer.txt": "transformers<5\ntrl==0.12.0\ntorch==2.6.0\n",
+}  # fmt: skip
+
+
+def check(folder, word, on):
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    frameworks, files = workflow.sort_asked_files([str(folder / word)])
+    frameworks = frameworks or machine_facts.frameworks_of_file(files.get("config"))
+    return workflow.check_machine(frameworks, on=on, **files)
+
+
+@pytest.mark.parametrize("word", [name for name in FILES if name not in ("train.yml", "trainer.txt", "base.in")])
+def test_a_file_without_a_framework_is_judged_for_torch(word, tmp_path):
+    """Its torch of CUDA 12.4 has no code for an RTX 5090, and runs on an H100; no framework is assumed."""
+    (report,) = check(tmp_path, word, "rtx5090")
+    assert report.contract.framework == "torch" and report.verdict == "not-ready"
+    assert [one.code for one in report.findings if one.severity == "error"] == ["GPU004"]
+    assert check(tmp_path, word, "h100")[0].verdict == "clear"
+
+
+def test_a_job_and_a_file_with_frameworks_are_judged_for_them(tmp_path):
+    assert [one.contract.framework for one in check(tmp_path, "train.yml", "t4")] == ["axolotl"]
+    reports = check(tmp_path, "trainer.txt", "h100")
+    assert [one.contract.framework for one in reports] == ["transformers", "trl"]
+    assert reports[0].contract.version.startswith("4.") and reports[1].contract.version == "0.12.0"
+
+
+def test_a_stated_driver_changes_the_cuda_beside_it(tmp_path):
+    (report,) = workflow.check_machine(["transformers"], on="tests/machines/h200.json", what_if={"driver": "550.54.15"})
+    assert report.facts.value_if_known("driver.cuda") == "12.4"
