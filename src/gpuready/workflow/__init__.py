@@ -51,12 +51,14 @@ def check_machine(
     deep: bool = False,
     imports: str = "never",
     note: Callable[[str], object] = lambda text: None,
+    ask_index: bool = False,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, a container file, or inside an image) for these frameworks.
 
     With ``partial``, a termination signal during probing is answered with the facts collected so far. Without
     ``run_python`` no program of the environment is started, but for ``imports``: torch and the frameworks are imported
     ``always``, ``never`` or as ``needed`` (machine_facts.start_probing). ``deep`` compares the contents of installed files.
+    ``ask_index``: what a package without a contract requires is read from the user's index; a server asks none.
     """
     with_reasons = _check_ignored_codes(ignore or {})
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
@@ -102,7 +104,7 @@ def check_machine(
             package_file = asked_file.read_package_file(packages, facts)
             facts = asked_file.add_packages(facts, package_file)
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file)
-        chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile)
+        chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
         reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
@@ -141,6 +143,7 @@ def _choose_contracts(
     own_contract: Contract | None,
     words: Sequence[str],
     dockerfile: str | None,
+    ask_index: bool,
 ) -> list[Contract]:
     """Return the contracts to judge by: of the named frameworks, of the user's file, or of what is installed."""
     chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
@@ -155,21 +158,21 @@ def _choose_contracts(
 
         return [make_torch_contract(str(facts.value_if_known("package.torch") or ""), dockerfile)]
     return [
-        *(_choose_contract(facts, spec, one) for spec, one in zip(chosen_specs, extras, strict=True)),
+        *(_choose_contract(facts, spec, one, ask_index) for spec, one in zip(chosen_specs, extras, strict=True)),
         *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
     ]
 
 
-def _choose_contract(facts: Facts, spec: contract_choice.FrameworkSpec, extras: Sequence[str]) -> Contract:
+def _choose_contract(
+    facts: Facts, spec: contract_choice.FrameworkSpec, extras: Sequence[str], ask_index: bool
+) -> Contract:
     """Return the contract of a framework; of a package that has none, by its installed metadata or its release on the index."""
     requires = facts.value_if_known("python.requires") or {}
-    if contracts.has_contract(spec[0]) and not extras:
-        return contract_choice.choose_contract(facts, *spec)
-    if contracts.distribution_name(spec[0]) in requires and not extras:
+    if not extras and (contracts.has_contract(spec[0]) or contracts.distribution_name(spec[0]) in requires):
         return contract_choice.choose_contract(facts, *spec)
     from gpuready.workflow import index_contract
 
-    return index_contract.choose_contract_by_index(facts, spec, extras)
+    return index_contract.choose_contract_by_index(facts, spec, extras, ask_index)
 
 
 def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:

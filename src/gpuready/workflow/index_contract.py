@@ -107,29 +107,24 @@ def contracts_by_release(facts: Facts, contract: Contract, find_release: Release
 
 
 def choose_contract_by_index(
-    facts: Facts,
-    spec: contract_choice.FrameworkSpec,
-    extras: Sequence[str] = (),
-    find_release: ReleaseFinder | None = None,
+    facts: Facts, spec: contract_choice.FrameworkSpec, extras: Sequence[str], ask_index: bool
 ) -> Contract:
     """Return the contract of a package without one, or with extras: by its installed metadata, else by that of the index."""
     framework, version, variant = spec
-    finder = find_release or ReleaseFinder(str(facts.value_if_known("python.version") or ""))
+    finder = ReleaseFinder(str(facts.value_if_known("python.version") or "")) if ask_index else None
     if contracts.has_contract(framework):
-        chosen = contract_choice.choose_contract(facts, framework, version, variant)
-    else:
-        chosen = choose_package_contract(facts, framework, version, finder)
-    return add_extras(facts, chosen, extras, finder)
+        return add_extras(facts, contract_choice.choose_contract(facts, framework, version, variant), extras, finder)
+    return add_extras(facts, choose_package_contract(facts, framework, version, finder), extras, finder)
 
 
-def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_release: ReleaseFinder) -> Contract:
+def add_extras(facts: Facts, contract: Contract, extras: Sequence[str], find_release: ReleaseFinder | None) -> Contract:
     """Return the contract with what its release adds for these extras, as far as its metadata can be had."""
     name = contract.distribution or contract.framework
     installed = (facts.value_if_known("python.requires") or {}).get(name)
-    release = find_release(name, contract.version) if extras and not installed else None
-    if not extras or not (installed or release):
+    release = find_release(name, contract.version) if extras and find_release and not installed else None
+    lines = installed["requires_dist"] if installed else release.requires_dist if release else None
+    if not extras or lines is None:
         return contract
-    lines = installed["requires_dist"] if installed else release.requires_dist if release else ()
     environment = marker_environment(_with_usual_system(facts))
     return call_or_refuse(require_extras, contract, contract.version, lines, extras, environment)
 

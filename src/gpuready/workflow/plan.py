@@ -235,7 +235,7 @@ def _make_plan_request(
 def _contracts_to_try(facts: Facts, asked: AskedFramework, find_release: ReleaseFinder | None) -> list[Contract]:
     """Return the contracts to try, with what the extras add: that of the named version, else every one, newest first."""
     found = _list_asked_contracts(facts, *asked.spec, find_release)
-    return [add_extras(facts, one, asked.extras, find_release) for one in found] if find_release else found
+    return [add_extras(facts, one, asked.extras, find_release) for one in found]
 
 
 def _list_asked_contracts(
