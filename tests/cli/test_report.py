@@ -35,7 +35,7 @@ def test_one_file_and_the_verdict(tmp_path):
     ) and "wrote gpuready-report.html" in run.err
     page = (tmp_path / "gpuready-report.html").read_text()
     assert page.startswith("<!doctype html>") and "NVIDIA H200" in page
-    again = gpuready("report", "transformers", "--on", H200, "--driver", "470.1", cwd=tmp_path)
+    again = gpuready("report", "transformers", "--on", H200, "--driver", "525.60.13", cwd=tmp_path)
     assert again.code == 1 and "not ready" in (tmp_path / "gpuready-report.html").read_text(), (
         "its own page is written over"
     )

@@ -93,7 +93,7 @@ def test_look_up_verify_and_diagnose(agent):
         json.loads(agent("diagnose", text="CUDA out of memory. Tried to allocate 2.00 GiB")[1][0])["code"] == "MEM001"
     )
     assert (
-        json.loads(agent("check", frameworks=["vllm"], on="h100", what_if={"driver": "450.80.02"})[1][0])["exit"] == 1
+        json.loads(agent("check", frameworks=["vllm"], on="h100", what_if={"driver": "525.60.13"})[1][0])["exit"] == 1
     )
     assert (
         json.loads(agent("contract")[1][0])["contracts"]

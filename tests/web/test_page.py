@@ -195,7 +195,7 @@ def test_the_layout_on_a_phone_and_on_a_desktop(browser, server):
     """With findings, a plan, and the memory of a job that does not fit."""
     page = browser(viewport={"width": 390, "height": WINDOWS[390]}).page
     page.goto(
-        f"{server.address}/?token={TOKEN}&framework=trl&gpu=rtx4090&count=2&model=qwen2.5-0.5b&micro-batch=64&driver=470.57.02"
+        f"{server.address}/?token={TOKEN}&framework=trl&gpu=rtx4090&count=2&model=qwen2.5-0.5b&micro-batch=64&driver=525.60.13"
     )
     page.wait_for_selector(DONE)
     settled(page)

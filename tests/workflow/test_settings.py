@@ -16,7 +16,7 @@ from gpuready.render.layout import Screen
 from gpuready.workflow import settings
 from gpuready.workflow.refusal import Refused
 
-OLD_DRIVER = ("--on", "h100x8", "--driver", "470.57.02")
+OLD_DRIVER = ("--on", "h100x8", "--driver", "525.60.13")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_no_other_face_reads_them(folder, capsys):
     text, _ = run_parsed_command(
         parse_command_line(["check", "vllm", *OLD_DRIVER, "--json"]), Screen(), time.perf_counter()
     )
-    python = commands.load_function("check")("vllm", on="h100x8", driver="470.57.02").data
+    python = commands.load_function("check")("vllm", on="h100x8", driver="525.60.13").data
     for report in (json.loads(text), python):
         assert code in [finding["code"] for finding in report["findings"]] and not report["ignored"]
 
