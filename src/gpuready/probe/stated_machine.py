@@ -41,9 +41,7 @@ def stated_machine_facts(name: str, what_if: Mapping[str, str]) -> Facts:
     stated = what_if_facts(flags, what_if.get("arch") or arch)
     if platform == "mps":  # its wheels have no suffix
         stated = [f.replace(value=f.value.removesuffix("+cpu")) if isinstance(f.value, str) else f for f in stated]
-    machine = Facts([*facts, *stated], name, NOT_STATED)
-    _require_possible(machine, what_if)
-    return machine
+    return Facts([*facts, *stated], name, NOT_STATED)
 
 
 def apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
@@ -52,11 +50,11 @@ def apply_what_if(facts: Facts, what_if: Mapping[str, str]) -> Facts:
     if "driver" in what_if and "driver.cuda" in facts:
         newest = cuda.newest_cuda_for_driver(what_if["driver"].strip())
         changed = changed.with_facts(Fact("driver.cuda", newest, "--driver", "stated"))
-    _require_possible(changed, what_if)
+    require_possible(changed, what_if)
     return changed
 
 
-def _require_possible(facts: Facts, what_if: Mapping[str, str]) -> None:
+def require_possible(facts: Facts, what_if: Mapping[str, str]) -> None:
     """ValueError where no machine is as the flags say."""
     vendor, arch = facts.value_if_known("accelerator.vendor"), what_if.get("arch", "")
     capabilities = list(

@@ -214,6 +214,7 @@ def named_machine_facts(
     from gpuready.probe import stated_machine
 
     facts = call_or_refuse(stated_machine.stated_machine_facts, on, what_if)
+    call_or_refuse(stated_machine.require_possible, facts, what_if)
     return facts if python is None else _replace_package_facts(facts, python, distributions, run_python)
 
 
