@@ -169,6 +169,7 @@ class InstallOrder:
         if not chosen.lock:
             why = chosen.why_unresolved or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
+        self.wants = str(chosen.options.get("wants") or "") or self.wants  # those of the job's file too
         return chosen
 
     def _describe_cpu_plan(self) -> list[str]:
