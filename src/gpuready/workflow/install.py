@@ -136,10 +136,10 @@ class InstallOrder:
         if source:
             return call_or_refuse(open_checkout, self.host, source)
         name = call_or_refuse(contracts.parse_contract_spec, self.framework)[0] if self.framework else ""
-        if name and contracts.has_contract(name) and find_lookalike(contracts.distribution_name(name)):
-            raise Refused(
-                f"{name} is on no index: name its checkout with --source DIR, or its git address with --source https://…"
-            )
+        row = find_lookalike(contracts.distribution_name(name)) if name and contracts.has_contract(name) else None
+        if row:
+            fetch = f"gpuready install {self.framework} --source {row.get('checkout', 'https://…')}"
+            raise Refused(f"{name} is on no index: {fetch} fetches it from its git address; --source DIR takes a checkout")
         return ""
 
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
