@@ -175,8 +175,9 @@ class Installer:
 
     def _came_in_wheels(self, faults: Sequence[InstallFault], found: dict[str, str]) -> bool:
         """Whether all that differs was fetched anew before, and differed in the same way."""
-        texts = self._name_differences(found, faults)
-        known = [install_seal.find_seal(self.host, text, install_seal.WHEELS) for text in texts]
+        known = [
+            install_seal.find_seal(self.host, t, install_seal.WHEELS) for t in self._name_differences(found, faults)
+        ]
         return all(known) and all(fault.path in found for fault in faults)
 
     def _name_differences(self, found: dict[str, str], faults: Sequence[InstallFault]) -> list[str]:
@@ -256,8 +257,7 @@ class Installer:
             thread.join()
         if isinstance(outcome[0], Exception):
             raise outcome[0]
-        known, faults = outcome[0]
-        return known, faults
+        return outcome[0][0], outcome[0][1]
 
     def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
         """Refuse a wheel that replaces the environment's own files, before anything of it is run."""

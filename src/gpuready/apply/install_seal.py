@@ -22,8 +22,19 @@ MANIFESTS, WHEELS, IMPORTS = "installs", "wheels", "imports"
 IMPORT_AGE_S = 7 * 86400.0
 """How long the success of an import counts."""
 MAX_IMPORTS = 200
-SESSION_VARIABLES = ("PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "TERM", "PS1", "PROMPT_COMMAND")
-SESSION_PREFIXES = ("SSH_", "TMUX", "XDG_SESSION", "VIRTUAL_ENV", "GPUREADY_")
+SESSION_PREFIXES = (
+    "_",
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "TERM",
+    "PS1",
+    "SSH_",
+    "TMUX",
+    "XDG_SESSION",
+    "VIRTUAL_ENV",
+    "GPUREADY_",
+)
 """Variables that say from where a command is given, and decide no import in the isolated mode of Python."""
 
 
@@ -59,11 +70,8 @@ def find_seal(host: HostAccess, text: str, folder: str) -> str | None:
 
 def describe_import(host: HostAccess, files: object, python: str, modules: Sequence[str]) -> str:
     """Everything that decides an import of files that are as their RECORDs say, but for the libraries of the system."""
-    variables = sorted(
-        item
-        for item in unredacted_variables(host).items()
-        if item[0] not in SESSION_VARIABLES and not item[0].startswith(SESSION_PREFIXES)
-    )
+    every = sorted(unredacted_variables(host).items())
+    variables = [(name, value) for name, value in every if not name.startswith(SESSION_PREFIXES)]
     return json.dumps([__version__, host.get_hostname(), host.get_uname(), files, python, modules, variables])
 
 

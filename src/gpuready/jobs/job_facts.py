@@ -96,10 +96,9 @@ def _meets_row(row: Mapping[str, Any], key: str, value: Any) -> bool:
 def _find_parallel_wants(config: Mapping[str, Any]) -> list[str]:
     """What follows from settings together, or from a number."""
     pairs = dict(walk_pairs(config))
-    is_parallel = isinstance(pairs.get("tensor_parallel_size"), int) and pairs["tensor_parallel_size"] > 1
-    has_fsdp = not is_off(pairs.get("fsdp"))
-    fsdp = "fsdp2" if config.get("fsdp_version") in (2, "2") else "fsdp"
-    return [*([fsdp] if has_fsdp else ()), *(["tensor-parallel"] if is_parallel else ())]
+    fsdp = "" if is_off(pairs.get("fsdp")) else "fsdp2" if config.get("fsdp_version") in (2, "2") else "fsdp"
+    ranks = pairs.get("tensor_parallel_size")
+    return [word for word in (fsdp, "tensor-parallel" if isinstance(ranks, int) and ranks > 1 else "") if word]
 
 
 def _find_key_facts(file: JobFile) -> dict[str, Any]:

@@ -139,7 +139,9 @@ class InstallOrder:
         row = find_lookalike(contracts.distribution_name(name)) if name and contracts.has_contract(name) else None
         if row:
             fetch = f"gpuready install {self.framework} --source {row.get('checkout', 'https://…')}"
-            raise Refused(f"{name} is on no index: {fetch} fetches it from its git address; --source DIR takes a checkout")
+            raise Refused(
+                f"{name} is on no index: {fetch} fetches it from its git address; --source DIR takes a checkout"
+            )
         return ""
 
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
