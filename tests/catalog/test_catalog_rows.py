@@ -70,6 +70,7 @@ def test_the_files_are_all_there():
         "serving",
         "systems",
         "torch",
+        "wheels",
         "xids",
     ]
 
