@@ -157,10 +157,11 @@ def _choose_contracts(
         from gpuready.contracts.catalogued_release import make_torch_contract
 
         return [make_torch_contract(str(facts.value_if_known("package.torch") or ""), dockerfile)]
-    return [
+    chosen = [
         *(_choose_contract(facts, spec, one, ask_index) for spec, one in zip(chosen_specs, extras, strict=True)),
         *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
     ]
+    return [contract_choice.add_job_needs(contract, facts) for contract in chosen]
 
 
 def _choose_contract(

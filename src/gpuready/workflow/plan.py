@@ -39,7 +39,7 @@ from gpuready.workflow.index_contract import (
     make_wheel_finder,
     wheel_folders,
 )
-from gpuready.workflow.judge import make_plan_judge
+from gpuready.workflow.judge import make_fault_finder, make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
@@ -109,7 +109,8 @@ def plan_frameworks(
     find_release = ReleaseFinder(request.python, find_links, offline, use_project_config) if resolve else None
     choices, lines = [], []
     for one in asked:
-        line = [own_contract] if own_contract else _contracts_to_try(facts, one, find_release)
+        found = [own_contract] if own_contract else _contracts_to_try(facts, one, find_release)
+        line = [contract_choice.add_job_needs(each, facts) for each in found]
         choices.append(_choose_plan(facts, line, request, one))
         lines.append(line if choices[-1][1] in line else [choices[-1][1]])
     result = _share_environments(facts, choices, request).replace(facts=facts)
@@ -159,6 +160,7 @@ def _resolve_by_release(
     if failed.plans[0].resolved != "resolved":
         return failed
     for contract in contracts_by_release(facts, failed.contracts[0], find_release):
+        contract = contract_choice.add_job_needs(contract, facts)
         choice = _choose_plan(facts, [contract], request, asked)
         result = _share_environments(facts, [choice], request).replace(facts=facts)
         chooser = _make_chooser(facts, [contract], request, asked)
@@ -219,13 +221,14 @@ def _make_plan_request(
     what_if: Mapping[str, str],
 ) -> PlanRequest:
     named = what_if.get("python-version") or (facts.value_if_known("python.version") if python else "")
+    file_wants = [w for w in facts.value_if_known("job.wants") or () if w != "cpu"] if "job.wants" in facts else []
     return PlanRequest(
         torch=what_if.get("torch", "").strip(),
         python=str(named or ""),
         python_source="--python-version" if "python-version" in what_if else "--python",
         prefer=str(facts.value_if_known("python.version") or "") if on is None else "",
         on=on or "",
-        wants=wants or "",
+        wants=",".join(dict.fromkeys([*(wants.split(",") if wants else ()), *file_wants])),
         what_if=what_if,
         contract=contract or "",
         target_python=python or "",
@@ -272,6 +275,7 @@ def _choose_plan(
         return plan.replace(notes=(*plan.notes, *notes)), used
     is_ours = contracts.has_contract(asked.framework) and not request.contract
     others = [*_other_contracts(asked.spec, lines), *_older_releases(asked.spec, lines)] if is_ours else []
+    others = [contract_choice.add_job_needs(one, facts) for one in others]
     same = [one for one in others if not asked.version and (asked.note or one.variant == (asked.variant or ""))]
     for other in same:
         older = choose_plan(facts, [other], own_request.replace(version=other.version), judge)
@@ -386,7 +390,8 @@ def _resolve_plans(
             continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
+            options = {**resolve_options, "find_fault": make_fault_finder(facts, contract)}
+            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **options))
 
         def is_accepted(one: Plan, contract: Contract = contract) -> bool:
             return not judge_plan(one, contract)
@@ -412,7 +417,7 @@ def _resolve_plans(
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
         if plan.lock:
-            plan = _use_folder_steps(host, plan, contract, facts, resolve_options)
+            plan = _make_lock_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
         if plan.verdict == "plan" and not plan.lock and plan.unresolved in _unread_index(plan.index):
             plan = _resolve_rest(plan, resolve_once)
@@ -436,17 +441,14 @@ def _resolve_rest(plan: Plan, resolve: Callable[[Plan], Plan]) -> Plan:
     return plan.replace(packages=found | plan.packages, notes=(*plan.notes, note))
 
 
-def _use_folder_steps(
+def _make_lock_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
-    """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
-    if "+cu" in plan.torch and not plan.cuda:
-        return plan.replace(steps=make_plan_steps(plan, contract, facts))
-    if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
-        return plan
-    places = wheel_folders(host, resolve_options)
-    folder = find_folder_wheels(host, plan, places).get("torch", "")
-    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
+    """Make the steps of what is locked, which may not be what was chosen; torch may come from a folder of wheels."""
+    folder = ""
+    if any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
+        folder = find_folder_wheels(host, plan, wheel_folders(host, resolve_options)).get("torch", "")
+    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder))
 
 
 def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
