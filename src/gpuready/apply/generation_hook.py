@@ -22,6 +22,7 @@ def pin_process_paths() -> None:
         if sys.executable and sys.executable.startswith(old_prefix + "/"):
             sys.executable = generation + sys.executable[len(old_prefix) :]
         sys.prefix = sys.exec_prefix = generation
+        set_base_executable(generation)
         site = sys.modules.get("site")
         if site is not None and getattr(site, "PREFIXES", None):
             site.PREFIXES[:] = [generation if path == old_prefix else path for path in site.PREFIXES]
@@ -29,6 +30,18 @@ def pin_process_paths() -> None:
     sys.path[:] = list(dict.fromkeys(sys.path))
     if not hasattr(sys, "_gpuready_generation"):
         lock_generation(generation)
+
+
+def set_base_executable(generation: str) -> None:
+    """Undo that Python takes bin/python, which it reaches through a link, for the program that the environment was made with."""
+    base_executable = getattr(sys, "_base_executable", "")
+    if os.path.dirname(os.path.realpath(base_executable)) != generation + "/bin":
+        return
+    with open(generation + "/pyvenv.cfg", encoding="utf-8") as lines:
+        for line in lines:
+            key, _, value = line.partition("=")
+            if key.strip() == "executable":
+                sys._base_executable = value.strip()  # type: ignore[attr-defined]
 
 
 def lock_generation(generation: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search
 from gpuready.apply.index_release import find_index_release
@@ -42,19 +42,21 @@ def resolve_plan(
     source: str | None = None,
     allow_build: bool = False,
     use_project_config: bool = False,
+    additions: Sequence[str] = (),
     note: Callable[..., None] = lambda *_: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-    ``allow_build``: where nothing else resolves, uv may run the code of packages without wheels, to learn what they
+    ``additions``: requirements of the user beside those of the framework. ``allow_build``: where nothing else resolves, uv may run the code of packages without wheels, to learn what they
     require. ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     for builds in (False, True) if allow_build else (False,):
-        found = _PlanResolver(host, plan, contract, settings, source, builds, note, deadline).resolve_in_rounds()
+        resolver = _PlanResolver(host, plan, contract, settings, source, builds, note, deadline, additions)
+        found = resolver.resolve_in_rounds()
         if found.lock:
             break
     return found
@@ -71,6 +73,7 @@ class _PlanResolver:
         allow_build: bool,
         note: Callable[..., None],
         deadline: float,
+        additions: Sequence[str] = (),
     ):
         self.host, self.plan, self.contract, self.note = host, plan, contract, note
         self.until = host.get_monotonic_time() + deadline
@@ -82,6 +85,7 @@ class _PlanResolver:
         if source is not None:
             self.sources, notes = read_source_requirements(host, source, contract, plan.torch)
             self.notes += notes
+        self.sources += tuple(additions)
         self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
         self.avoid: dict[str, tuple[str, ...]] = {}
