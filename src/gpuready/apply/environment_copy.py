@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from shlex import quote
 
 from gpuready.apply import fix_record as phases
+from gpuready.apply.disk_space import format_size
 from gpuready.apply.fix_record import FixRecord, FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.lease import Lease, LeaseBusyError
@@ -269,8 +270,10 @@ class EnvironmentCopy:
 
     def describe_space(self) -> str:
         """What the environment before takes beside the one of now."""
-        size, own = durable_files.measure_tree(self.before)
-        return f"{durable_files.format_gigabytes(size)}, of which {durable_files.format_gigabytes(own)} are its own and the rest is shared"
+        size, own = map(format_size, durable_files.measure_tree(self.before))
+        return (
+            f"the environment before is kept in {self.before}: {size}, of which {own} are its own, the rest is shared"
+        )
 
     def _exists(self, path: str) -> bool:
         return self.host.stat_path(path) is not None

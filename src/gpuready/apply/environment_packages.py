@@ -9,7 +9,7 @@ from gpuready.apply.audit import list_distributions, list_site_folders
 from gpuready.apply.install_errors import InstallFailed
 from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.apply.wheel_contents import find_overreach
-from gpuready.catalog.packages import canonical_package_name, split_requirement
+from gpuready.catalog.packages import canonical_package_name, list_positional_words, split_requirement
 from gpuready.model.metadata import is_for_other_extra, parse_requirement
 from gpuready.system import HostAccess, durable_files
 
@@ -68,9 +68,8 @@ class EnvironmentPackages:
 
     def change(self, run: Sequence[str], first: str, ranges: Mapping[str, str]) -> None:
         """Run a command of a fix: together with all that is installed, then with ``ranges`` for exact versions, else alone."""
-        words = [word for word in run[3:] if not word.startswith("-")]
         if run[:3] == ("uv", "pip", "install") and not {"--no-deps", "-r", "-e"} & {*run}:
-            named = [split_requirement(word)[0] for word in words]
+            named = [split_requirement(word)[0] for word in list_positional_words(run[3:])]
             whole = self.list_requirements(first, named)
             loose = [_loosen_pin(word, ranges) for word in run]
             for attempt in dict.fromkeys([(*run, *whole), (*loose, *whole)]):

@@ -252,10 +252,6 @@ def measure_tree(path: str) -> tuple[int, int]:
     return sum(one.st_size for one in found), sum(one.st_size for one in found if one.st_nlink == 1)
 
 
-def format_gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
-
-
 def fingerprint_environment(path: str) -> str:
     """A hash of the names, kinds, sizes and times of all files but byte-code; of an environment of ours, where ``current`` leads."""
     import hashlib

@@ -8,6 +8,7 @@ from shlex import quote
 
 from gpuready import system, workflow
 from gpuready.apply import uv
+from gpuready.apply.disk_space import format_size
 from gpuready.apply.environment_copy import EnvironmentCopy
 from gpuready.apply.environment_packages import EnvironmentPackages, forbid_builds
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
@@ -18,7 +19,7 @@ from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
 from gpuready.system import durable_files
-from gpuready.system.durable_files import fingerprint_environment, format_gigabytes
+from gpuready.system.durable_files import fingerprint_environment
 from gpuready.system.file_contents import resolve_real_path
 from gpuready.workflow import fix_commands
 from gpuready.workflow.fix import FixRequest, compute_fix, list_unmet_needs, make_judge
@@ -202,9 +203,9 @@ class FixOrder:
                 raise FixFailed("uv had nothing to change for what was found: a person has to look at it")
 
         size = durable_files.measure_tree(copy.path)[0]
-        self.show_step(f"copying {copy.path}: {format_gigabytes(size)}, by links where the disk has them")
+        self.show_step(f"copying {copy.path}: {format_size(size)}, by links where the disk has them")
         self.copy = copy.change(edit)
-        self.space = f"the environment before is kept in {self.copy}: {copy.describe_space()}"
+        self.space = copy.describe_space()
 
     def _asked_ranges(self) -> dict[str, str]:
         """Return what the findings ask of packages."""
