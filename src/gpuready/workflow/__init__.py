@@ -274,6 +274,11 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
     }
 
 
+def redact_shown_text(text: str) -> str:
+    """Hide the secrets in a text that is made to be pasted elsewhere."""
+    return f"{system.redact_text(text)}\n"
+
+
 def save_text_file(path: str, text: str, private: bool = True) -> None:
     """Write a file atomically, for its owner alone unless it holds nothing of a machine."""
     try:

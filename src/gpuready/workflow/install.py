@@ -103,6 +103,7 @@ class InstallOrder:
 
         ``additions``: requirements of the user beside the framework's; ``trl[peft]`` names extras of the framework's own.
         """
+        self.began = time.perf_counter()
         self.framework, extras = _split_extras(framework)
         self.additions = [call_or_refuse(parse_addition, text) for text in (*extras, *additions)]
         self.on, self.python = on, python
@@ -334,7 +335,6 @@ class InstallOrder:
         """Install atomically."""
         if self.foreign_file_refusal:
             raise Refused(self.foreign_file_refusal)
-        began = time.perf_counter()
         worker = Installer(
             self.host,
             self.home,
@@ -363,7 +363,7 @@ class InstallOrder:
             )
         notes = tuple(dict.fromkeys((*self.notes, *done.notes)))
         done = self._add_start_of_lock(done) if self.lock is not None else done
-        return done.replace(seconds=round(time.perf_counter() - began, 3), need=self.disk_need, notes=notes)
+        return done.replace(seconds=round(time.perf_counter() - self.began, 3), need=self.disk_need, notes=notes)
 
     def _add_start_of_lock(self, done: InstallResult) -> InstallResult:
         """Add the framework's own command where a lock was installed: what the file says of it is not believed."""
