@@ -47,9 +47,7 @@ class EnvironmentPackages:
         words = (uv.find_uv(self.host), "pip", "check", "--python", self._python)
         ran = uv.run_uv(self.host, words, self.settings, lambda line: None, CHECK_DEADLINE)
         found = [line.strip() for line in ran.err.splitlines() if line.startswith("The package ")]
-        if ran.rc != 0 and not found:
-            raise InstallFailed(explain_uv_failure(ran, "pip check"))
-        return found
+        return found or ([explain_uv_failure(ran, "pip check")] if ran.rc != 0 else [])
 
     def list_requirements(self, first: str = "", without: Sequence[str] = ()) -> list[str]:
         """Return every installed package as a requirement: the named one, then those that no other requires. torch stays what it is."""
