@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ensurepip
 import json
 import os
 import signal
@@ -86,13 +87,14 @@ def test_tools_work_in_the_generation_of_now(standing):
             f"inner{round}\n"
         )
 
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
     rollback = ("install", "--rollback", "-e", str(standing.home))
     steps = (None, ("install", "2.0"), rollback)
     for round, step in enumerate(steps):
         if step:
             ran = standing.install(step[1]) if step is not rollback else standing.run(*step)
             assert ran.code == 0, ran.out + ran.err
-        call(python, "-m", "ensurepip")
+        call(*uv, "install", "--no-index", "--find-links", bundled, "pip", "-p", standing.home)
         install_with_tools(round)
 
 
