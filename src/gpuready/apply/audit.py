@@ -88,7 +88,8 @@ def list_distributions(root: str) -> Iterator[Distribution]:
     for site in (f"{root}/{folder}" for folder in list_site_folders(root)):
         for entry in file_contents.list_names_or_empty(site):
             name, _, version = entry.removesuffix(".dist-info").partition("-")
-            if entry.endswith(".dist-info") and file_contents.file_size(f"{site}/{entry}/METADATA") is not None:
+            has_name = entry.endswith(".dist-info") and canonical_package_name(name).replace("-", "").isalnum()
+            if has_name and file_contents.file_size(f"{site}/{entry}/METADATA") is not None:
                 yield Distribution(canonical_package_name(name), version, site, f"{site}/{entry}")
 
 
