@@ -49,23 +49,17 @@ def resolve_plan(
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-        found = _PlanResolver(
-            host, plan, contract, settings, source, builds, note, find_fault, deadline, additions
-        ).resolve_in_rounds()
-    require. ValueError, in a sentence, if something that the user named cannot be used.
+    ``additions``: requirements of the user beside those of the framework. ``allow_build``: where nothing else resolves, uv may run
+    the code of packages without wheels, to learn what they require. ``find_fault``: what is wrong with a resolved plan.
+    ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     for builds in (False, True) if allow_build else (False,):
-<<<<<<< HEAD
-        resolver = _PlanResolver(host, plan, contract, settings, source, builds, note, deadline, additions)
-        found = resolver.resolve_in_rounds()
-=======
         found = _PlanResolver(
-            host, plan, contract, settings, source, builds, note, find_fault, deadline
+            host, plan, contract, settings, source, builds, note, find_fault, deadline, additions
         ).resolve_in_rounds()
->>>>>>> main
         if found.lock:
             break
     return found
