@@ -50,8 +50,8 @@ def resolve_plan(
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
     ``additions``: requirements of the user beside those of the framework. ``allow_build``: where nothing else resolves, uv may run
-    the code of packages without wheels, to learn what they require. ``find_fault``: what is wrong with a resolved plan.
-    ValueError, in a sentence, if something that the user named cannot be used.
+    the code of packages without wheels, to learn what they require. ``find_fault``: what a check has
+    against a lock: its needs narrow the request, and uv is asked again. ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
