@@ -222,7 +222,8 @@ def own_interpreter(host: HostAccess, generation: str) -> None:
 def write_generation_hook(generation: str) -> None:
     """Write the startup hook, and make activate scripts lead to the home, not to one generation."""
     source = file_contents.read_text_file(__file__.replace("install_steps.py", "generation_hook.py")) or ""
-    start = f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin({_package_folder()!r})\n"
+    words = f"{_package_folder()!r}, {audit.describe_interpreter(generation)['path']!r}"
+    start = f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin({words})\n"
     for site in list_site_folders(generation):
         at = f"{generation}/{site}"
         durable_files.replace_file(f"{at}/{_HOOK_MODULE}.py", source)
