@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.running import gpuready
 
-H200 = Path(__file__).parent.parent / "machines" / "h200.json"
-
 from gpuready.workflow import fleet_node
+
+H200 = Path(__file__).parent.parent / "machines" / "h200.json"
 
 
 @pytest.fixture
