@@ -69,6 +69,7 @@ def test_the_files_are_all_there():
         "serving",
         "systems",
         "torch",
+        "wheels",
         "xids",
     ]
 

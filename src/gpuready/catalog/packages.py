@@ -93,6 +93,32 @@ def find_conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:
     ]
 
 
+@cache
+def _import_conflicts() -> list[dict[str, Any]]:
+    tried = [
+        row | {"b": other} for row in load_catalog("packages")["conflict"] if row.get("tried") for other in row["b"]
+    ]
+    return [*load_catalog("wheels")["import"], *tried]
+
+
+@cache
+def names_in_import_conflicts() -> tuple[str, ...]:
+    """Return the packages of which some releases are known not to work beside some of another."""
+    rows = _import_conflicts()
+    return tuple(dict.fromkeys(split_requirement(row[side])[0] for row in rows for side in ("a", "b")))
+
+
+def find_import_conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the known pairs of these packages (name to version) whose import fails though their metadata allows it."""
+    return [row for row in _import_conflicts() if all(_meets_requirement(row[side], installed) for side in ("a", "b"))]
+
+
+def bundled_cuda(name: str, version: str) -> tuple[str, ...]:
+    """Return the CUDA releases for which a wheel has a library inside; empty where that was not read."""
+    rows = (row for row in load_catalog("wheels")["libraries"] if _meets_requirement(row["package"], {name: version}))
+    return tuple(next((row["cuda"] for row in rows), ()))
+
+
 def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:
     name, specifier = split_requirement(requirement)
     version = have.get(name)

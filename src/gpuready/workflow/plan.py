@@ -39,7 +39,7 @@ from gpuready.workflow.index_contract import (
     make_wheel_finder,
     wheel_folders,
 )
-from gpuready.workflow.judge import make_plan_judge
+from gpuready.workflow.judge import make_fault_finder, make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
@@ -320,7 +320,8 @@ def _resolve_plans(
             continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
+            options = {**resolve_options, "find_fault": make_fault_finder(facts, contract)}
+            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **options))
 
         def is_accepted(one: Plan, contract: Contract = contract) -> bool:
             return not judge_plan(one, contract)
@@ -346,7 +347,7 @@ def _resolve_plans(
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
         if plan.lock:
-            plan = _use_folder_steps(host, plan, contract, facts, resolve_options)
+            plan = _make_lock_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.replace(resolved=unresolved_reason or "not resolved here")
@@ -354,17 +355,14 @@ def _resolve_plans(
     return result.replace(plans=tuple(plans))
 
 
-def _use_folder_steps(
+def _make_lock_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
-    """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
-    if "+cu" in plan.torch and not plan.cuda:
-        return plan.replace(steps=make_plan_steps(plan, contract, facts))
-    if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
-        return plan
-    places = wheel_folders(host, resolve_options)
-    folder = find_folder_wheels(host, plan, places).get("torch", "")
-    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
+    """Make the steps of what is locked, which may not be what was chosen; torch may come from a folder of wheels."""
+    folder = ""
+    if any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
+        folder = find_folder_wheels(host, plan, wheel_folders(host, resolve_options)).get("torch", "")
+    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder))
 
 
 def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
