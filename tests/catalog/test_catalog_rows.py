@@ -56,6 +56,7 @@ def test_the_files_are_all_there():
         "images",
         "indexes",
         "job_keys",
+        "job_needs",
         "kernels",
         "launch",
         "lookalikes",

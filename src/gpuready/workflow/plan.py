@@ -169,13 +169,14 @@ def _make_plan_request(
     what_if: Mapping[str, str],
 ) -> PlanRequest:
     named = what_if.get("python-version") or (facts.value_if_known("python.version") if python else "")
+    file_wants = [w for w in facts.value_if_known("job.wants") or () if w != "cpu"] if "job.wants" in facts else []
     return PlanRequest(
         torch=what_if.get("torch", "").strip(),
         python=str(named or ""),
         python_source="--python-version" if "python-version" in what_if else "--python",
         prefer=str(facts.value_if_known("python.version") or "") if on is None else "",
         on=on or "",
-        wants=wants or "",
+        wants=",".join(dict.fromkeys([*(wants.split(",") if wants else ()), *file_wants])),
         what_if=what_if,
         contract=contract or "",
         target_python=python or "",
@@ -208,6 +209,7 @@ def _choose_plan(
     facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
 ) -> tuple[Plan, Contract]:
     own_request = request.replace(version=spec[1] or "")
+    lines = [contract_choice.add_job_needs(line, facts) for line in lines]
     plan = choose_plan(facts, lines, own_request, make_plan_judge(facts))
     used = next((c for c in lines if c.version == plan.version), lines[0])
     if plan.verdict == "plan":
