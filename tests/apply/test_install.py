@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ensurepip
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.apply.install_errors import suggest_missing_package
+from gpuready.apply.install_steps import own_interpreter
+from gpuready.system import LiveHost
 from tests.apply import wheels
 from tests.apply.wheels import lock, owned, wheel
 from tests.sampling import FUZZ
@@ -62,19 +65,66 @@ def test_it_is_used_like_any_environment(standing):
     assert "alpha" in listed.stdout, listed.stderr
 
 
+def test_tools_work_in_the_generation_of_now(standing):
+    """uv remembers an interpreter by its path, pip and venv by its prefix: after each change of generation they have the new one."""
+    uv, python = [sys.executable, "-m", "uv", "pip"], standing.home / "bin/python"
+
+    def call(*words: object) -> str:
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, env=standing.env, cwd=standing.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def install_with_tools(round: int) -> None:
+        for tool in ("uv", "pip"):
+            name = f"{tool}{round}"
+            wheel(standing.wheels, name, "1.0")
+            words = ("install", "--no-index", "--find-links", standing.wheels, name)
+            call(*((*uv, *words, "-p", standing.home) if tool == "uv" else (python, "-m", "pip", *words)))
+            call(python, "-c", f"import {name}")
+            assert name in call(*uv, "list", "-p", python)
+        call(python, "-m", "venv", "--without-pip", f"inner{round}")
+        assert call(standing.folder / f"inner{round}/bin/python", "-c", "import sys; print(sys.prefix)").endswith(
+            f"inner{round}\n"
+        )
+
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
+    rollback = ("install", "--rollback", "-e", str(standing.home))
+    steps = (None, ("install", "2.0"), rollback)
+    for round, step in enumerate(steps):
+        if step:
+            ran = standing.install(step[1]) if step is not rollback else standing.run(*step)
+            assert ran.code == 0, ran.out + ran.err
+        call(*uv, "install", "--no-index", "--find-links", bundled, "pip", "-p", standing.home)
+        install_with_tools(round)
+
+
+def test_a_python_that_starts_only_beside_its_libraries_stays_a_link(tmp_path):
+    base, generation = tmp_path / "base/python", tmp_path / "env"
+    for folder in (base.parent, generation / "bin"):
+        folder.mkdir(parents=True)
+    base.write_text('#!/bin/sh\n[ -e "$(dirname "$(realpath "$0")")/libpython.so" ]\n')
+    base.chmod(0o755)
+    (generation / "bin/python").symlink_to(base)
+    (base.parent / "libpython.so").touch()
+    own_interpreter(LiveHost(), str(generation))
+    assert (generation / "bin/python").resolve() == base and not (generation / "pyvenv.cfg").exists()
+
+
 def test_the_same_plan_again_is_unchanged(standing):
     ran = standing.install("1.0", "--json")
     assert ran.code == 0 and reported(ran)["verdict"] == "unchanged" and reported(ran)["steps"] == []
     assert len(standing.complete()) == 1
 
 
-def test_every_install_really_imports_and_no_dry_run_does(bench):
+def test_every_install_imports_what_was_not_imported_before_and_no_dry_run_does(bench):
     trace = bench.folder / "imported"
     start = f"import os\nopen({str(trace)!r}, 'a').write('x')\nif os.environ.get('BREAK'): raise OSError('no more')\n"
     made = wheel(bench.wheels, "alpha", "9.0", {"alpha/__init__.py": start})
     bench.locks["9.0"] = lock(bench.folder / "9.0.lock", made)
     assert bench.install("9.0").code == 0 and trace.read_text() == "x"
-    assert reported(bench.install("9.0", "--json"))["verdict"] == "unchanged" and trace.read_text() == "xx"
+    assert reported(bench.install("9.0", "--json"))["verdict"] == "unchanged" and trace.read_text() == "x"
+    assert reported(bench.install("9.0", "--json", env={"OTHER": "1"}))["verdict"] == "unchanged"
+    assert trace.read_text() == "xx", "a variable may decide what an import does"
     ran = bench.install("9.0", env={"BREAK": "1"})
     assert ran.code == 1 and "import alpha fails in the new environment: OSError: no more" in ran.out
     asked, python = len(trace.read_text()), ("--python", str(bench.home))
@@ -306,7 +356,15 @@ def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
     ran = bench.install("1.0", "--json")
     assert ran.code == 0 and reported(ran)["verdict"] == "installed", ran.out + ran.err
     assert any("the RECORD in the wheel of alpha is wrong about" in note for note in reported(ran)["notes"])
+    assert "damaged on arrival: alpha;" in ran.err and [s["run"][1] for s in reported(ran)["steps"]] == [
+        "venv",
+        "pip",
+        "pip",
+    ]
     bench.whole()
+    other = bench.run(*bench.argv("1.0", "--json", home=bench.folder / "other"))
+    assert other.code == 0 and "damaged" not in other.err, "a wheel that is known to be so is not fetched again"
+    assert any("the RECORD in the wheel of alpha is wrong about" in note for note in reported(other)["notes"])
     (bench.site() / "alpha" / "absent.py").write_text("x")
     assert bench.run("install", "--verify", "-e", str(bench.home)).code == 1
 
@@ -398,13 +456,13 @@ def test_a_damaged_environment_is_made_anew(standing):
 
 def test_nothing_outside_the_folder_changes(bench):
     before = {p for p in bench.folder.rglob("*") if "cache" not in p.parts}
-    before |= {bench.folder / "state", bench.folder / "state/gpuready", bench.folder / "state/gpuready/installs"}
+    ours = bench.folder / "state/gpuready"
+    before |= {bench.folder / "state", ours, ours / "installs", ours / "imports"}
     bench.install("1.0")
     after = {
         p
         for p in bench.folder.rglob("*")
         if "cache" not in p.parts and "env" not in p.relative_to(bench.folder).parts[:1]
     }
-    (seal,) = (bench.folder / "state/gpuready/installs").iterdir()
-    assert after == before | {seal}
+    assert after == before | {next((ours / "installs").iterdir()), next((ours / "imports").iterdir())}
     assert os.listdir(bench.folder / "cache")
