@@ -46,7 +46,7 @@ HEAD = "# Read from the wheels of an index by tools/list_wheel_conflicts.py; do 
 STARTS = {
     "accelerate": ("accelerate",), "peft": ("peft",), "datasets": ("datasets",), "deepspeed": ("deepspeed",),
     "trl": ("trl", "trl.trainer.sft_trainer", "trl.trainer.grpo_trainer", "trl.trainer.dpo_trainer"),
-    "transformers": ("transformers",),
+    "transformers": (),
     "axolotl": ("axolotl.cli.main", "axolotl.train"), "llamafactory": ("llamafactory.train.tuner",),
     "verl": ("verl", "verl.trainer.main_ppo"), "openrlhf": ("openrlhf.cli.train_sft",),
     "sentence-transformers": ("sentence_transformers",), "lm-eval": ("lm_eval",), "optimum": ("optimum",),
@@ -54,7 +54,7 @@ STARTS = {
     "unsloth-zoo": ("unsloth_zoo",), "llmcompressor": ("llmcompressor",), "liger-kernel": ("liger_kernel.transformers",),
     "torchtune": ("torchtune",), "autoawq": ("awq",),
 }  # fmt: skip
-"""The modules that a user of each package imports: what these run on import is read."""
+"""The modules that a user of each package imports: what these run on import is read; of transformers its floor of torch alone."""
 MODULES = {name: canonicalize_name(name) for name in PACKAGES}
 MANY_FILES = 700
 """Of a wheel with fewer files all are read at once, instead of one request for each."""

@@ -144,10 +144,11 @@ def test_an_impossible_plan_is_not_asked_about(world, index):
             {"transformers": "4.30.0"},
             "PKG048",
         ),
+        ({"transformers": "*"}, {"transformers": ("4.30.0", "5.1.0", "5.23.0")}, {"transformers": "4.30.0"}, "PKG048"),
     ],
 )
 def test_a_lock_that_check_would_refuse_is_chosen_again(world, index, needs, releases, chosen, why):
-    """torch 2.1 is compiled for numpy 1, pyarrow 26 refuses it, and peft 0.17 imports what transformers 5 has no more."""
+    """torch 2.1 is compiled for numpy 1, pyarrow 26 refuses it, peft 0.17 imports what transformers 5 has no more, which turns torch 2.1 off."""
     index.add("torch", "2.1.0")
     for name, versions in releases.items():
         for version in versions:

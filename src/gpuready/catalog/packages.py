@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -82,22 +82,9 @@ def find_lookalike(name: str) -> dict[str, Any] | None:
     return next((row for row in load_catalog("lookalikes")["lookalike"] if row["name"] == wanted), None)
 
 
-def find_conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return known conflicts between these packages (name to version); a row with ``when`` is conditional."""
-    have = {canonical_package_name(name): version for name, version in installed.items()}
-    rows = load_catalog("packages")["conflict"]
-    return [
-        row
-        for row in rows
-        if _meets_requirement(row["a"], have) and any(_meets_requirement(other, have) for other in row["b"])
-    ]
-
-
 @cache
 def _import_conflicts() -> list[dict[str, Any]]:
-    tried = [
-        row | {"b": other} for row in load_catalog("packages")["conflict"] if row.get("tried") for other in row["b"]
-    ]
+    tried = [row | {"b": other} for row in load_catalog("packages")["conflict"] for other in row["b"]]
     return [*load_catalog("wheels")["import"], *tried]
 
 
@@ -108,9 +95,16 @@ def names_in_import_conflicts() -> tuple[str, ...]:
     return tuple(dict.fromkeys(split_requirement(row[side])[0] for row in rows for side in ("a", "b")))
 
 
-def find_import_conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the known pairs of these packages (name to version) whose import fails though their metadata allows it."""
-    return [row for row in _import_conflicts() if all(_meets_requirement(row[side], installed) for side in ("a", "b"))]
+def find_import_conflicts(installed: Mapping[str, str], any_release_of: str = "") -> list[dict[str, Any]]:
+    """Return the known pairs of these packages (name to version) whose import fails though their metadata allows it.
+
+    ``any_release_of``: of this package every release counts, the oldest first.
+    """
+
+    def is_here(requirement: str) -> bool:
+        return split_requirement(requirement)[0] == any_release_of or _meets_requirement(requirement, installed)
+
+    return [row for row in _import_conflicts() if is_here(row["a"]) and is_here(row["b"])]
 
 
 def bundled_cuda(name: str, version: str) -> tuple[str, ...]:
@@ -123,6 +117,20 @@ def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:
     name, specifier = split_requirement(requirement)
     version = have.get(name)
     return version is not None and versions.satisfies_specifier(version, specifier)
+
+
+UV_OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--reinstall-package", "--upgrade-package", "--index-url",
+                         "--extra-index-url", "--index", "--no-binary", "--only-binary", "--no-build-isolation-package",
+                         "--prerelease", "-r", "-f", "-e")  # fmt: skip
+
+
+def list_positional_words(words: Sequence[str]) -> list[str]:
+    """Return the requirements among the words after ``uv pip install``."""
+    return [
+        word
+        for at, word in enumerate(words)
+        if not word.startswith("-") and (at == 0 or words[at - 1] not in UV_OPTIONS_WITH_VALUE)
+    ]
 
 
 @lru_cache(4096)

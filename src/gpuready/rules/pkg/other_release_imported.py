@@ -47,7 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = [row for row in catalogue.find_import_conflicts(have) if not _is_imported(facts, _name(row["a"]))]
     if not rows:
         return None
-    needs = tuple(_need(row) for row in rows)
+    needs = tuple(_need(row, have) for row in rows)
     named = [f"{name} {have[name]}" for row in rows for name in (_name(row["a"]), _name(row["b"]))]
     wanted = {need.key.removeprefix("package."): need.want for need in needs}
     return Finding(
@@ -65,9 +65,12 @@ def _name(requirement: str) -> str:
     return catalogue.split_requirement(requirement)[0]
 
 
-def _need(row: dict[str, Any]) -> Requirement:
+def _need(row: dict[str, Any], have: dict[str, str]) -> Requirement:
     """Return the releases that would do: of the package that lacks something; where that is torch, of the other one."""
-    changed = row["a"] if row.get("change") == "a" or _name(row["b"]) == "torch" else row["b"]
+    changed = row["a"] if row.get("change") == "a" else row["b"]
+    if _name(row["b"]) == "torch":
+        known = catalogue.find_import_conflicts(have, any_release_of=_name(row["a"]))
+        changed = next(one["a"] for one in known if (_name(one["a"]), _name(one["b"])) == (_name(row["a"]), "torch"))
     name, lacking = catalogue.split_requirement(changed)
     operator, bound = (">=", lacking[1:]) if lacking[1:2].isdigit() else ("<", lacking[2:].partition(",")[0])
     return Requirement(f"package.{name}", f"{operator}{bound}", cite=str(row["source"]))
