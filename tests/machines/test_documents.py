@@ -131,7 +131,9 @@ def fleet():
 def outcome() -> RunOutcome:
     job = LaunchJob("local", "/usr/bin/python3", "script", ("train.py",), 2, variables=(RankVariable("A", "1", "why"),))
     ends = (RankEnd(0, "host", 7, 1, last=("Traceback",)), RankEnd(1, "host", 8, stopped=True))
-    return RunOutcome(job, (LaunchAttempt(ends, (0,), notes=(RunNote("hint", "slow"),), code=1),), 1, "failed", "rank 0 failed")
+    return RunOutcome(
+        job, (LaunchAttempt(ends, (0,), notes=(RunNote("hint", "slow"),), code=1),), 1, "failed", "rank 0 failed"
+    )
 
 
 def written(folder: Path, name: str, text: str) -> str:

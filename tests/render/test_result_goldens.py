@@ -130,7 +130,9 @@ def test_nothing_is_expected_beyond_the_memory_of_the_gpu():
 
 def test_the_answer_comes_first():
     first = {name: draw(Screen()).splitlines()[0] for name, draw in DRAWN.items()}
-    assert first["diagnose"].startswith("cause (80 % sure): the job needs more memory") and first["diagnose"].endswith("MEM001")
+    assert first["diagnose"].startswith("cause (80 % sure): the job needs more memory") and first["diagnose"].endswith(
+        "MEM001"
+    )
     assert first["diagnose_no_cause"].startswith("no cause found: ")
     assert first["fit"].startswith("fits: needs 61.5 to 62.0 GiB of 79.0 GiB; expect about")
     assert first["fit_too_large"].startswith("does not fit: needs 61.5 to 62.0 GiB")

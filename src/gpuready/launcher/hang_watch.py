@@ -25,8 +25,9 @@ class WatchedRun(Protocol):
     def stop_with_reason(self, why: str, message_text: str, *, code: int, rank: int | None) -> None: ...
 
 
-KILL_SECONDS = 300.0
-"""How long a run must stand still before --on-hang ends it, where --hang-timeout names no time."""
+KILL_SECONDS, STOP_SECONDS = 300.0, 20.0
+"""How long a run must stand still before --on-hang kill ends it, where --hang-timeout names no time; and how much longer than until it
+was named before --on-hang stop does."""
 
 
 class HangWatch:
@@ -35,6 +36,7 @@ class HangWatch:
     def __init__(self, supervisor: WatchedRun):
         self.supervisor = supervisor
         self.pending: dict[tuple[str, int | None], float] = {}
+        self.named: dict[str, float] = {}  # since when what was reported goes on
         self.asked = False
 
     def check(self, now: float) -> None:
@@ -51,9 +53,8 @@ class HangWatch:
                 for note in notes
             ]
         self._report_notes(notes, now)
-        named = [note for note in supervisor.notes if note.kind in CODES and note.kind != "slow"]
-        if job.on_hang == "stop" and named:
-            supervisor.stop_with_reason("hung", named[0].says, code=EXIT_HUNG, rank=named[0].rank)
+        if job.on_hang == "stop":
+            self._stop_named_standstill(notes, now)
         if job.on_hang in ("kill", "restart") and not ledger.missing_ranks():
             self._end_hung_run(notes, now)
 
@@ -72,6 +73,14 @@ class HangWatch:
                 state = supervisor.ledger.ranks.get(note.rank if note.rank is not None else -1)
                 supervisor.add_note(note.replace(stack=tuple(state.stack[-60:]) if state else ()))
         self.pending = {key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new}}
+
+    def _stop_named_standstill(self, notes: list[RunNote], now: float) -> None:
+        """End it where what was named goes on: a pause that ends within STOP_SECONDS of its name costs no run."""
+        going_on = {note.kind for note in notes if note.kind != "slow"}
+        self.named = {kind: at for kind, at in self.named.items() if kind in going_on}
+        for note in self.supervisor.notes:
+            if note.kind in going_on and now - self.named.setdefault(note.kind, now) >= STOP_SECONDS:
+                self.supervisor.stop_with_reason("hung", note.says, code=EXIT_HUNG, rank=note.rank)
 
     def _end_hung_run(self, notes: list[RunNote], now: float) -> None:
         """End it when it has stood still, or nobody has written, for as long as --hang-timeout allows."""

@@ -88,7 +88,9 @@ def _find_package_folder(facts: Facts, name: str | None) -> str:
 
 def _check_ranks(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
     visible = visible_gpu_count(facts)
-    where = f"{job.world} on {job.nnodes} nodes" if job.nnodes > 1 else f"{job.world}"
+    where = f"{job.nproc} on each of {job.nnodes} nodes" if job.nnodes > 1 else f"{job.nproc}"
+    if job.engine == "torchrun" and job.nnodes > 1:
+        where = f"{job.nproc} on this one of {job.nnodes} nodes"  # the others say how many they start
     if visible and job.nproc > visible and job.engine in ("local", "torchrun"):
         yield PreflightItem("ranks", ERROR, f"{job.nproc} ranks for {visible} visible GPUs: two ranks cannot share a GPU under NCCL",
                     f"--nproc {visible}, or CUDA_VISIBLE_DEVICES= for a run without GPUs")  # fmt: skip

@@ -66,6 +66,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if script.is_in_deleted_folder():
         raise Refused("the current folder was deleted: change to one that exists, and start again")
     flags = {**flags, "restarts": flags.get("restarts") or flags.get("max-restarts")}
+    flags = launch_job.split_spare_nodes(flags)
     environ = dict(system.LiveHost().get_environment())
     launch = launch_job.parse_command(words)
     kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
@@ -175,7 +176,7 @@ def run_job(
         last = attempts[-1]
         if last.code == 0 or last.why == "interrupted":
             break
-        diagnosis = _diagnose_failure(folder, job, last)
+        diagnosis = _diagnose_failure(book, job, last)
         useless_reason = (
             restart.why_restart_is_useless(
                 attempts, diagnosis.code if diagnosis else "", diagnosis.says if diagnosis else ""
@@ -190,10 +191,17 @@ def run_job(
         )
         attempts[-1] = last.replace(notes=(*last.notes, again))
         reporter.write_note(again)
+        job = job.replace(avoided=(*job.avoided, *_find_lost_nodes(last))[: job.spares])
     attempts[-1] = _add_pace(attempts[-1], folder, job)
     outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
+
+
+def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
+    """The node that an attempt has lost, or whose rank was killed or stands still: a spare one takes its place."""
+    hosts = [end.host for end in last.first_ends if end.lost or end.signal]
+    return list(dict.fromkeys([*hosts, *(note.host for note in last.notes if last.why == "hung" and note.host)]))[:1]
 
 
 def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
@@ -271,15 +279,16 @@ ROOM_SHARE = 0.1
 """With more of /dev/shm free than this, it was not full."""
 
 
-def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
+def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
     """Diagnose a failed attempt: the logs of all ranks, and that of the first one alone where they would blame another."""
-    first = attempt.first
+    first, folder = attempt.first, book.folder
     _log_rank_exits(folder, attempt)
     left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
-    diagnosis = None if left else _diagnose_logs(_list_logs(folder), job)
+    paths = [path for path in (*book.paths, f"{folder}/{flight_dumps.FOLDER}") if _exists(path)]
+    diagnosis = None if left else _diagnose_logs(sorted(paths), job)
     if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
         paths = [os.path.join(folder, f"rank-{rank}.log") for rank in first]
-        own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
+        own = [path for path in paths if _exists(path)]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
     if diagnosis is None or _is_refuted(diagnosis.code, attempt):
@@ -289,12 +298,8 @@ def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
 
 
-def _list_logs(folder: str) -> list[str]:
-    """The logs of this run; those of an earlier one in the same folder are numbered."""
-    names = [
-        name for name in system.LiveHost().list_directory(folder) or () if name.endswith((".log", flight_dumps.FOLDER))
-    ]
-    return [os.path.join(folder, name) for name in sorted(names)]
+def _exists(path: str) -> bool:
+    return system.LiveHost().stat_path(path) is not None
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
