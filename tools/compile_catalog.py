@@ -324,14 +324,18 @@ def read_families(root: Path = ROOT) -> tuple[str, ...]:
 
 
 def read_constants(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
-    """The literals that a module assigns to these names, ``CODE = "GPU001"``."""
+    """The literals that a module assigns to these names, ``CODE = "GPU001"``, or takes from a module beside the families."""
     found = {}
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id in names:
+            name, value = node.targets[0].id, node.value
             try:
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-            except ValueError:
-                raise SystemExit(f"{path}: {node.targets[0].id} must be a literal") from None
+                if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
+                    found[name] = read_constants(path.parent.parent / f"{value.value.id}.py", (value.attr,))[value.attr]
+                else:
+                    found[name] = ast.literal_eval(value)
+            except (ValueError, KeyError, OSError):
+                raise SystemExit(f"{path}: {name} must be a literal") from None
     return found
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from types import ModuleType
 from typing import Any
-
-from json_page import FIELD, MODULES, records
 
 from gpuready import model
 from gpuready.check import changes
-from gpuready.model import run as job
+from gpuready.model import bench, contract, diagnosis, facts, fit, fleet, plan, proof, report, report_document, run
 from gpuready.model.record import Record
 
+MODULES = (facts, contract, report, plan, fit, diagnosis, proof, bench, fleet, report_document, changes, run)
+FIELD = re.compile(r"^    ([a-z]\w*): ([^=#]+?)(?:\s*= ([^#]*?))?\s*(?:# (?!type:)(.*))?$")
 WORDS: dict[str, dict[str, Any]] = {
     "str": {"type": "string"},
     "int": {"type": "integer"},
@@ -36,13 +37,18 @@ OPTIONAL = {"FitResult": ("largest",)}
 """Fields that a document leaves out where they do not apply."""
 
 
-NAMES = {cls.__name__ for module in (*MODULES, changes, job) for cls in records(module)}
+def list_records(module: ModuleType) -> list[type[Record]]:
+    found = [c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Record) and c is not Record]
+    return [c for c in found if c.__module__ == module.__name__]
+
+
+NAMES = {cls.__name__ for module in MODULES for cls in list_records(module)}
 
 
 def schema() -> dict[str, Any]:
     """The whole of it. Which document a file is, its place under ``$defs`` tells better than the root, which takes them all."""
     every = documents()
-    defs = {cls.__name__: of_record(cls) for module in (*MODULES, changes, job) for cls in records(module)}
+    defs = {cls.__name__: of_record(cls) for module in MODULES for cls in list_records(module)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"gpuready documents, schema {model.SCHEMA}",

@@ -13,14 +13,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # the pages of frameworks and of JSON lie beside this file
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # the JSON Schema lies beside this file
 
-import framework_pages
 import generated
-import json_page
 import json_schema
 
-from gpuready import contracts, rules, workflow
+from gpuready import rules, workflow
 from gpuready.catalog import facts
 from gpuready.cli.help import format_help
 from gpuready.commands import load_all_commands
@@ -122,16 +120,6 @@ def command_file(name: str) -> str:
     return name.replace(" ", "-") + ".md"
 
 
-def frameworks_page() -> str:
-    lines = ["# Frameworks\n", "What gpuready has a contract for; anything else is judged by its own metadata.\n"]
-    lines.append("| framework | versions |\n|---|---|")
-    for framework in contracts.list_frameworks():
-        rows = [row for row in contracts.list_contract_rows() if row["framework"] == framework]
-        versions = ", ".join(row["version"] + (f":{row['variant']}" if row.get("variant") else "") for row in rows)
-        lines.append(f"| [{framework}]({framework}.md) | {versions} |")
-    return "\n".join(lines) + "\n"
-
-
 def pages() -> dict[Path, str]:
     """Those that are committed."""
     made = {HERE / "rules.md": rules_page(), HERE / "commands" / "index.md": commands_index()}
@@ -141,10 +129,8 @@ def pages() -> dict[Path, str]:
 
 def built_pages() -> dict[str, str]:
     """Those of the site alone, by their place under docs/."""
-    made = {"facts.md": facts_page(), "json/index.md": json_page.index_page(), "frameworks/index.md": frameworks_page()}
-    made |= {f"json/{name}": written for name, written in json_page.record_pages().items()}
+    made = {"facts.md": facts_page()}
     made |= {f"rules/{family.lower()}.md": family_page(family) for family in FAMILIES}
-    made |= {f"frameworks/{name}.md": framework_pages.page(name) for name in contracts.list_frameworks()}
     return {f"reference/{name}": text for name, text in (made | {"documents.schema.json": json_schema.text()}).items()}
 
 

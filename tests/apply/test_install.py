@@ -68,13 +68,15 @@ def test_the_same_plan_again_is_unchanged(standing):
     assert len(standing.complete()) == 1
 
 
-def test_every_install_really_imports_and_no_dry_run_does(bench):
+def test_every_install_imports_what_was_not_imported_before_and_no_dry_run_does(bench):
     trace = bench.folder / "imported"
     start = f"import os\nopen({str(trace)!r}, 'a').write('x')\nif os.environ.get('BREAK'): raise OSError('no more')\n"
     made = wheel(bench.wheels, "alpha", "9.0", {"alpha/__init__.py": start})
     bench.locks["9.0"] = lock(bench.folder / "9.0.lock", made)
     assert bench.install("9.0").code == 0 and trace.read_text() == "x"
-    assert reported(bench.install("9.0", "--json"))["verdict"] == "unchanged" and trace.read_text() == "xx"
+    assert reported(bench.install("9.0", "--json"))["verdict"] == "unchanged" and trace.read_text() == "x"
+    assert reported(bench.install("9.0", "--json", env={"OTHER": "1"}))["verdict"] == "unchanged"
+    assert trace.read_text() == "xx", "a variable may decide what an import does"
     ran = bench.install("9.0", env={"BREAK": "1"})
     assert ran.code == 1 and "import alpha fails in the new environment: OSError: no more" in ran.out
     asked, python = len(trace.read_text()), ("--python", str(bench.home))
@@ -306,7 +308,15 @@ def test_a_wheel_whose_own_record_is_wrong_is_noted(bench):
     ran = bench.install("1.0", "--json")
     assert ran.code == 0 and reported(ran)["verdict"] == "installed", ran.out + ran.err
     assert any("the RECORD in the wheel of alpha is wrong about" in note for note in reported(ran)["notes"])
+    assert "damaged on arrival: alpha;" in ran.err and [s["run"][1] for s in reported(ran)["steps"]] == [
+        "venv",
+        "pip",
+        "pip",
+    ]
     bench.whole()
+    other = bench.run(*bench.argv("1.0", "--json", home=bench.folder / "other"))
+    assert other.code == 0 and "damaged" not in other.err, "a wheel that is known to be so is not fetched again"
+    assert any("the RECORD in the wheel of alpha is wrong about" in note for note in reported(other)["notes"])
     (bench.site() / "alpha" / "absent.py").write_text("x")
     assert bench.run("install", "--verify", "-e", str(bench.home)).code == 1
 
@@ -398,13 +408,13 @@ def test_a_damaged_environment_is_made_anew(standing):
 
 def test_nothing_outside_the_folder_changes(bench):
     before = {p for p in bench.folder.rglob("*") if "cache" not in p.parts}
-    before |= {bench.folder / "state", bench.folder / "state/gpuready", bench.folder / "state/gpuready/installs"}
+    ours = bench.folder / "state/gpuready"
+    before |= {bench.folder / "state", ours, ours / "installs", ours / "imports"}
     bench.install("1.0")
     after = {
         p
         for p in bench.folder.rglob("*")
         if "cache" not in p.parts and "env" not in p.relative_to(bench.folder).parts[:1]
     }
-    (seal,) = (bench.folder / "state/gpuready/installs").iterdir()
-    assert after == before | {seal}
+    assert after == before | {next((ours / "installs").iterdir()), next((ours / "imports").iterdir())}
     assert os.listdir(bench.folder / "cache")

@@ -1,4 +1,4 @@
-"""Every cause by a log in its emitter's words: ``causes/*.txt``, whose first line says what has to be found.
+"""Every cause by a log in its emitter's words: the files of ``causes``, whose first line says what has to be found.
 
 ``# cause: cuda-oom`` or ``# cause: cuda-oom rank: 3``. Several logs in one file are parted by such lines.
 """
@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "causes"
 
 
 def cases():
-    for path in sorted(FOLDER.glob("*.txt")):
+    for path in sorted(FOLDER.iterdir()):
         title, lines = "", []
         for line in [*path.read_text(encoding="utf-8").splitlines(), "# cause: end"]:
             if line.startswith("# cause:"):

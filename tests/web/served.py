@@ -40,7 +40,7 @@ class Server:
         settings = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             settings.setdefault("authorization", f"Bearer {token}")
-        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             line.putrequest(method, path, skip_host="host" in settings, skip_accept_encoding=True)
             for name, value in settings.items():

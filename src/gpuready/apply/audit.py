@@ -155,6 +155,19 @@ def hash_faulty_files(root: str, faults: Iterable[InstallFault]) -> dict[str, st
     return {path: "" if size is None else _record_hash(f"{root}/{path}") for path, size in sizes.items()}
 
 
+def remove_packages(root: str, packages: Iterable[str]) -> None:
+    """Remove the files that packages claim inside of an environment, and what describes them, so that they are installed anew."""
+    gone = set(packages)
+    for path, claims in DistributionInventory(root).rows.items():
+        is_inside = not _leads_out(path) and not file_contents.leads_outside(f"{root}/{posixpath.dirname(path)}", root)
+        if is_inside and any(row.package in gone for row in claims):
+            durable_files.unlink_quietly(f"{root}/{path}")
+    for site in list_site_folders(root):
+        for name in file_contents.list_names_or_empty(f"{root}/{site}"):
+            if name.endswith(".dist-info") and canonical_package_name(name.partition("-")[0]) in gone:
+                durable_files.remove_tree(f"{root}/{site}/{name}")
+
+
 def _leads_out(path: str) -> bool:
     """Whether a path of a RECORD lies outside of the environment."""
     depth = 0

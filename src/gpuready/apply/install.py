@@ -6,6 +6,7 @@ The published generation is never touched on the way: not by an error, a signal,
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -57,6 +58,7 @@ class Installer:
         self.notes: list[str] = []
         self.step_count = 0
         self.inventory: audit.DistributionInventory | None = None  # what the packages of the new generation claim
+        self.imported: dict[str, Any] | None = None  # what importing from the new generation gave
 
     # -- sequence ---------------------------------------------------------------------------------------
 
@@ -146,13 +148,17 @@ class Installer:
     # -- building ---------------------------------------------------------------------------------------
 
     def _fill_generation(self, generation: EnvironmentGeneration) -> dict[str, Any]:
-        """Install every file as its wheel records it; after a damaged cache, retry once."""
+        """Install every file as its wheel records it; what differs is fetched once more, unless its wheel is known to differ."""
         known, faults = self._fill_once(generation)
-        bad = sorted({fault.package for fault in faults if fault.package and fault.kind not in audit.HARMLESS_FAULTS})
+        bad = [fault for fault in faults if fault.package and fault.kind not in audit.HARMLESS_FAULTS]
         if bad:
-            first_time = audit.hash_faulty_files(generation.path, faults)
-            known, faults = self._fill_again(generation, bad)
-            known["misrecorded"] = dict(first_time.items() & audit.hash_faulty_files(generation.path, faults).items())
+            known["misrecorded"] = audit.hash_faulty_files(generation.path, bad)
+            if not self._came_in_wheels(bad, known["misrecorded"]):
+                first_time = known["misrecorded"].items()
+                known, faults = self._fill_again(generation, sorted({fault.package for fault in bad}))
+                known["misrecorded"] = dict(first_time & audit.hash_faulty_files(generation.path, faults).items())
+                for text in self._name_differences(known["misrecorded"], faults):
+                    install_seal.write_seal(self.host, text, install_seal.WHEELS)
         wrong = [
             f for f in faults if f.kind not in audit.HARMLESS_FAULTS and f.path not in known.get("misrecorded", {})
         ]
@@ -167,18 +173,40 @@ class Installer:
         self.notes += [f"runs code whenever this Python starts: {', '.join(runs)}"] if runs else []
         return known
 
+    def _came_in_wheels(self, faults: Sequence[InstallFault], found: dict[str, str]) -> bool:
+        """Whether all that differs was fetched anew before, and differed in the same way."""
+        texts = self._name_differences(found, faults)
+        known = [install_seal.find_seal(self.host, text, install_seal.WHEELS) for text in texts]
+        return all(known) and all(fault.path in found for fault in faults)
+
+    def _name_differences(self, found: dict[str, str], faults: Sequence[InstallFault]) -> list[str]:
+        """Name what differs from a RECORD: the wheel by the hashes of the lock, the file, its contents."""
+        wheels = {row.name: sorted(row.hashes) for row in self.plan.lock}
+        return [json.dumps([wheels.get(f.package), f.path, found[f.path]]) for f in faults if f.path in found]
+
     def _fill_again(
         self, generation: EnvironmentGeneration, bad: Sequence[str]
     ) -> tuple[dict[str, Any], list[InstallFault]]:
-        """Clear uv's cache of packages and install anew: what differs again in the same way came in the wheel."""
+        """Clear uv's cache of packages and install them anew: what differs again in the same way came in the wheel."""
         self.show_progress(
             f"damaged on arrival: {', '.join(bad)}; uv's cache of it is cleared, and it is fetched again"
         )
         self.journal.record_step("evicted", packages=list(bad))
         # By force: else uv waits until no other uv works, which may be hours.
         self._run_uv(("cache", "clean", "--force", *bad), 120.0)
-        durable_files.remove_tree(generation.path)
-        return self._fill_once(generation)
+        self.imported = None
+        claims = list((self.inventory or audit.DistributionInventory(generation.path)).rows.items())
+        shared = {row.package for _, rows in claims if any(row.package in bad for row in rows) for row in rows}
+        if not shared <= {row.name for row in self.plan.lock}:
+            durable_files.remove_tree(generation.path)
+            return self._fill_once(generation)
+        audit.remove_packages(generation.path, shared)
+        _, packages, *_ = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
+        self._run_step(packages)
+        self._refuse_overreach(generation)
+        self.inventory = audit.DistributionInventory(generation.path)
+        self._refuse_foreign_code(generation)
+        return self._look_over(generation)
 
     def _note_misrecorded(self, faults: Sequence[InstallFault], misrecorded: dict[str, str]) -> None:
         """Name the packages whose wheel, of the lock's hash, does not agree with its own RECORD."""
@@ -207,10 +235,29 @@ class Installer:
         self._refuse_foreign_code(generation)
         install_steps.write_generation_hook(generation.path)
         install_steps.note_purpose(generation.path, self.plan, self.inputs.foreign)
+        return self._look_over(generation)
+
+    def _look_over(self, generation: EnvironmentGeneration) -> tuple[dict[str, Any], list[InstallFault]]:
+        """Compare every file, in a thread, while the modules are imported; what differs counts before what the import gave."""
+        outcome: list[Any] = []
+
+        def compare_files() -> None:
+            try:
+                known, faults = audit.describe_generation(generation.path, self.inventory)
+                outcome.append((known, [*faults, *self._compare_with_lock(generation)]))
+            except Exception as error:  # raised again by the thread that waits
+                outcome.append(error)
+
         self.show_progress("looking over every file")
+        thread = threading.Thread(target=compare_files, daemon=True)
         with self.lease.renew_in_background():
-            known, faults = audit.describe_generation(generation.path, self.inventory)
-            return known, [*faults, *self._compare_with_lock(generation)]
+            thread.start()
+            self.imported = self._import_modules(generation)
+            thread.join()
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        known, faults = outcome[0]
+        return known, faults
 
     def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
         """Refuse a wheel that replaces the environment's own files, before anything of it is run."""
@@ -291,25 +338,38 @@ class Installer:
                 f"not imported: it is for {self.inputs.foreign}; there bin/python must lead to a Python of the same version"
             )
             return
-        locked = {row.name for row in self.plan.lock}
-        own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
-        named = [audit.list_import_names(generation.path, name) for name in own]
-        modules = [module for names in named for module in names]
-        if not modules:
-            return
-        modules += install_steps.list_entry_modules(self.plan)
-        self.show_progress(f"importing {', '.join(modules)}")
-        self.journal.record_step("import", modules=modules)
-        task = ImportTask(self.plan.framework, tuple(modules))
-        with self.lease.renew_in_background():
-            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
+        result, self.imported = self.imported or self._import_modules(generation), None
         if not result["error"]:
+            if "libraries" in result:
+                install_seal.remember_import(self.host, result["rests on"], generation.path, result["libraries"])
             return
         error = str(result["error"])[:300]
         text = f"import {result['module']} fails in the new environment: {error}{suggest_missing_package(error)}"
         if not self.inputs.elsewhere:
             raise InstallFailed(text, 1)
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")
+
+    def _import_modules(self, generation: EnvironmentGeneration) -> dict[str, Any]:
+        """Import torch, the framework and its entry modules, unless the same files were imported here lately."""
+        inventory = self.inventory or audit.DistributionInventory(generation.path)
+        locked = {row.name for row in self.plan.lock}
+        own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
+        named = [audit.list_import_names(generation.path, name, inventory) for name in own]
+        modules = [module for names in named for module in names]
+        if self.inputs.foreign or not modules:
+            return {"error": ""}
+        modules += install_steps.list_entry_modules(self.plan)
+        python = audit.describe_interpreter(generation.path)["hash"]
+        rests_on = install_seal.describe_import(self.host, [self.identity, inventory.records], python, modules)
+        if install_seal.is_import_known(self.host, rests_on):
+            self.show_progress(f"imported before from the same files: {', '.join(modules)}")
+            return {"error": ""}
+        self.show_progress(f"importing {', '.join(modules)}")
+        self.journal.record_step("import", modules=modules)
+        task = ImportTask(self.plan.framework, tuple(modules))
+        with self.lease.renew_in_background():
+            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
+        return result | {"rests on": rests_on}
 
     # -- publishing -------------------------------------------------------------------------------------
 

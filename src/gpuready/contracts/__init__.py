@@ -27,10 +27,6 @@ __all__ = [
     "read_contract_file",
 ]
 
-_BORROWED = "no contract for "
-RELEASE_NOTE = "made from its release"
-FOREIGN_NOTE = "by the contract file "
-
 
 def list_contract_rows() -> list[dict[str, Any]]:
     """Return a row for each contract: framework, version, variant, page (the state of an environment page), file."""
@@ -93,11 +89,14 @@ def load_contract(
         return _make_contract(rows[-1])
     _check_version(framework, wanted, rows)
     row = _nearest_row(rows, wanted)
-    contract, is_covered = _make_contract(row), covers_version(row["version"], wanted)
-    if not is_covered:  # what one line is for, a page may say of that line alone
-        platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]).platforms])
-        contract = contract.replace(platforms=tuple(platforms))
-    return contract.replace(version=wanted, says=_version_note(contract, wanted, is_covered))
+    contract = _make_contract(row)
+    if covers_version(row["version"], wanted):
+        return contract.replace(version=wanted)
+    # what one line is for, a page may say of that line alone
+    platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]).platforms])
+    nearest = "oldest" if versions.compare_versions(wanted, contract.version) < 0 else "nearest older one"
+    says = f"no contract for {wanted}: judged by {contract.version}, the {nearest}"
+    return contract.replace(version=wanted, platforms=tuple(platforms), says=says, basis="borrowed")
 
 
 def list_shipped_contracts(framework: str) -> list[Contract]:
@@ -123,17 +122,17 @@ def covers_version(line: str, version: str) -> bool:
 
 def is_borrowed(contract: Contract) -> bool:
     """Return whether a contract is that of another version, for want of one of its own."""
-    return contract.says.startswith(_BORROWED)
+    return contract.basis == "borrowed"
 
 
 def is_made_from_release(contract: Contract) -> bool:
     """Return whether a contract was read from a release of its line: another patch has pins of its own."""
-    return contract.says.startswith(RELEASE_NOTE)
+    return contract.basis == "release"
 
 
 def foreign_note(contract: Contract) -> str:
     """Return whose contract it is and what was not taken from it; empty for one of gpuready's own."""
-    return contract.says if contract.says.startswith(FOREIGN_NOTE) else ""
+    return contract.says if contract.basis == "foreign" else ""
 
 
 def read_contract_file(path: str) -> Contract:
@@ -184,13 +183,6 @@ def framework_by_name(name: str) -> str:
     plain = name.replace("_", "-")
     owners = (row["framework"] for row in list_contract_rows() if plain in (row["framework"], row["distribution"]))
     return next(owners, plain)
-
-
-def _version_note(contract: Contract, wanted: str, covered: bool) -> str:
-    if covered:
-        return contract.says
-    is_older = versions.compare_versions(wanted, contract.version) < 0
-    return f"{_BORROWED}{wanted}: judged by {contract.version}, the {'oldest' if is_older else 'nearest older one'}"
 
 
 def _nearest_names(name: str, names: list[str]) -> str:

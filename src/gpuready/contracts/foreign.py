@@ -13,7 +13,6 @@ from collections.abc import Collection
 from gpuready.catalog import variables
 from gpuready.catalog.packages import canonical_package_name, list_packages
 from gpuready.contracts import (
-    FOREIGN_NOTE,
     BadContract,
     Contract,
     distribution_name,
@@ -45,6 +44,7 @@ def read_foreign_contract(path: str, allowed: Collection[str] = ()) -> Contract:
         variables=tuple(_without_values(row) if row in refused else row for row in contract.variables),
         steps=tuple(step if step.run in commands else _by_hand(step) for step in contract.steps),
         says=_describe_file(path, [row.name for row in refused if row.value and "set" in row.access]),
+        basis="foreign",
     )
 
 
@@ -78,7 +78,7 @@ def _by_hand(step: FixStep) -> FixStep:
 
 
 def _describe_file(path: str, refused: list[str]) -> str:
-    whose = f"{FOREIGN_NOTE}{path}, which is not one of gpuready's own"
+    whose = f"by the contract file {path}, which is not one of gpuready's own"
     if not refused:
         return whose
     names = ", ".join(dict.fromkeys(refused))

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuready.catalog.packages import canonical_package_name
-from gpuready.contracts import RELEASE_NOTE
 
 SYSTEMS = {"linux": ("linux", "Linux", "posix"), "darwin": ("darwin", "Darwin", "posix")}
 ARCHITECTURES = ("x86_64", "aarch64")
@@ -87,7 +86,10 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", []) if one["name"] in named]
     contract["steps"] = [_install_step(row)]
     contract["origin"] = row["origin"]
-    contract["says"] = f"{RELEASE_NOTE}; what files cannot tell is of {borrowed}, and advises" if borrowed else ""
+    contract["says"] = (
+        f"made from its release; what files cannot tell is of {borrowed}, and advises" if borrowed else ""
+    )
+    contract["basis"] = "release" if borrowed else ""
     return contract | {"version": row["line"], "page": False}
 
 

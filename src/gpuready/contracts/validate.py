@@ -28,7 +28,10 @@ def _field_types(record_type: type[Record]) -> dict[str, type]:
 
 
 ROW_KEYS = {table: _field_types(record_type) for table, record_type in Contract.nested_records().items()}
-TOP_KEYS = {key: kind for key, kind in _field_types(Contract).items() if key != "says"} | {"page": bool, "extends": str}
+TOP_KEYS = {key: kind for key, kind in _field_types(Contract).items() if key not in ("says", "basis")} | {
+    "page": bool,
+    "extends": str,
+}
 ALLOWED_VALUES = {"level": LEVELS, "access": ("read", "set", "read and set"), "safety": ("safe", "ask", "manual")}
 
 

@@ -40,7 +40,7 @@ _MID_LINE = LazyRegex(r"(?<=[\s\])>])((?:[A-Za-z_]\w{0,60}\.){0,8}[A-Z]\w{2,60}(
 _CODE_WORDS = LazyRegex(
     r"\b(?:except|raise|import|catch|caught|ignor\w{0,3}|such as|like|see|avoid|with|if|when|or|of|a|an)\s$|[\"'`(,=]$"
 )
-_LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\([a-z-]{2,20}:[^)\s]{0,2000}\)")
+_LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\([a-z-]{2,20}:[^()\[\s]{0,300}\)")
 """What notebooks make of a path or a line number: ``[/x/trainer.py](https://localhost:8080/#) in train(self)``."""
 _MARGIN = LazyRegex(r"\s*(?:\| |\+ (?=Exception Group Traceback)|\|$)")
 _MEMBER = LazyRegex(r"\s*\+-[+-]{3,80} (?:\d{1,5}|\.\.\.) -{3,80}|\s*\+-{8,80}")

@@ -76,6 +76,9 @@ class Contract(Record):
     title: str = ""
     origin: str = ""
     says: str = ""
+    basis: str = (
+        ""  # release: read from the files of one; borrowed: of another version; foreign: a file that is not ours
+    )
     platforms: tuple[str, ...] = ("cuda",)
     needs: tuple[Requirement, ...] = ()
     capabilities: tuple[Capability, ...] = ()

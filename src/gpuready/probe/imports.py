@@ -51,7 +51,10 @@ def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[st
     from gpuready.system.imports.real_import import ImportTask, import_roots
 
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
-    return Fact("import.result", import_roots(host, target.path, tasks), target.path, "run")
+    results = import_roots(host, target.path, tasks)
+    for result in results.values():
+        result.pop("libraries", None)
+    return Fact("import.result", results, target.path, "run")
 
 
 def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Sequence[str]) -> dict[str, Any]:

@@ -19,6 +19,14 @@ NUMPY_ERRORS = (
 )
 
 
+def damage_example(row: dict[str, Any], version: str = "", **result: Any) -> dict[str, Any]:
+    """The facts of an environment in which one thing differs, and what the import of the framework then says."""
+    package = {f"package.{row['distribution']}": version} if version else {}
+    imported = {"demo": {"module": "demo", "error": "", **result}}
+    facts = {"import.damage": (row,), "import.hidden": (), "import.result": imported, "python.path": "/venv/bin/python"}
+    return facts | package
+
+
 def uncover_module_step(path: str, module: str) -> FixStep:
     """The step that lets Python find a module which a file hides; one inside of a package was put there by nobody's install."""
     if "." in module:

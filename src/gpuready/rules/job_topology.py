@@ -6,6 +6,15 @@ from gpuready.model import Contract, Facts
 from gpuready.rules import environment_variables, job_request, visible_gpus
 
 READS = ("env.*", "job.wants", "job.gpus", *visible_gpus.READS)
+RANK_FACTS = (
+    "env.RANK",
+    "env.LOCAL_RANK",
+    "env.WORLD_SIZE",
+    "env.LOCAL_WORLD_SIZE",
+    "env.MASTER_PORT",
+    "env.MASTER_ADDR",
+)
+"""Without any of them no launcher, and nobody by hand, has started ranks."""
 
 NODE_COUNT_VARIABLES = ("NNODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES")
 PARALLEL_WANTS = ("multi-gpu", "multi-node", "fsdp", "fsdp2", "tensor-parallel", "expert-parallel", "collectives")

@@ -42,6 +42,15 @@ def get_change_time(path: str) -> float:
     return os.lstat(path).st_ctime
 
 
+def identify_file(path: str) -> list[int]:
+    """Inode, size and time of the last change, which no program can set; empty where there is no file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return []
+    return [status.st_ino, status.st_size, status.st_ctime_ns]
+
+
 def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
     """SHA-256 of a file in hex; OSError where it cannot be read."""
     with open(path, "rb", buffering=0, opener=open_regular) as file:

@@ -44,8 +44,9 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
 _SENTENCE_END = re.compile(r"(?<=[.!;])\s+|\n")
 _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
-    r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b|.*?\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to)\b"
+    r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
+_REMEDY_WITHIN = re.compile(r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to)\b")
 _NO_REMEDY = re.compile(
     r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
 )
@@ -55,7 +56,9 @@ _IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blog
 def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
     """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
     sentences = (text.strip() for one in diagnosis.exceptions for text in _SENTENCE_END.split(one.message))
-    found = (text for text in sentences if 12 <= len(text) <= 300 and _REMEDY.match(text))
+    found = (
+        text for text in sentences if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text))
+    )
     text = next((text for text in found if not _NO_REMEDY.search(text)), "")
     return FixStep(f"the message itself says: {text}") if text else None
 

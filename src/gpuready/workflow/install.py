@@ -98,6 +98,7 @@ class InstallOrder:
         acts: bool = True,
     ):
         """With ``acts`` (it will be installed), refuse now what the install would refuse; without, start no program of the environment."""
+        self.began = time.perf_counter()
         self.framework, self.on, self.python = framework, on, python
         self.wants, self.contract, self.keep, self.show_step, self.acts = wants, contract, keep, show_step, acts
         self.what_if, self.config, self.lock = dict(what_if or {}), config, lock
@@ -302,7 +303,6 @@ class InstallOrder:
         """Install atomically."""
         if self.foreign_file_refusal:
             raise Refused(self.foreign_file_refusal)
-        began = time.perf_counter()
         worker = Installer(
             self.host,
             self.home,
@@ -331,7 +331,7 @@ class InstallOrder:
             )
         notes = tuple(dict.fromkeys((*self.notes, *done.notes)))
         done = self._add_start_of_lock(done) if self.lock is not None else done
-        return done.replace(seconds=round(time.perf_counter() - began, 3), need=self.disk_need, notes=notes)
+        return done.replace(seconds=round(time.perf_counter() - self.began, 3), need=self.disk_need, notes=notes)
 
     def _add_start_of_lock(self, done: InstallResult) -> InstallResult:
         """Add the framework's own command where a lock was installed: what the file says of it is not believed."""

@@ -22,14 +22,7 @@ from gpuready.rules import environment_variables, job_topology
 CODE = "NET008"
 SEVERITY = "error"
 READS = ("env.*",)
-REQUIRED_FACTS = (
-    "env.RANK",
-    "env.LOCAL_RANK",
-    "env.WORLD_SIZE",
-    "env.LOCAL_WORLD_SIZE",
-    "env.MASTER_PORT",
-    "env.MASTER_ADDR",
-)
+REQUIRED_FACTS = job_topology.RANK_FACTS
 BROKEN = {
     "env.names": ("MASTER_ADDR", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     "env.MASTER_ADDR": "127.0.0.1",

@@ -25,14 +25,7 @@ from gpuready.rules import environment_variables, job_topology
 CODE = "NET007"
 SEVERITY = "error"
 READS = ("env.*",)
-REQUIRED_FACTS = (
-    "env.RANK",
-    "env.LOCAL_RANK",
-    "env.WORLD_SIZE",
-    "env.LOCAL_WORLD_SIZE",
-    "env.MASTER_PORT",
-    "env.MASTER_ADDR",
-)
+REQUIRED_FACTS = job_topology.RANK_FACTS
 BROKEN = {"env.names": ("MASTER_PORT", "RANK"), "env.MASTER_PORT": "99999", "env.RANK": "0"}
 HEALTHY = BROKEN | {"env.MASTER_PORT": "29500"}
 LAST = 65535

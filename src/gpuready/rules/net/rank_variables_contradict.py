@@ -24,14 +24,7 @@ from gpuready.rules import environment_variables, job_topology, visible_gpus
 CODE = "NET006"
 SEVERITY = "error"
 READS = ("env.*",)
-REQUIRED_FACTS = (
-    "env.RANK",
-    "env.LOCAL_RANK",
-    "env.WORLD_SIZE",
-    "env.LOCAL_WORLD_SIZE",
-    "env.MASTER_PORT",
-    "env.MASTER_ADDR",
-)
+REQUIRED_FACTS = job_topology.RANK_FACTS
 BROKEN = {"env.names": ("RANK", "WORLD_SIZE"), "env.RANK": "8", "env.WORLD_SIZE": "8"}
 HEALTHY = BROKEN | {"env.RANK": "7"}
 PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))

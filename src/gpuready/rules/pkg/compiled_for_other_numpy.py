@@ -38,19 +38,9 @@ ROW = {
     "want": "<2",
     "roots": ("demo",),
 }
-BROKEN = {
-    "import.damage": (ROW,),
-    "import.hidden": (),
-    "import.result": {
-        "demo": {
-            "module": "demo",
-            "error": "ImportError: numpy.core.multiarray failed to import",
-            "chain": ("/venv/lib/python3.12/site-packages/pyarrow/__init__.py:65",),
-        }
-    },
-    "package.pyarrow": "14.0.2",
-    "python.path": "/venv/bin/python",
-}
+CHAIN = ("/venv/lib/python3.12/site-packages/pyarrow/__init__.py:65",)
+FAILED = "ImportError: numpy.core.multiarray failed to import"
+BROKEN = import_damage.damage_example(ROW, "14.0.2", error=FAILED, chain=CHAIN)
 HEALTHY = BROKEN | {"import.damage": (), "import.result": {}}
 
 

@@ -35,13 +35,7 @@ ROW = {
     "detail": "10 bytes instead of 4000",
     "roots": ("demo",),
 }
-BROKEN = {
-    "import.damage": (ROW,),
-    "import.hidden": (),
-    "import.result": {"demo": {"module": "demo", "error": ""}},
-    "package.numpy": "2.2.6",
-    "python.path": "/venv/bin/python",
-}
+BROKEN = import_damage.damage_example(ROW, "2.2.6")
 HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 

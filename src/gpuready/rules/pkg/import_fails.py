@@ -56,13 +56,7 @@ FAILED = {
         "/venv/lib/python3.12/site-packages/tokenizers/__init__.py:79",
     ),
 }
-BROKEN = {
-    "import.damage": (ROW,),
-    "import.hidden": (),
-    "import.result": {"demo": FAILED},
-    "package.tokenizers": "0.22.1",
-    "python.path": "/venv/bin/python",
-}
+BROKEN = import_damage.damage_example(ROW, "0.22.1", **FAILED)
 HEALTHY = BROKEN | {"import.result": {"demo": IMPORTED}}
 
 

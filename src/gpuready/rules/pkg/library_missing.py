@@ -39,20 +39,9 @@ ROW = {
     "detail": "it needs libGL.so.1, which is not found",
     "roots": ("demo",),
 }
-BROKEN = {
-    "import.damage": (ROW,),
-    "import.hidden": (),
-    "import.result": {
-        "demo": {
-            "module": "demo",
-            "error": "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
-            "file": "/venv/lib/python3.12/site-packages/cv2/__init__.py",
-            "line": 153,
-        }
-    },
-    "package.opencv-python": "4.12.0",
-    "python.path": "/venv/bin/python",
-}
+FAILED = "ImportError: libGL.so.1: cannot open shared object file: No such file or directory"
+FILE = "/venv/lib/python3.12/site-packages/cv2/__init__.py"
+BROKEN = import_damage.damage_example(ROW, "4.12.0", error=FAILED, file=FILE, line=153)
 HEALTHY = BROKEN | {"import.result": {"demo": {"module": "demo", "error": ""}}}
 
 

@@ -35,12 +35,7 @@ ROW = {
     "want": "",
     "roots": ("torch", "demo"),
 }
-BROKEN = {
-    "import.damage": (ROW,),
-    "import.hidden": (),
-    "import.result": {"demo": {"module": "demo", "error": ""}},
-    "python.path": "/venv/bin/python",
-}
+BROKEN = import_damage.damage_example(ROW)
 HEALTHY = BROKEN | {"import.damage": (ROW | {"roots": ("other",)},)}
 
 
