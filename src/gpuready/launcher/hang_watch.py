@@ -8,7 +8,7 @@ from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger, RankState
-from gpuready.launcher.stack_places import describe_place, list_ranks, locate_stack
+from gpuready.launcher.stack_places import describe_place, list_ranks
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
 
 
@@ -235,5 +235,5 @@ def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote
     running = sum(beat.state == "R" for beat in recent[rank]) / len(recent[rank])  # on a processor, or ready for one
     does = "computes" if max(_processor_share(ledger.ranks[rank]) or 0.0, running) > 0.5 else "reads, writes or sleeps"
     message = f"rank {rank} on {host} {does} while the others mostly wait for it ({1 - waiting[rank]:.0%} of its time outside of collectives, the others {1 - min(others):.0%})"
-    fix = f"it is the slowest rank, in {locate_stack(ledger.ranks[rank].stack) or 'an unknown place'}: compare its node and its data with the others'"
+    fix = f"it is the slowest rank, in {describe_place(ledger.ranks[rank]).text or 'an unknown place'}: compare its node and its data with the others'"
     return [RunNote("slow", message, fix, rank, host, sure=False)]

@@ -200,11 +200,8 @@ class RankLedger:
         """The ranks that have failed, and those whose script has: Python may need seconds to exit. A traceback alone may be survived."""
         leaving = [s for s in self.living_ranks() if s.script_failed or (s.traceback_began and not s.beats_itself)]
         ends = [RankEnd(s.rank, s.host, s.pid, 1, last=tuple(s.tail)) for s in leaving]
-        at = [self._first_failure_sign(end)[1] - self.started for end in ends]
-        return [
-            *self.list_failed_ends(),
-            *(end.replace(seconds=round(seconds, 3)) for end, seconds in zip(ends, at, strict=True)),
-        ]
+        since = [round(self._first_failure_sign(end)[1] - self.started, 3) for end in ends]
+        return [*self.list_failed_ends(), *(end.replace(seconds=at) for end, at in zip(ends, since, strict=True))]
 
     def first_failed_ranks(self, failures: list[RankEnd] | None = None) -> tuple[int, ...]:
         """Return the ranks that failed first, several if they are tied.

@@ -13,7 +13,6 @@ from gpuready.launcher import (
     agent_hub,
     engines,
     flight_dumps,
-    peer_nodes,
     preflight,
     process_status,
     rank_process,
@@ -393,7 +392,7 @@ class Supervisor:
         elif self.started_ranks_at is None:
             self._heed_refusal()
         if self.stopped_at is None and self.failed_at is None:
-            if self.peers is not None and self.started_ranks_at is not None:
+            if self.peers is not None:
                 self.peers.exchange_beats(now)
             self.hangs.check(now)
 
@@ -404,8 +403,8 @@ class Supervisor:
             self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
 
     def _stop_for_missing(self) -> None:
-        if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
-            message_text, fix = peer_nodes.explain_missing_nodes(self.job)
+        if self.peers is not None and not self.hello_of_rank:
+            message_text, fix = self.peers.explain_missing_nodes()
             self.stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]

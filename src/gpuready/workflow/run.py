@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import system, workflow
-from gpuready.launcher import engines, flight_dumps, preflight, restart, run_events, script
+from gpuready.launcher import engines, flight_dumps, preflight, rank_votes, restart, run_events, script
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_logs import EXITS, RankLogs
-from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
@@ -206,13 +205,9 @@ def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
 
 def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
     """Say why a start has failed, in one sentence."""
-    ends, why = last.first_ends, last.why or "several ranks failed at once"
-    who = f"rank {ends[0].rank} on {ends[0].host} failed first" if len(ends) == 1 else why
-    cause = next((line for end in ends if (line := last_error_line(end.last))), "")
-    if diagnosis is not None and diagnosis.verdict == "cause":
-        cause = f"{diagnosis.code} {diagnosis.says}"
-    said = f"start {number} failed after {last.seconds:.0f} s: {who}" + (f": {cause}" if cause else "")
-    return f"{said}; restart {number} of {restarts}"
+    who = rank_votes.describe_first(last.first, last.first_ends, len(last.ends)) if last.first_ends else last.why
+    cause = f": {diagnosis.code} {diagnosis.says}" if diagnosis is not None and diagnosis.verdict == "cause" else ""
+    return f"start {number} failed after {last.seconds:.0f} s: {who}{cause}; restart {number} of {restarts}"
 
 
 def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAttempt:
@@ -284,11 +279,15 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
     first, folder = attempt.first, book.folder
     _log_rank_exits(folder, attempt)
     left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
-    paths = [path for path in (*book.paths, f"{folder}/{flight_dumps.FOLDER}") if _exists(path)]
+    paths = [
+        path
+        for path in (*book.paths, f"{folder}/{flight_dumps.FOLDER}")
+        if system.LiveHost().stat_path(path) is not None
+    ]
     diagnosis = None if left else _diagnose_logs(sorted(paths), job)
     if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
         paths = [os.path.join(folder, f"rank-{rank}.log") for rank in first]
-        own = [path for path in paths if _exists(path)]
+        own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
     if diagnosis is None or _is_refuted(diagnosis.code, attempt):
@@ -296,10 +295,6 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
     if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
         diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
-
-
-def _exists(path: str) -> bool:
-    return system.LiveHost().stat_path(path) is not None
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
