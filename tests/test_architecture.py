@@ -435,6 +435,6 @@ def test_units_of_facts():
 def test_help_needs_no_extra(tmp_path):
     for name in ("anyio", "mcp", "mcp_types", "ray", "starlette", "torch", "uvicorn"):
         (tmp_path / f"{name}.py").write_text("raise ImportError\n")
-    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; from gpuready.cli import main; main(['--help'])"
+    code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; from gpuready.cli import main; main(['--help-all'])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.returncode == 0 and "gpuready serve" in ran.stdout, ran.stderr

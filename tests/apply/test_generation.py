@@ -14,7 +14,6 @@ from gpuready.apply import disk_space
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome, InstallJournal
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
 from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
-from gpuready.apply.resolution_request import too_new_versions
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.system import durable_files
 from tests.apply.wheels import wheel
@@ -186,9 +185,3 @@ def test_sizes_are_within_a_fifth_of_what_was_measured(cuda, libraries, others, 
     rows = [LockedPackage(name, "1.0", ("sha256:x",)) for name in names]
     result = disk_space.estimate_space(plan(*rows, cuda=cuda, platform=f"{machine}-manylinux_2_36"), [])
     assert 0.8 <= (result.size >> 20) / mib <= 1.21
-
-
-def test_what_another_package_refuses_is_asked_for_older():
-    rows = [LockedPackage("pyarrow", "26.0.1", ("sha256:x",)), LockedPackage("numpy", "1.26.4", ("sha256:x",))]
-    assert too_new_versions(rows) == {"pyarrow": "26.0.0"}
-    assert too_new_versions([rows[0], rows[1].replace(version="2.2.6")]) == {}

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.apply.resolve import resolve_plan
-from gpuready.model import Contract
+from gpuready.model import Contract, Fact, Facts
+from gpuready.workflow.judge import make_fault_finder
 from tests.apply.asking import contract, need, plan, row
 
 # -- the framework's own sources ------------------------------------------------------------------------------
@@ -122,3 +123,52 @@ def test_nothing_is_left_behind(world, tmp_path):
 def test_an_impossible_plan_is_not_asked_about(world, index):
     before = plan().replace(verdict="impossible")
     assert resolve_plan(world, before, contract()) is before and not index.asked
+
+
+# -- what a check would refuse ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("needs", "releases", "chosen", "why"),
+    [
+        ({"numpy": "*"}, {"numpy": ("1.26.4", "2.4.6")}, {"numpy": "1.26.4"}, "PKG021"),
+        (
+            {"numpy": "<2", "pyarrow": "*"},
+            {"numpy": ("1.26.4",), "pyarrow": ("25.0.0", "26.0.1")},
+            {"pyarrow": "25.0.0", "numpy": "1.26.4"},
+            "PKG048",
+        ),
+        (
+            {"peft": "==0.17.1", "transformers": "*"},
+            {"peft": ("0.17.1",), "transformers": ("4.30.0", "5.1.0")},
+            {"transformers": "4.30.0"},
+            "PKG048",
+        ),
+        ({"transformers": "*"}, {"transformers": ("4.30.0", "5.1.0", "5.23.0")}, {"transformers": "4.30.0"}, "PKG048"),
+    ],
+)
+def test_a_lock_that_check_would_refuse_is_chosen_again(world, index, needs, releases, chosen, why):
+    """torch 2.1 is compiled for numpy 1, pyarrow 26 refuses it, peft 0.17 imports what transformers 5 has no more, which turns torch 2.1 off."""
+    index.add("torch", "2.1.0")
+    for name, versions in releases.items():
+        for version in versions:
+            index.add(name, version)
+    asked = contract(*(need(name, want) for name, want in needs.items()), platforms=("cuda",))
+    first = plan(torch="2.1.0+cu121", cuda="12.1", index="pypi", python="3.11")
+    machine = Facts([Fact("os.arch", "x86_64", "test", "stated")])
+    said = []
+    found = resolve_plan(
+        world, first, asked, note=lambda text, *_: said.append(text), find_fault=make_fault_finder(machine, asked)
+    )
+    assert {name: row(found, name).version for name in chosen} == chosen
+    assert {*found.held} <= {*chosen} and why in " ".join(found.notes)
+    assert any(text.startswith("choosing again") and why in text for text in said)
+
+
+def test_a_lock_that_check_would_refuse_whatever_is_asked_is_none(world, index):
+    index.add("torch", "2.1.0")
+    index.add("numpy", "2.4.6")
+    asked = contract(need("numpy", ">=2"), platforms=("cuda",))
+    first = plan(torch="2.1.0+cu121", cuda="12.1", index="pypi", python="3.11")
+    found = resolve_plan(world, first, asked, find_fault=make_fault_finder(Facts([]), asked))
+    assert (found.verdict, found.lock) == ("impossible", ())

@@ -56,6 +56,7 @@ def test_the_files_are_all_there():
         "images",
         "indexes",
         "job_keys",
+        "job_needs",
         "kernels",
         "launch",
         "lookalikes",
@@ -69,6 +70,7 @@ def test_the_files_are_all_there():
         "serving",
         "systems",
         "torch",
+        "wheels",
         "xids",
     ]
 

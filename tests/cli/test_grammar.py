@@ -25,6 +25,7 @@ WHAT_IF = {
     "--disk": "SIZE",
     "--shm": "SIZE",
     "--python-version": "VERSION",
+    "--as": "NAME=VALUE,...",
 }
 RESOLVE = {"--wants": "LIST", "--contract": "FILE", "--config": "FILE", "--source": "DIR|GIT"}
 RESOLVE |= {"--find-links": "DIR", "--offline": "", "--allow-build": "", "--use-project-config": ""}
@@ -195,6 +196,8 @@ FROZEN = {
     "diff": ((2, 2), {"--for": "FRAMEWORK"} | ALWAYS),
     "explain": ((0, 1), ALWAYS),
     "probe": ((0, 0), {"--on": "MACHINE", "--python": "PATH", "--run-python": "", "-o": "FILE"} | WHAT_IF | ALWAYS),
+    "issue": ((0, 16), {"--on": "MACHINE", "--python": "PATH", "--config": "FILE"} | ALWAYS),
+    "docs": ((0, 1), ALWAYS),
     "bench": (
         (0, 0),
         {"--python": "PATH", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}
@@ -315,7 +318,7 @@ def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):
 @pytest.mark.parametrize("command", [*COMMANDS, "help", "contract", "fleet"])
 @pytest.mark.parametrize("width", [40, 80])
 def test_help_names_everything_and_fits(command, width):
-    text = format_help(command, Screen(width))
+    text = format_help(command, Screen(width), everything=True)
     assert all(len(line) <= width for line in text.splitlines())
     if command in COMMANDS:
         assert all(flag.flag in text for flag in COMMANDS[command].flags)
@@ -342,6 +345,22 @@ def test_every_command_has_three_examples_that_parse_and_that_its_help_shows(nam
 
 def test_the_help_names_what_is_known():
     for command in ("help", "check", "plan", "install"):
-        assert "axolotl" in format_help(command, Screen(80)) and "vllm" in format_help(command, Screen(80))
-    assert "llama-3.1-8b" in format_help("fit", Screen(80))
-    assert "doctor is another word for check" in " ".join(format_help("help", Screen(80)).split())
+        shown = format_help(command, Screen(80), everything=True)
+        assert "axolotl" in shown and "vllm" in shown
+    assert "llama-3.1-8b" in format_help("fit", Screen(80), everything=True)
+
+
+def test_the_first_help_is_short_and_says_where_the_rest_is():
+    first = format_help("help", Screen(80))
+    assert len(first.splitlines()) <= 25 and first.count("gpuready --help-all") == 1
+    usual = COMMANDS["fit"].usual
+    assert len(usual) == 12 and all(f"--{name} " in format_help("fit", Screen(80)) for name in usual)
+    assert "--as NAME=VALUE" in format_help("check", Screen(80)) and "--kernel" not in format_help("check", Screen(80))
+
+
+def test_one_flag_states_many_values_of_a_machine():
+    parsed = parse_command_line(["check", "--as", "driver=550.54, os=ubuntu20.04", "--as", "python=3.12"])
+    assert parsed.flags == {"driver": "550.54", "os": "ubuntu20.04", "python-version": "3.12"}
+    for bad in ("drivr=550", "driver", "driver=", "=", "driver=550,,"):
+        with pytest.raises(UsageError, match="--as takes NAME=VALUE"):
+            parse_command_line(["check", "--as", bad])

@@ -129,7 +129,7 @@ def changed(monkeypatch):
 def test_the_command_line_shows_a_change(changed):
     parsed = parse_command_line(["explain", "--colour-depth", "8", "--in-reverse", "x"])
     assert parsed.flags == {"colour-depth": "8", "in-reverse": True}
-    text = format_help("explain", Screen())
+    text = format_help("explain", Screen(), everything=True)
     assert "--colour-depth BITS" in text and "--paper a4|letter" in text and "--driver VERSION" in text
     with pytest.raises(UsageError, match="--paper takes a4 or letter"):
         parse_command_line(["explain", "--paper", "a3"])

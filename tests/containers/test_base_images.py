@@ -95,6 +95,20 @@ def test_a_pip_means_one_python(case):
     assert found["package.numpy"] == "1.26.4"
 
 
+def test_what_conda_installs_by_name():
+    found = facts_of(
+        "FROM continuumio/miniconda3:latest\n"
+        "RUN conda install -y -c pytorch python=3.11 pytorch==2.5.1 pytorch-cuda=12.4 cuda-toolkit=12.4.1 numpy=1.26.4\n"
+    )
+    expected = {
+        "python.version": "3.11",
+        "package.torch": "2.5.1+cu124",
+        "package.numpy": "1.26.4",
+        "toolkit.version": "12.4",
+    }
+    assert {key: found.get(key) for key in expected} == expected
+
+
 def test_a_stage_that_is_not_copied_gives_nothing():
     text = "FROM python:3.12 AS b\nRUN pip install numpy==1.26.4\nFROM python:3.12-slim\nCOPY --from=b /srv/app /app\n"
     assert "package.numpy" not in facts_of(text)

@@ -153,6 +153,7 @@ def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
     may, said = script.can_fork_ranks("script", [str(tmp_path / "train.py")], nproc, torch)
     assert may is forks and why in said
     assert script.can_fork_ranks("program", ["x"], 2, True)[0] is False
+    assert script.can_fork_ranks("module", ["x"], 2, True)[0] is True
 
 
 def test_torchrun_does_not_take_the_operators_variables_for_flags():

@@ -9,9 +9,11 @@ import pytest
 
 from gpuready import contracts
 from gpuready.jobs import job_files
+from gpuready.model import Fact, Facts
 from gpuready.probe import job
 from gpuready.probe.job import ALIASES, WANTS, parse_wants
 from gpuready.system import AccessError
+from gpuready.workflow.contract_choice import add_job_needs
 from tests.deadlines import HANG_S
 from tests.probe.fakes import Fake, by_key
 from tests.probe.test_size import LLAMA
@@ -284,3 +286,22 @@ def test_a_python_file_states_its_plugin():
 def test_braces_in_yaml_are_read_as_json_or_as_yaml():
     for text in ("{bf16: true}", '{\t"bf16": true}'):
         assert look(config="/a.yml", files={"/a.yml": text})["job.wants"] == ("bf16",)
+
+
+def test_settings_of_a_file_require_their_packages_of_every_framework():
+    """Seen: ``check --config`` said *no problems found* for a job that ends at its first import of peft."""
+    text = "model_name_or_path: m\nuse_peft: true\noptim: paged_adamw_8bit\nreport_to: [wandb, tensorboard]\n"
+    rows = look(config="job.yaml", files={"job.yaml": text})["job.packages"]
+    assert {row["because"]: row["packages"][0] for row in rows if "report" not in row["because"]} == {
+        "use_peft: True": "peft",
+        "optim: 'paged_adamw_8bit'": "bitsandbytes",
+    }
+    stated = (Fact("job.packages", rows, "job.yaml"), Fact("package.tensorboardx", "2.6"))
+    for name in ("trl", "transformers"):
+        needs = add_job_needs(contracts.load_contract(name), Facts(stated)).needs
+        ours = {need.key: need for need in needs if need.cite.startswith("job.yaml, ")}
+        assert ours.keys() >= {"package.wandb", "package.bitsandbytes", "package.tensorboardx"}, name
+        assert "report_to: " in ours["package.wandb"].cite and ours["package.wandb"].level == "required"
+        assert "package.tensorboard" not in ours, "one of them is there"
+    off = "model_name_or_path: m\nuse_peft: false\noptim: adamw_torch\nreport_to: none\n"
+    assert "job.packages" not in look(config="job.yaml", files={"job.yaml": off})

@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from gpuready.cli import run_parsed_command
 from gpuready.cli.parser import parse_command_line
 from gpuready.render.layout import Screen
 from gpuready.system.process.worker_pool import PoolBusy, WorkerLost, WorkerPool, WorkerTimeout
-from gpuready.web.query_service import QueryService, ResponseCache
+from gpuready.web.app import MAX_KEPT_REPORTS, WebApp
+from gpuready.web.query_service import HttpReply, QueryService, ResponseCache
 from tests.web.served import ask_until_complete
 
 MACHINE = next(iter(sorted((Path(__file__).parent.parent / "machines").glob("*.json"))))
@@ -79,6 +81,17 @@ def test_a_recording_gives_its_report(server):
     assert again.headers["content-security-policy"].startswith("sandbox allow-scripts")
     assert "allow-same-origin" not in again.headers["content-security-policy"]
     assert server.ask(reply.headers["location"], token=None).status == 401
+
+
+def test_only_the_last_reports_are_kept(monkeypatch):
+    async def answer(*_):
+        return HttpReply(200, b"<!doctype html>")
+
+    web = WebApp((), 5, None)
+    monkeypatch.setattr(web, "_run_on_upload", answer)
+    request = Request({"type": "http", "query_string": b"framework=trl", "headers": []})
+    places = [asyncio.run(web.report_upload(request)).headers["location"] for _ in range(MAX_KEPT_REPORTS + 3)]
+    assert [f"/report/{name}" for name in web.reports] == places[-MAX_KEPT_REPORTS:]
 
 
 def test_what_a_recording_says_stays_text(server):

@@ -9,8 +9,9 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO
+from tempfile import NamedTemporaryFile
 
+from gpuready.system import AccessError, elf
 from refresh.web import Trouble, Web, shown
 
 TAIL = 1 << 16  # the end of a zip: its directory, in one read for most wheels
@@ -121,9 +122,15 @@ class Wheel:
         return None
 
     def needed(self, member: str, limit: int = 64 << 20) -> list[str] | None:
-        """The libraries that an ELF member loads (DT_NEEDED); None where it is no 64-bit ELF or too far to read."""
-        with self._calm(), self._reading(member), self._zip.open(member) as stream:
-            return _Elf(stream, limit).needed()
+        """The libraries that an ELF member loads (DT_NEEDED); None where it is no ELF or larger than the limit."""
+        with self._calm(), self._reading(member), self._zip.open(member) as stream, NamedTemporaryFile() as file:
+            file.write(stream.read(limit))
+            file.flush()
+            try:
+                found = elf.read_load_needs(file.name)
+            except AccessError:
+                return None
+        return list(found["needed"]) if found else None
 
     @contextmanager
     def _reading(self, member: str) -> Iterator[None]:
@@ -133,51 +140,3 @@ class Wheel:
             yield
         finally:
             self._file.ahead = AHEAD
-
-
-class _Elf:
-    """The dynamic section of a shared library, out of a stream that only goes forward."""
-
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._limit, self._body = stream, limit, bytearray()
-
-    def needed(self) -> list[str] | None:
-        head = self._at(0, 64)
-        if head is None or head[:6] != b"\x7fELF\x02\x01":
-            return None
-        segments = self._segments(*struct.unpack_from("<Q", head, 32), *struct.unpack_from("<HH", head, 54))
-        dynamic = next((s for s in segments if s[0] == 2), None)
-        raw = self._at(dynamic[1], dynamic[3]) if dynamic else None
-        if raw is None:
-            return None
-        entries = list(struct.iter_unpack("<QQ", raw[: len(raw) // 16 * 16]))
-        tags = dict(reversed(entries))
-        names = self._at(_placed(segments, tags.get(5, 0)), tags.get(10, 0))
-        if names is None:
-            return None
-        return [names[at : names.index(b"\0", at)].decode("ascii", "replace") for tag, at in entries if tag == 1]
-
-    def _segments(self, at: int, size: int, count: int) -> list[tuple[int, int, int, int]]:
-        """Type, offset, address and size in the file of each segment."""
-        table = self._at(at, size * count) or b""
-        found = []
-        for start in range(0, len(table) - 55, size or 56):
-            kind, _, offset, address, _, length = struct.unpack_from("<IIQQQQ", table, start)
-            found.append((kind, offset, address, length))
-        return found
-
-    def _at(self, start: int, size: int) -> bytes | None:
-        end = start + size
-        if end > self._limit:
-            return None
-        while end > len(self._body) and (more := self._stream.read(min(end - len(self._body), 1 << 20))):
-            self._body += more
-        return bytes(self._body[start:end]) if len(self._body) >= end else None
-
-
-def _placed(segments: list[tuple[int, int, int, int]], address: int) -> int:
-    """Where in the file the byte of a memory address stands."""
-    for kind, offset, start, size in segments:
-        if kind == 1 and start <= address < start + size:
-            return offset + address - start
-    return 1 << 62  # nowhere: further than any limit

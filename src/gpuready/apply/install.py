@@ -175,9 +175,8 @@ class Installer:
 
     def _came_in_wheels(self, faults: Sequence[InstallFault], found: dict[str, str]) -> bool:
         """Whether all that differs was fetched anew before, and differed in the same way."""
-        texts = self._name_differences(found, faults)
-        known = [install_seal.find_seal(self.host, text, install_seal.WHEELS) for text in texts]
-        return all(known) and all(fault.path in found for fault in faults)
+        texts = self._name_differences(found, faults) if all(fault.path in found for fault in faults) else [""]
+        return all(install_seal.find_seal(self.host, text, install_seal.WHEELS) for text in texts)
 
     def _name_differences(self, found: dict[str, str], faults: Sequence[InstallFault]) -> list[str]:
         """Name what differs from a RECORD: the wheel by the hashes of the lock, the file, its contents."""
@@ -243,10 +242,10 @@ class Installer:
 
         def compare_files() -> None:
             try:
-                known, faults = audit.describe_generation(generation.path, self.inventory)
-                outcome.append((known, [*faults, *self._compare_with_lock(generation)]))
+                outcome.extend(audit.describe_generation(generation.path, self.inventory))
+                outcome[1] += self._compare_with_lock(generation)
             except Exception as error:  # raised again by the thread that waits
-                outcome.append(error)
+                outcome[:] = [error]
 
         self.show_progress("looking over every file")
         thread = threading.Thread(target=compare_files, daemon=True)
@@ -256,8 +255,7 @@ class Installer:
             thread.join()
         if isinstance(outcome[0], Exception):
             raise outcome[0]
-        known, faults = outcome[0]
-        return known, faults
+        return outcome[0], outcome[1]
 
     def _refuse_overreach(self, generation: EnvironmentGeneration) -> None:
         """Refuse a wheel that replaces the environment's own files, before anything of it is run."""

@@ -22,8 +22,10 @@ MANIFESTS, WHEELS, IMPORTS = "installs", "wheels", "imports"
 IMPORT_AGE_S = 7 * 86400.0
 """How long the success of an import counts."""
 MAX_IMPORTS = 200
-SESSION_VARIABLES = ("PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "TERM", "PS1", "PROMPT_COMMAND")
-SESSION_PREFIXES = ("SSH_", "TMUX", "XDG_SESSION", "VIRTUAL_ENV", "GPUREADY_")
+SESSION_VARIABLES = (
+    "PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "TERM", "PS1", "SSH_TTY", "SSH_CLIENT", "SSH_CONNECTION",
+    "SSH_AUTH_SOCK", "TMUX", "TMUX_PANE", "XDG_SESSION_ID",
+)  # fmt: skip
 """Variables that say from where a command is given, and decide no import in the isolated mode of Python."""
 
 
@@ -59,11 +61,7 @@ def find_seal(host: HostAccess, text: str, folder: str) -> str | None:
 
 def describe_import(host: HostAccess, files: object, python: str, modules: Sequence[str]) -> str:
     """Everything that decides an import of files that are as their RECORDs say, but for the libraries of the system."""
-    variables = sorted(
-        item
-        for item in unredacted_variables(host).items()
-        if item[0] not in SESSION_VARIABLES and not item[0].startswith(SESSION_PREFIXES)
-    )
+    variables = sorted(item for item in unredacted_variables(host).items() if item[0] not in SESSION_VARIABLES)
     return json.dumps([__version__, host.get_hostname(), host.get_uname(), files, python, modules, variables])
 
 

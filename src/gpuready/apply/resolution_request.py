@@ -15,7 +15,7 @@ from gpuready.catalog import indexes, kernels, packages
 from gpuready.contracts import when
 from gpuready.contracts.pins import MARKER_SYSTEMS
 from gpuready.model import Contract, Fact, Facts, Record, Requirement, UnknownFactError, versions
-from gpuready.model.plan import LockedPackage, Plan
+from gpuready.model.plan import Plan
 from gpuready.model.record import field
 
 PROJECT_NAME = "gpuready-question"
@@ -101,8 +101,7 @@ def make_resolution_request(
     sources: Iterable[str] = (),
     folders: Mapping[str, str] | None = None,
     direct: Iterable[str] = (),
-    avoid: Mapping[str, tuple[str, ...]] | None = None,
-    below: Mapping[str, str] | None = None,
+    limits: Mapping[str, tuple[str, ...]] | None = None,
     extra: Mapping[str, str] | None = None,
     addresses: Mapping[str, str] | None = None,
 ) -> ResolutionRequest:
@@ -110,18 +109,14 @@ def make_resolution_request(
 
     ``sources``: requirements from the framework's own files. ``folders``: packages for which a folder of wheels
     has exactly the intended version. ``direct``: packages that must be requested by name, to pin them to torch's
-    index. ``avoid``: versions to exclude; ``below``: the first version that is too new. ``extra``: packages from an index of the user that supplies nothing
-    else; ``addresses`` has the addresses of those indexes.
+    index. ``limits``: what else is asked of versions. ``extra``: packages from an index of the user that supplies nothing else; ``addresses`` has the addresses of those indexes.
     """
     collector = _RequirementCollector(plan, contract, tuple(sources))
     pins, notes = collector.collect_pins(), collector.notes
     for name in (*direct, *(extra or ())):
         pins.setdefault(name, "")
-    for name, bad in (avoid or {}).items():
-        one = pins.get(name, "")
-        pins[name] = ",".join([*([one] if one else []), *(f"!={version}" for version in bad)])
-    for name, version in (below or {}).items():
-        pins[name] = ",".join([*([pins[name]] if pins.get(name) else []), f"<{version}"])
+    for name, more in (limits or {}).items():
+        pins[name] = ",".join([*([pins[name]] if pins.get(name) else []), *more])
     origins = _choose_sources(plan, contract, pins, folders or {}) | dict(extra or {})
     index_addresses = {index: indexes.index_url(index) for index in origins.values() if index in indexes.list_indexes()}
     index_addresses |= {index: index for index in origins.values() if index.startswith("/")} | dict(addresses or {})
@@ -345,10 +340,3 @@ def _marker_environment(plan: Plan) -> dict[str, str]:
         "platform_python_implementation": "CPython",
         "extra": "",
     }
-
-
-def too_new_versions(rows: Iterable[LockedPackage]) -> dict[str, str]:
-    """Return packages of an answer that another one of it refuses, by the catalogue, and from which version on."""
-    have = {row.name: row.version for row in rows if row.version}
-    sides = [packages.split_requirement(row["a"]) for row in packages.find_conflicts(have) if "when" not in row]
-    return {name: specifier[2:] for name, specifier in sides if specifier.startswith(">=") and "," not in specifier}

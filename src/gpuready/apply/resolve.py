@@ -14,7 +14,6 @@ from gpuready.apply.resolution_request import (
     is_default_index,
     make_resolution_request,
     replaced_packages,
-    too_new_versions,
 )
 from gpuready.apply.source_requirements import read_source_requirements
 from gpuready.catalog import indexes, packages
@@ -24,6 +23,7 @@ from gpuready.system import HostAccess, RunResult, save_atomically
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
 
+FindFault = Callable[[Plan], PlanConflict | None]
 _UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
 
@@ -43,10 +43,12 @@ def resolve_plan(
     allow_build: bool = False,
     use_project_config: bool = False,
     note: Callable[..., None] = lambda *_: None,
+    find_fault: FindFault = lambda _: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
+    ``find_fault``: what a check has against a lock. Its needs narrow the request, and uv is asked again.
     ``allow_build``: where nothing else resolves, uv may run the code of packages without wheels, to learn what they
     require. ValueError, in a sentence, if something that the user named cannot be used.
     """
@@ -54,7 +56,9 @@ def resolve_plan(
         return plan
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     for builds in (False, True) if allow_build else (False,):
-        found = _PlanResolver(host, plan, contract, settings, source, builds, note, deadline).resolve_in_rounds()
+        found = _PlanResolver(
+            host, plan, contract, settings, source, builds, note, find_fault, deadline
+        ).resolve_in_rounds()
         if found.lock:
             break
     return found
@@ -70,9 +74,10 @@ class _PlanResolver:
         source: str | None,
         allow_build: bool,
         note: Callable[..., None],
+        find_fault: FindFault,
         deadline: float,
     ):
-        self.host, self.plan, self.contract, self.note = host, plan, contract, note
+        self.host, self.plan, self.contract, self.note, self.find_fault = host, plan, contract, note, find_fault
         self.until = host.get_monotonic_time() + deadline
         self.uv_path = uv.find_uv(host)
         self.uv_version = uv.check_uv_version(host, self.uv_path)
@@ -84,8 +89,7 @@ class _PlanResolver:
             self.notes += notes
         self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
-        self.avoid: dict[str, tuple[str, ...]] = {}
-        self.below: dict[str, str] = {}
+        self.limits: dict[str, tuple[str, ...]] = {}  # what is asked of packages besides the contract's needs
         self.extra: dict[str, int] = {}  # package -> number of the pip extra index used for it
         self.sources_read: set[tuple[str, str]] = set()
         self.source_rows = dict(indexes.source_only_packages())  # what is known of packages without a wheel
@@ -103,10 +107,15 @@ class _PlanResolver:
                 return self.mark_unresolved(answer.why, answer.cause)
             if isinstance(answer, PlanConflict):
                 return self.mark_impossible(answer)
-            if self.pin_strays(answer) or self.limit_conflicts(answer):
+            if self.pin_strays(answer):
                 continue
             violation = find_violation(self.plan, request, answer)
-            return self.mark_impossible(violation) if violation else self.mark_resolved(answer, request)
+            resolved = self.mark_resolved(answer, request)
+            violation = violation or self.find_fault(resolved)
+            if violation is None:
+                return resolved
+            if not self.narrow_by_fault(violation, answer):
+                return self.mark_impossible(violation)
         return self.mark_unresolved("uv's answers keep leaving the index that torch comes from")
 
     # ---- one round
@@ -118,8 +127,7 @@ class _PlanResolver:
             sources=self.sources,
             folders=self.folders,
             direct=sorted(self.direct),
-            avoid=self.avoid,
-            below=self.below,
+            limits=self.limits,
             extra={name: f"pip-{at}" for name, at in self.extra.items()},
             addresses={f"pip-{at}": self.extra_indexes()[at][0] for at in self.extra.values()},
         )
@@ -265,21 +273,29 @@ class _PlanResolver:
         strays: set[str] = set()
         for row in rows:
             if row.name == "torch" and row.version != exact_torch_version(self.plan):
-                known = self.avoid.get("torch", ())
-                if row.version in known:
-                    return False
-                self.avoid["torch"] = (*known, row.version)
-                return True
+                return self.add_limit("torch", f"!={row.version}")
             if row.name in indexes.torch_index_packages() and row.name not in self.direct and self.is_stray(row):
                 strays.add(row.name)
         self.direct |= strays
         return bool(strays)
 
-    def limit_conflicts(self, rows: tuple[LockedPackage, ...]) -> bool:
-        """Ask for older releases of packages that others of the answer refuse; True where that is new."""
-        more = too_new_versions(rows).items() - self.below.items()
-        self.below |= dict(more)
-        return bool(more)
+    def add_limit(self, name: str, limit: str) -> bool:
+        """Ask for other versions of a package from now on; False where that has been asked for."""
+        known = self.limits.get(name, ())
+        self.limits[name] = (*known, limit)
+        return limit not in known
+
+    def narrow_by_fault(self, fault: PlanConflict, rows: tuple[LockedPackage, ...]) -> bool:
+        """Ask for the versions that a check needs of packages; False where it names none, or they were asked for."""
+        own = packages.canonical_package_name(self.contract.distribution or self.contract.framework)
+        have = {f"package.{row.name}": row.version for row in rows if row.version and row.name not in ("torch", own)}
+        unmet = [n for n in fault.needs if n.key in have and versions.is_satisfied(have[n.key], n.want) is False]
+        is_new = [self.add_limit(need.key.removeprefix("package."), need.want) for need in unmet]
+        if not any(is_new):
+            return False
+        self.notes += [f"not {need.key.removeprefix('package.')} {have[need.key]}: {fault.says}" for need in unmet]
+        self.note(f"choosing again: {fault.says}")
+        return True
 
     def is_stray(self, row: LockedPackage) -> bool:
         return not is_default_index(self.plan.index) and row.index not in (self.plan.index, FOLDER_INDEX)
@@ -303,6 +319,7 @@ class _PlanResolver:
         return self.plan.replace(
             lock=tuple(row for row in rows if row.name not in chosen),
             packages=dict(self.plan.packages) | {row.name: row.version for row in rows if row.version},
+            held=tuple(name for name in sorted(self.limits) if name != "torch"),
             resolved="resolved",
             notes=_append_notes(
                 self.plan.notes, *self.notes, *self.name_extra_indexes(rows), *self.name_builds(rows), *request.notes

@@ -82,15 +82,35 @@ def find_lookalike(name: str) -> dict[str, Any] | None:
     return next((row for row in load_catalog("lookalikes")["lookalike"] if row["name"] == wanted), None)
 
 
-def find_conflicts(installed: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return known conflicts between these packages (name to version); a row with ``when`` is conditional."""
-    have = {canonical_package_name(name): version for name, version in installed.items()}
-    rows = load_catalog("packages")["conflict"]
-    return [
-        row
-        for row in rows
-        if _meets_requirement(row["a"], have) and any(_meets_requirement(other, have) for other in row["b"])
-    ]
+@cache
+def _import_conflicts() -> list[dict[str, Any]]:
+    tried = [row | {"b": other} for row in load_catalog("packages")["conflict"] for other in row["b"]]
+    return [*load_catalog("wheels")["import"], *tried]
+
+
+@cache
+def names_in_import_conflicts() -> tuple[str, ...]:
+    """Return the packages of which some releases are known not to work beside some of another."""
+    rows = _import_conflicts()
+    return tuple(dict.fromkeys(split_requirement(row[side])[0] for row in rows for side in ("a", "b")))
+
+
+def find_import_conflicts(installed: Mapping[str, str], any_release_of: str = "") -> list[dict[str, Any]]:
+    """Return the known pairs of these packages (name to version) whose import fails though their metadata allows it.
+
+    ``any_release_of``: of this package every release counts, the oldest first.
+    """
+
+    def is_here(requirement: str) -> bool:
+        return split_requirement(requirement)[0] == any_release_of or _meets_requirement(requirement, installed)
+
+    return [row for row in _import_conflicts() if is_here(row["a"]) and is_here(row["b"])]
+
+
+def bundled_cuda(name: str, version: str) -> tuple[str, ...]:
+    """Return the CUDA releases for which a wheel has a library inside; empty where that was not read."""
+    rows = (row for row in load_catalog("wheels")["libraries"] if _meets_requirement(row["package"], {name: version}))
+    return tuple(next((row["cuda"] for row in rows), ()))
 
 
 def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:

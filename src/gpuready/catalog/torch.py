@@ -106,6 +106,11 @@ def find_torch_build(version: str, cuda_or_variant: str | None = None, machine: 
     return None
 
 
+def is_default_cpu_only(version: str, machine: str) -> bool:
+    """Whether the wheel of a release on the default index is for the CPU alone, as that of 2.7.1 for aarch64."""
+    return machine == "aarch64" and (find_torch_release(version) or {}).get("pypi_aarch64") == "cpu"
+
+
 def _matches_variant(build: TorchBuild, wanted: str) -> bool:
     if versions.parse_plain_release(wanted) is None:
         return build.variant == wanted

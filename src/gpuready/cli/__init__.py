@@ -157,7 +157,7 @@ def _help_or_version(parsed: Any, screen: Any) -> str:
         return f"gpuready {__version__}\n"
     from gpuready.cli.help import format_help
 
-    return format_help(parsed.command, screen)
+    return format_help(parsed.command, screen, parsed.help_all)
 
 
 def _set_signal_handlers(handlers: dict[int, Any]) -> dict[int, Any]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from gpuready import __version__
-from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_all_commands, load_command
+from gpuready.commands import COMMAND_MODULES, FIRST_COMMANDS, load_all_commands, load_command
 from gpuready.commands.completion import list_argument_names
 from gpuready.commands.declaration import Command, Parameter
 from gpuready.render.layout import Screen
@@ -17,30 +17,46 @@ _EXIT_CODES_LINE = (
 )
 
 
-def format_help(command: str, screen: Screen) -> str:
-    """Return the help of one command; of all commands where the name is of none."""
+def format_help(command: str, screen: Screen, everything: bool = False) -> str:
+    """Return the help of one command; of all commands where the name is of none: without ``everything``, of those used most."""
     if command in COMMAND_MODULES:
-        return _format_command_help(load_command(command), screen)
+        return _format_command_help(load_command(command), screen, everything)
+    if command == "help" and not everything:
+        return _format_first_help(screen)
     chosen = [c for name, c in load_all_commands().items() if command == "help" or name.startswith(f"{command} ")]
     lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
     rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.help) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
     lines += screen.format_paragraph("Each takes --help, --json and --color.", 2)
     if command == "help":
-        lines += screen.format_paragraph(f"{_format_aliases()} `gpuready fit --help` lists the models.", 2)
+        lines += screen.format_paragraph("`gpuready fit --help-all` lists the models.", 2)
     lines += _format_known_names("FRAMEWORK", screen)
     return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"
 
 
-def _format_command_help(command: Command, screen: Screen) -> str:
+def _format_first_help(screen: Screen) -> str:
+    lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
+    chosen = [load_command(name) for name in FIRST_COMMANDS]
+    lines += ["", *_indent_table([(f"gpuready {c.name} {c.arguments}", c.help) for c in chosen], screen), ""]
+    others = len(COMMAND_MODULES) - len(chosen)
+    lines += screen.format_paragraph(f"{others} other commands: gpuready --help-all. Each takes --help and --json.", 2)
+    lines += screen.format_paragraph("guides: gpuready docs", 2)
+    return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"
+
+
+def _format_command_help(command: Command, screen: Screen, everything: bool) -> str:
     words = f"gpuready {command.name} {command.arguments}".rstrip() + (f" -- {command.rest}" if command.rest else "")
     lines = screen.format_paragraph(f"{words}: {command.help}")
     what_if = [flag for flag in command.flags if flag.group == "what_if"]
-    lines += ["", *_indent_table(_flag_rows(flag for flag in command.flags if flag not in what_if), screen)]
-    if what_if:
-        lines += ["", "what if:", "", *_indent_table(_flag_rows(what_if), screen)]
+    others = [flag for flag in command.flags if flag not in what_if]
+    usual = others if everything or not command.usual else [f for f in others if f.query in command.usual]
+    lines += ["", *_indent_table(_flag_rows(usual), screen)]
+    if what_if and everything:
+        lines += ["", "what if, each as a flag of its own:", "", *_indent_table(_flag_rows(what_if), screen)]
+    if left := len(others) - len(usual):
+        lines += ["", *screen.format_paragraph(f"{left} other flags: gpuready {command.name} --help-all", 2)]
     lines += ["", "examples:", "", *_format_examples(command, screen)]
-    known = _format_known_names(command.arguments, screen)
+    known = _format_known_names(command.arguments, screen) if everything or not command.usual else []
     lines += ["", *known] if known else []
     return "\n".join(lines) + "\n"
 
@@ -48,10 +64,6 @@ def _format_command_help(command: Command, screen: Screen) -> str:
 def _format_examples(command: Command, screen: Screen) -> list[str]:
     lines = [shlex.split(f"gpuready {command.name} {one}") for one in command.examples]
     return [line for words in lines for line in screen.format_command(tuple(words), 2, "")]
-
-
-def _format_aliases() -> str:
-    return "; ".join(f"{word} is another word for {name}" for word, name in COMMAND_ALIASES.items()) + "."
 
 
 def _format_known_names(arguments: str, screen: Screen) -> list[str]:

@@ -24,6 +24,7 @@ class ParsedCommand(Record):
     arguments: tuple[str, ...] = ()
     flags: dict[str, Any] = field(default_factory=dict)
     help: bool = False
+    help_all: bool = False
     rest: tuple[str, ...] = ()
 
 
@@ -31,8 +32,8 @@ def parse_command_line(argv: Sequence[str]) -> ParsedCommand:
     """Parse the words after ``gpuready``; UsageError, in one sentence, where that fails."""
     if argv[:1] == ["help"] and argv[1:]:
         return parse_command_line([*argv[1:], "--help"])
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        return ParsedCommand("help", help=True)
+    if not argv or argv[0] in ("-h", "--help", "--help-all", "help"):
+        return ParsedCommand("help", help=True, help_all=argv[:1] == ["--help-all"])
     if argv[0] in ("--version", "-V", "version"):
         return ParsedCommand("version")
     if argv[0] in ("contract", "fleet") and argv[1:2] in (["-h"], ["--help"]):
@@ -70,8 +71,8 @@ def _parse_arguments(command: Command, words: Sequence[str]) -> ParsedCommand:
         if word == "--":
             arguments += reversed(waiting)
             break
-        if word in ("-h", "--help"):
-            return ParsedCommand(command.name, help=True)
+        if word in ("-h", "--help", "--help-all"):
+            return ParsedCommand(command.name, help=True, help_all=word == "--help-all")
         if word.startswith("-") and word != "-":
             _parse_flag(command, known, word, waiting, flags)
         else:
@@ -110,10 +111,28 @@ def _parse_flag(
         raise UsageError(f"{name} was given an empty value: {flag.flag} {flag.metavar}")
     if flag.choices and value not in flag.choices:
         raise UsageError(f"{name} takes {', '.join(flag.choices[:-1])} or {flag.choices[-1]}, not {value!r}")
-    if flag.many:
+    if flag.kind == "as_if":
+        flags |= _parse_as_if(command, value)
+    elif flag.many:
         flags.setdefault(key, []).append(value)
     else:
         flags[key] = value
+
+
+def _parse_as_if(command: Command, text: str) -> dict[str, str]:
+    """``driver=550.54,os=ubuntu20.04`` -> the values of the flags ``--driver`` and ``--os``."""
+    known = [flag.query for flag in command.flags if flag.group == "what_if"]
+    stated = {}
+    for one in text.split(","):
+        name, _, value = (part.strip() for part in one.partition("="))
+        name = "python-version" if name == "python" else name
+        if name not in known or not value:
+            near = nearest_name_hint(name, known) if name not in known else ""
+            raise UsageError(
+                f"--as takes NAME=VALUE with commas between, NAME one of {', '.join(known)}, not {one!r}{near}"
+            )
+        stated[name] = value
+    return stated
 
 
 def _take_flag_value(flag: Parameter, waiting: list[str]) -> str:

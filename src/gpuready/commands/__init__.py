@@ -21,10 +21,12 @@ COMMAND_MODULES = {
     "diff": "diff",
     "explain": "explain",
     "probe": "probe",
+    "issue": "issue",
     "bench": "bench",
     "report": "report",
     "serve": "serve",
     "mcp": "mcp",
+    "docs": "docs",
     "completion": "completion",
     "fleet check": "fleet",
     "fleet prove": "fleet",
@@ -39,6 +41,9 @@ COMMAND_MODULES = {
 }
 """Every command of the command line in the order of the help, and the module of this package that declares it."""
 
+
+FIRST_COMMANDS = ("check", "fix", "fit", "diagnose", "run", "fleet check")
+"""Those of the first help; the others are shown by --help-all."""
 
 COMMAND_ALIASES = {"doctor": "check"}
 """Other words for a command."""

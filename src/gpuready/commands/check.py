@@ -209,7 +209,7 @@ CHECK = Command(
     "check",
     "is this machine ready for a framework?",
     run,
-    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.AS_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(),

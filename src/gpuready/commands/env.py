@@ -80,7 +80,7 @@ ENV = Command(
     "env",
     "the environment variables that a framework needs",
     run,
-    collect_parameters(EnvOptions, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(EnvOptions, shared.WHAT_IF, shared.AS_IF, shared.COMMON),
     "FRAMEWORK",
     1,
     1,

@@ -12,6 +12,7 @@ from gpuready.commands.declaration import (
     reject_unread,
 )
 from gpuready.commands.parameters import (
+    AS_IF,
     COMMON,
     WHAT_IF,
     Environment,
@@ -99,7 +100,7 @@ INSTALL = Command(
     "install",
     "install a framework atomically: all of it or nothing",
     run,
-    collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, COMMON),
+    collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, AS_IF, COMMON),
     "[FRAMEWORK]",
     0,
     1,

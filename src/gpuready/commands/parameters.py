@@ -142,6 +142,15 @@ WHAT_IF = {
     name: one.replace(mcp=True, web="any", max_length=60)
     for name, one in collect_parameters(WhatIf, group="what_if").items()
 }
+AS_IF = {
+    "as": Parameter(
+        "as if the machine had these: " + ", ".join(one.query for one in WHAT_IF.values()),
+        "NAME=VALUE,...",
+        kind="as_if",
+        python=False,
+    )
+}
+"""One flag for all of WHAT_IF; the parser makes those of it, so that no command reads it."""
 COLOR = {"color": Parameter("colour the answer", "WHEN", ("auto", "always", "never"), python=False)}
 COMMON = {"json": Parameter("the same answer as a JSON document", python=False), **COLOR}
 

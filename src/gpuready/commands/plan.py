@@ -157,7 +157,7 @@ PLAN = Command(
     "plan",
     "what to install, and why; changes nothing",
     run,
-    collect_parameters(PlanOptions, _SHOWN, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(PlanOptions, _SHOWN, shared.WHAT_IF, shared.AS_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(1),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gpuready import workflow
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
-from gpuready.commands.parameters import COMMON, WHAT_IF, Environment, Machine, PathArgument, RunPython, WhatIf
+from gpuready.commands.parameters import AS_IF, COMMON, WHAT_IF, Environment, Machine, PathArgument, RunPython, WhatIf
 from gpuready.commands.result import Result
 from gpuready.render import facts, json_results
 from gpuready.render.facts import render_recording_summary
@@ -53,7 +53,7 @@ PROBE = Command(
     "probe",
     "list the facts about this machine",
     run,
-    collect_parameters(Machine, Environment, RunPython, {"output": _OUTPUT}, WHAT_IF, COMMON),
+    collect_parameters(Machine, Environment, RunPython, {"output": _OUTPUT}, WHAT_IF, AS_IF, COMMON),
     examples=("-o machine.json", "--on rtx4090 --json", "--python .venv"),
 )
 COMMANDS = (PROBE,)

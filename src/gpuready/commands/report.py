@@ -83,7 +83,7 @@ REPORT = Command(
     "report",
     "an HTML page: verdict, machine, findings, proofs, memory, plan",
     run,
-    collect_parameters(ReportOptions, shared.WHAT_IF, shared.COMMON),
+    collect_parameters(ReportOptions, shared.WHAT_IF, shared.AS_IF, shared.COMMON),
     "[FRAMEWORK ...]",
     most=999,
     examples=("vllm -o report.html", "--on machine.json --proofs proofs.json --plan", "axolotl --json"),

@@ -163,7 +163,7 @@ def _pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage
     tag = (local or pin.build).rstrip("!")
     stated: dict[str, Any] = {"torch.version": pin.version, "package.torch": pin.version} if pin.version else {}
     wanted = tag.removeprefix("cuda") or None
-    if tag == "cpu":
+    if tag == "cpu" or (not tag and torch.is_default_cpu_only(version, arch)):
         stated |= {"torch.build": "cpu", "torch.cuda": None, "torch.arch": ()}
     elif tag.startswith("rocm"):
         stated |= {"torch.build": "rocm", "torch.cuda": None}

@@ -8,41 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuready.catalog import load_catalog
 from gpuready.jobs import model_config
-from gpuready.jobs.config_reader import is_off
-from gpuready.jobs.job_files import JobFile
+from gpuready.jobs.config_reader import is_off, short_repr
+from gpuready.jobs.job_files import JobFile, find_framework
 from gpuready.jobs.known_keys import find_key_problems
 from gpuready.model import Fact
 from gpuready.system import HostAccess
 
 MAX_VALUES = 20_000
 """Limit on the values read per file: aliases can make a small file endless."""
-
-SWITCH_KEYS = {
-    "bf16": "bf16", "fp16": "fp16", "tf32": "tf32", "fp8": "fp8", "bfloat16": "bf16", "float16": "fp16",
-    "load_in_4bit": "bnb-4bit", "load_in_8bit": "bnb-8bit", "gptq": "gptq", "torch_compile": "torch-compile",
-    "flash_attention": "flash-attn", "use_flash_attn": "flash-attn", "xformers_attention": "xformers",
-    "sdp_attention": "sdpa", "flex_attention": "flex-attention", "sage_attention": "sage-attention",
-    "use_liger_kernel": "liger", "deepspeed": "deepspeed", "fsdp": "fsdp", "use_ray": "ray",
-    "cut_cross_entropy": "cut-cross-entropy", "use_vllm": "vllm", "full_determinism": "determinism",
-}  # fmt: skip
-"""Keys that request a capability unless their value is false."""
-
-CAPABILITY_WORDS = {
-    "flash_attention_2": "flash-attn", "flash_attention_3": "flash-attn-3", "fa2": "flash-attn",
-    "flash_attention_4": "flash-attn-4", "sdpa": "sdpa", "flex_attention": "flex-attention",
-    "xformers": "xformers", "lora": "lora", "qlora": "qlora", "bf16": "bf16", "bfloat16": "bf16",
-    "fp16": "fp16", "float16": "fp16", "grpo": "grpo", "megatron_train": "megatron",
-    "megatron_infer": "megatron", "deepspeed_train": "deepspeed", "deepspeed_infer": "deepspeed",
-    "fsdp2_train": "fsdp2", "vllm": "vllm", "sglang": "sglang",
-    "axolotl.integrations.liger.ligerplugin": "liger",
-    "axolotl.integrations.cut_cross_entropy.cutcrossentropyplugin": "cut-cross-entropy",
-}  # fmt: skip
-CAPABILITY_KEYS = (
-    "attn_implementation", "attn", "flash_attn", "adapter", "peft_type", "mixed_precision", "torch_dtype",
-    "dtype", "strategy_name", "rl", "plugins", "infer_backend",
-)  # fmt: skip
-"""Keys whose value names a capability."""
 
 MODEL_KEYS = ("base_model", "model_name_or_path", "pretrain", "model_name", "pretrained_model_name_or_path")
 ACCELERATE_GPU_TYPES = ("MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM")
@@ -55,8 +30,15 @@ def job_file_facts(host: HostAccess, file: JobFile) -> list[Fact]:
     stated: dict[str, Any] = {"job.config": path}
     if file.kind == "model" and _describes_whole_model(config):
         stated["job.parameters"] = model_config.count_config_parameters(config, path, "--config")
-    wants = tuple(dict.fromkeys(_find_wants(config)))
+    needs = list(find_job_needs(file))
+    wants = tuple(dict.fromkeys([row["want"] for row, _ in needs if "want" in row] + _find_parallel_wants(config)))
+    brought = [
+        {"packages": row["packages"], "because": said, "source": row["source"]}
+        for row, said in needs
+        if "packages" in row
+    ]
     stated |= {"job.wants": wants} if wants else {}
+    stated |= {"job.packages": tuple(brought)} if brought else {}
     stated |= _find_gpu_count(file) | _find_model_facts(host, config) | _find_key_facts(file)
     return [Fact(key, value, path if key != "job.config" else "--config", "stated") for key, value in stated.items()]
 
@@ -84,17 +66,39 @@ def walk_pairs(config: Any) -> Iterator[tuple[str, Any]]:
             waiting += node
 
 
-def _find_wants(config: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in walk_pairs(config):
-        if key in SWITCH_KEYS and not is_off(value):
-            second = key == "fsdp" and config.get("fsdp_version") in (2, "2")
-            yield "fsdp2" if second else SWITCH_KEYS[key]
-        if key in CAPABILITY_KEYS:
-            for word in value if isinstance(value, list) else [value]:
-                if isinstance(word, str) and word.lower() in CAPABILITY_WORDS:
-                    yield CAPABILITY_WORDS[word.lower()]
-        if key == "tensor_parallel_size" and isinstance(value, int) and value > 1:
-            yield "tensor-parallel"
+def find_job_needs(file: JobFile) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield the rows of catalog/job_needs.toml that a file's settings meet, with the setting: ``use_peft: true``."""
+    pairs, framework = list(walk_pairs(file.config)), find_framework(file)
+    present = {key for key, _ in pairs}
+    for row in load_catalog("job_needs")["need"]:
+        if framework not in row.get("frameworks", (framework,)) or not present.isdisjoint(row.get("unless", ())):
+            continue
+        said = next((f"{key}: {short_repr(value)}" for key, value in pairs if _meets_row(row, key, value)), "")
+        if said:
+            yield row, said
+
+
+def _meets_row(row: Mapping[str, Any], key: str, value: Any) -> bool:
+    if key not in row["keys"]:
+        return False
+    if "values" not in row:
+        return not is_off(value)
+    words = [
+        str(word).lower() for word in (value if isinstance(value, list) else [value]) if isinstance(word, (str, int))
+    ]
+    return any(
+        word.startswith(wanted[:-1]) if wanted.endswith("*") else word == wanted
+        for word in words
+        for wanted in row["values"]
+    )
+
+
+def _find_parallel_wants(config: Mapping[str, Any]) -> list[str]:
+    """What follows from settings together, or from a number."""
+    pairs = dict(walk_pairs(config))
+    fsdp = "" if is_off(pairs.get("fsdp")) else "fsdp2" if config.get("fsdp_version") in (2, "2") else "fsdp"
+    ranks = pairs.get("tensor_parallel_size")
+    return [word for word in (fsdp, "tensor-parallel" if isinstance(ranks, int) and ranks > 1 else "") if word]
 
 
 def _find_key_facts(file: JobFile) -> dict[str, Any]:

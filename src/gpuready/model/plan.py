@@ -109,6 +109,9 @@ class Plan(Record):
     conflicts: tuple[PlanConflict, ...] = ()
     opens: tuple[PlanAlternative, ...] = ()
     lock: tuple[LockedPackage, ...] = ()
+    held: tuple[
+        str, ...
+    ] = ()  # packages of the lock for which a check asked for another version than uv's first choice
     resolved: str = ""  # "resolved", "not resolved here: why", or what another tool made
     unresolved: UnresolvedCause | None = None
     image: str = ""  # the base container image

@@ -270,6 +270,7 @@ def end_state_facts(facts: Facts, plan: Plan) -> Facts:
     installed = {name: version for name, version in plan.packages.items() if name not in ("torch", "python")}
     stated: dict[str, Any] = {"python.version": plan.python, **libraries}
     stated |= {f"package.{name}": version for name, version in installed.items()}
+    stated |= {"python.packages": len(plan.lock)}
     linked = dict(_linked_extensions(plan, installed)) | _torchaudio_row(build, installed.get("torchaudio", ""))
     stated |= {"extension.linked": linked}
     if (
@@ -294,10 +295,12 @@ def _linked_extensions(plan: Plan, installed: dict[str, str]) -> Iterator[tuple[
         if name in chosen:
             continue
         index_major = own_index.get(name, "").rpartition("-cu")[2][:-1]
-        row = catalogue.find_package_release(name, version) if not index_major else None
-        major = index_major if index_major.isdigit() else str(catalogue.linked_cuda_major(row or {}) or "")
+        row = (catalogue.find_package_release(name, version) if not index_major else None) or {}
+        major = index_major if index_major.isdigit() else str(catalogue.linked_cuda_major(row) or "")
         if major:
             yield name, {"file": "", "cudart": major, "missing": (f"libcudart.so.{major}",)}
+        elif carries := catalogue.bundled_cuda(name, version):
+            yield name, {"file": "", "carries": carries}
 
 
 def _torchaudio_row(build: TorchBuild | None, version: str) -> dict[str, dict[str, Any]]:

@@ -192,6 +192,8 @@ def _platform_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Lim
         why = f"{contract.name} is for {named}, and the catalogue has no torch for that to choose from"
     elif platform.device == "cuda" and here == "cpu":
         why = f"{contract.name} is for {named}, and this machine has only a CPU"
+        if contract.says == METADATA_ONLY_NOTE:  # its platforms are a guess
+            why = f"this machine has only a CPU: --wants cpu plans {contract.name} for it"
     elif platform.device == "cuda" and here not in (None, "cuda"):
         why = f"this machine computes on {here}, and {_why_no_torch(contract, str(here))}"
     if why:

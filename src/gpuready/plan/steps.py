@@ -116,9 +116,16 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
     pinned, place, _ = _pin_torch_family(plan, folder)
     if name in TORCH_FAMILY:
         return []
-    ready = [f"{k.package}=={k.version}" for k in plan.kernels if k.how == "index" and k.package != name]
-    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *ready)
+    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *_pin_others(plan, name))
     return [FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is")]
+
+
+def _pin_others(plan: Plan, own: str) -> list[str]:
+    """Return what nothing else brings in the version of the plan: kernels, the job's wants, what a check held back."""
+    chosen = {k.package: k.version for k in plan.kernels if k.how == "index"}
+    chosen |= {row.name: row.version for row in plan.lock if row.version and (not row.via or row.name in plan.held)}
+    left = {*TORCH_FAMILY, own}
+    return [f"{name}=={plan.packages.get(name, version)}" for name, version in chosen.items() if name not in left]
 
 
 def _in_new_environment(step: FixStep) -> FixStep:

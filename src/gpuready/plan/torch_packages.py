@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from gpuready import contracts
-from gpuready.catalog import indexes, load_catalog
+from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.catalog.releases import find_release
@@ -20,10 +20,6 @@ COMPILED = ("cuda-extension", "cuda-library", "jit-extension")
 WORKS_WITHOUT_KERNELS = ("torchao",)
 """Packages that work with any torch, without their kernels if these do not fit."""
 
-LOW_BIT_WANTS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
-BNB_ANY_MINOR_SINCE = "0.50.0"
-"""From this bitsandbytes on, a library of another minor of the same CUDA is accepted."""
-
 
 def package_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
     """Yield what the contract's required packages demand of torch, its CUDA and Python."""
@@ -34,12 +30,9 @@ def package_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit
             yield _torch_limit(platform, contract, package, needs)
         if pinned:
             yield _python_limit(platform, package, needs)
-        if package == "bitsandbytes" and _wants_low_bits(platform):
-            yield _cuda_library_limit(platform, package, needs)
     if not platform.cpu:
         yield from _own_wheel_limits(contract)
         yield from _separate_index_limits(contract)
-    yield from _known_conflict_limits(platform, contract)
 
 
 def _required_packages(contract: Contract) -> dict[str, list[Requirement]]:
@@ -104,37 +97,6 @@ def _python_limit(platform: PlanPlatform, package: str, needs: list[Requirement]
     by = limit_axes("python.version", *(need.when for need in needs))
     says = f"{package} takes certain Pythons"
     return Limit(f"python of {package}", says, fails, (), tuple(needs), _package_source_cite(package), by)
-
-
-def _wants_low_bits(platform: PlanPlatform) -> bool:
-    return bool({str(w).casefold() for w in platform.facts.value_if_known("job.wants") or ()} & set(LOW_BIT_WANTS))
-
-
-def _cuda_library_limit(platform: PlanPlatform, package: str, needs: list[Requirement]) -> Limit:
-    """bitsandbytes has a library for each CUDA; a 4-bit or 8-bit job needs the one of torch's CUDA."""
-
-    def fails(build: TorchBuild, python: str) -> str:
-        rows = releases_for_torch(matching_releases(platform, package, needs, build, python) or [], build)
-        known = [row for row in rows if row.get("cuda_libs")]
-        if (
-            not build.cuda
-            or not known
-            or any(_has_cuda_library(row, build.cuda) for row in known)
-            or len(known) < len(rows)
-        ):
-            return ""
-        return f"{package} {known[-1]['version']} has no library for CUDA {build.cuda}"
-
-    says = f"the job needs {package} with a library for torch's CUDA"
-    job = (platform.facts.fact("job.wants"),)
-    return Limit(f"libraries of {package}", says, fails, job, tuple(needs), _package_source_cite(package))
-
-
-def _has_cuda_library(row: dict[str, Any], cuda: str) -> bool:
-    if any(versions.major_minor(one) == versions.major_minor(cuda) for one in row["cuda_libs"]):
-        return True
-    near = any(versions.major_version(one) == versions.major_version(cuda) for one in row["cuda_libs"])
-    return near and versions.compare_versions(row["version"], BNB_ANY_MINOR_SINCE) >= 0
 
 
 def _own_wheel_limits(contract: Contract) -> Iterator[Limit]:
@@ -224,34 +186,6 @@ def list_misfits(platform: PlanPlatform, contract: Contract, build: TorchBuild, 
         if advised and value is not platform.NOT_KNOWN and not may_meet_want(need.want, value):
             misfits[need.key] = need.want
     return misfits
-
-
-def _known_conflict_limits(platform: PlanPlatform, contract: Contract) -> Iterator[Limit]:
-    """Yield the catalogue's known conflicts between torch and the contract's exact pins."""
-    pinned = exact_pins(contract)
-    rows = [row for row in _conflicts_with_torch() if any(name in pinned for name in row[0])]
-    for names, row in rows:
-
-        def fails(build: TorchBuild, python: str, row: dict[str, Any] = row, names: Any = names) -> str:
-            pins = {n: pinned[n] for n in names if n in pinned}
-            here = {n: pin for n, (pin, when) in pins.items() if platform.condition_holds(when, build, python)}
-            if row not in catalogue.find_conflicts(here | {"torch": build.version}):
-                return ""
-            return f"{row['a']} and {' or '.join(row['b'])}: {row['why']}"
-
-        need = Requirement("package.torch", "what goes with the contract's pins", cite=str(row["source"]))
-        yield Limit("known conflicts", f"{row['a']}: {row['why']}", fails, (), (need,))
-
-
-@cache
-def _conflicts_with_torch() -> list[tuple[set[str], dict[str, Any]]]:
-    """List the unconditional catalogue conflicts that involve torch, with the other packages."""
-    conflicts = []
-    for row in load_catalog("packages")["conflict"]:
-        names = {catalogue.split_requirement(text)[0] for text in (row["a"], *row["b"])}
-        if "torch" in names and "when" not in row:
-            conflicts.append((names - {"torch"}, row))
-    return conflicts
 
 
 def exact_pins(contract: Contract) -> dict[str, tuple[str, str]]:

@@ -51,9 +51,8 @@ def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[st
     from gpuready.system.imports.real_import import ImportTask, import_roots
 
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
-    results = import_roots(host, target.path, tasks)
-    for result in results.values():
-        result.pop("libraries", None)
+    found = import_roots(host, target.path, tasks).items()
+    results = {root: {key: one[key] for key in one if key != "libraries"} for root, one in found}
     return Fact("import.result", results, target.path, "run")
 
 

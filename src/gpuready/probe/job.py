@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuready.jobs.job_files import JobFile
 
 
-KEYS = ("job.wants", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
+KEYS = ("job.wants", "job.packages", "job.parameters", "job.config", "job.device_map", "job.gpus", "job.model")
 WANTS = (
     # numbers
     "bf16", "fp16", "tf32", "fp8", "fp8-attention", "fp8-training", "fbgemm-fp8", "finegrained-fp8", "mxfp4",

@@ -129,7 +129,8 @@ def _state_torch(flag: str, text: str, arch: str) -> list[Fact]:
     if not versions.is_version(version):
         raise ValueError(f"{flag} {text}: not a version; write for example {flag} 2.8.0+cu128")
     stated: dict[str, object]
-    if variant == "cpu":
+    if variant == "cpu" or (variant is None and torch.is_default_cpu_only(version, arch)):
+        text = f"{version}+cpu"
         stated = {"torch.build": "cpu", "torch.cuda": None, "torch.arch": ()}
     elif variant in torch.list_rocm_variants(version) and arch == "x86_64":
         stated = {"torch.build": "rocm", "torch.cuda": None, "torch.hip": variant.removeprefix("rocm")}

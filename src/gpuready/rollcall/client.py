@@ -241,8 +241,8 @@ class RollcallClient:
         """Report that no roll-call answers there: another service, or the store of a job that has started."""
         ranks = (self.own_hello.rank,)
         local = self._local_holder_note()
-        can_inquire = self.inquire is not None and not error.received
-        job = self.inquire(self.rendezvous.address, self.rendezvous.port) if can_inquire and self.inquire else None
+        ask = None if error.received else self.inquire
+        job = ask(self.rendezvous.address, self.rendezvous.port) if ask else None
         if self.rank_holder:
             message = f"{self.own_hello.rank_label} is too many: rank {self.own_hello.rank} of this job is pid {self.rank_holder} of this host, and has begun"
             return RollcallFault("NET006", message, "give each process its own RANK", ranks)

@@ -1,10 +1,9 @@
-"""Seeds: the same for all ranks at the start, a generator per stream, states to save and restore."""
+"""Seeds: the same for all ranks at the start, and a generator per stream."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
 from typing import Any
 
 MAX_SEED = 2**63 - 1
@@ -61,45 +60,6 @@ def enable_determinism(environ: Any) -> None:
         cudnn.deterministic, cudnn.benchmark = True, False
 
 
-# -- states -------------------------------------------------------------------------------------------------
-
-
-def save_rng_state() -> dict[str, Any]:
-    """Return the states of all generators of this process, to be saved with a checkpoint."""
-    import torch
-
-    states: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    numpy = _import_numpy()
-    if numpy is not None:
-        states["numpy"] = numpy.random.get_state()
-    for module in _device_modules(torch):
-        name = module.__name__.rpartition(".")[2]
-        if hasattr(module, "get_rng_state_all"):
-            states[name] = module.get_rng_state_all()
-        elif hasattr(module, "get_rng_state"):
-            states[name] = [module.get_rng_state()]
-    return states
-
-
-def restore_rng_state(saved: Mapping[str, Any]) -> None:
-    """Restore what ``save_rng_state`` returned; ValueError if a saved generator is not here."""
-    import torch
-
-    random.setstate(_to_tuples(saved["python"]))
-    torch.set_rng_state(saved["torch"])
-    numpy = _import_numpy()
-    if "numpy" in saved and numpy is not None:
-        numpy.random.set_state(saved["numpy"])
-    here = {module.__name__.rpartition(".")[2]: module for module in _device_modules(torch)}
-    for name in saved.keys() - {"python", "torch", "numpy"}:
-        if name not in here or len(saved[name]) > here[name].device_count():
-            raise ValueError(f"the saved state is of {len(saved[name])} {name} devices, which are not here")
-        if hasattr(here[name], "set_rng_state_all"):
-            here[name].set_rng_state_all(saved[name])
-        else:
-            here[name].set_rng_state(saved[name][0])
-
-
 def _import_numpy() -> Any:
     """Return numpy if it is installed; torch has imported it then."""
     try:
@@ -121,8 +81,3 @@ def _is_in_use(module: Any) -> bool:
         return bool(is_initialized())
     available = getattr(module, "is_available", None)
     return bool(available is not None and available())
-
-
-def _to_tuples(value: Any) -> Any:
-    """Convert lists to tuples: Python's state comes back from JSON and torch.load with lists."""
-    return tuple(_to_tuples(one) for one in value) if isinstance(value, (list, tuple)) else value

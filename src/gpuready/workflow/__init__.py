@@ -127,10 +127,11 @@ def _choose_contracts(
 ) -> list[Contract]:
     """Return the contracts to judge by: of the named frameworks, of the user's file, or of what is installed."""
     chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
-    return [
+    chosen = [
         *(contract_choice.choose_contract(facts, *spec) for spec in chosen_specs),
         *([contract_choice.note_version_mismatch(facts, own_contract)] if own_contract else []),
     ]
+    return [contract_choice.add_job_needs(contract, facts) for contract in chosen]
 
 
 def _judge_contracts(
@@ -272,6 +273,11 @@ def record_machine(python: str | None = None, run_python: bool = False) -> dict[
         "facts": facts.to_json(),
         "tape": host.recording,
     }
+
+
+def redact_shown_text(text: str) -> str:
+    """Hide the secrets in a text that is made to be pasted elsewhere."""
+    return f"{system.redact_text(text)}\n"
 
 
 def save_text_file(path: str, text: str, private: bool = True) -> None:

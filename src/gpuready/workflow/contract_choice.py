@@ -9,7 +9,8 @@ from gpuready import contracts
 from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.contracts import pins
 from gpuready.contracts.pins import marker_environment, merge_metadata_pins, pin_exact_version
-from gpuready.model import Contract, Facts
+from gpuready.contracts.when import certainly_applies
+from gpuready.model import Contract, Facts, Requirement
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 FrameworkSpec = tuple[str, str | None, str | None]  # framework, version, variant
@@ -78,6 +79,21 @@ def _with_own_pins(facts: Facts, contract: Contract, installed: str, requires: M
     """Return a contract that was read from another patch with the pins of the installed one."""
     replace = pins.add_metadata_pins if contracts.is_made_from_release(contract) else pins.replace_patch_pins
     return replace(contract, installed, requires["requires_dist"], pins.marker_environment(facts))
+
+
+def add_job_needs(contract: Contract, facts: Facts) -> Contract:
+    """Return a contract that also requires the packages that the settings of the job's file need."""
+    rows = facts.value_if_known("job.packages") if "job.packages" in facts else ()
+    known = {n.key for n in contract.needs if n.level == "required" and certainly_applies(n.when, facts)}
+    found = []
+    for row in rows or ():
+        keys = [f"package.{name}" for name in row["packages"]]
+        key = next((key for key in keys if facts.value_if_known(key)), keys[0])
+        if known.isdisjoint(keys) and contract.distribution not in row["packages"]:
+            cite = f"{facts.fact('job.packages').source}, {row['because']}; {row['source']}"
+            found.append(Requirement(key, "*", cite=cite))
+            known.add(key)
+    return contract.replace(needs=(*contract.needs, *found))
 
 
 def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:

@@ -136,9 +136,11 @@ class InstallOrder:
         if source:
             return call_or_refuse(open_checkout, self.host, source)
         name = call_or_refuse(contracts.parse_contract_spec, self.framework)[0] if self.framework else ""
-        if name and contracts.has_contract(name) and find_lookalike(contracts.distribution_name(name)):
+        row = find_lookalike(contracts.distribution_name(name)) if name and contracts.has_contract(name) else None
+        if row:
+            fetch = f"gpuready install {self.framework} --source {row.get('checkout', 'https://…')}"
             raise Refused(
-                f"{name} is on no index: name its checkout with --source DIR, or its git address with --source https://…"
+                f"{name} is on no index: {fetch} fetches it from its git address; --source DIR takes a checkout"
             )
         return ""
 
@@ -169,6 +171,7 @@ class InstallOrder:
         if not chosen.lock:
             why = chosen.why_unresolved or "nothing was resolved"
             raise Refused(f"the plan for {self.framework} has no lock to install: {why}")
+        self.wants = str(chosen.options.get("wants") or "") or self.wants  # those of the job's file too
         return chosen
 
     def _describe_cpu_plan(self) -> list[str]:

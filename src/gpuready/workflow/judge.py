@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gpuready import catalog, rules
@@ -68,6 +68,19 @@ def make_plan_judge(facts: Facts) -> PlanJudge:
         return [f for f in report.findings if f.severity == "error" and is_about_versions(f)]
 
     return judge
+
+
+def make_fault_finder(facts: Facts, contract: Contract) -> Callable[[Plan], PlanConflict | None]:
+    """Return a function that says what a check would hold against a lock."""
+    from gpuready.plan.search_space import describe_objections
+
+    judge_plan = make_plan_judge(facts)
+
+    def find_fault(locked: Plan) -> PlanConflict | None:
+        objections = judge_plan(locked, contract)
+        return describe_objections(objections) if objections else None
+
+    return find_fault
 
 
 def is_about_versions(finding: Finding) -> bool:

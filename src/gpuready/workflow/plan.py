@@ -39,7 +39,7 @@ from gpuready.workflow.index_contract import (
     make_wheel_finder,
     wheel_folders,
 )
-from gpuready.workflow.judge import make_plan_judge
+from gpuready.workflow.judge import make_fault_finder, make_plan_judge
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 ShowNote = Callable[..., None]
@@ -169,13 +169,14 @@ def _make_plan_request(
     what_if: Mapping[str, str],
 ) -> PlanRequest:
     named = what_if.get("python-version") or (facts.value_if_known("python.version") if python else "")
+    file_wants = [w for w in facts.value_if_known("job.wants") or () if w != "cpu"] if "job.wants" in facts else []
     return PlanRequest(
         torch=what_if.get("torch", "").strip(),
         python=str(named or ""),
         python_source="--python-version" if "python-version" in what_if else "--python",
         prefer=str(facts.value_if_known("python.version") or "") if on is None else "",
         on=on or "",
-        wants=wants or "",
+        wants=",".join(dict.fromkeys([*(wants.split(",") if wants else ()), *file_wants])),
         what_if=what_if,
         contract=contract or "",
         target_python=python or "",
@@ -208,6 +209,7 @@ def _choose_plan(
     facts: Facts, lines: Sequence[Contract], request: PlanRequest, spec: FrameworkSpec
 ) -> tuple[Plan, Contract]:
     own_request = request.replace(version=spec[1] or "")
+    lines = [contract_choice.add_job_needs(line, facts) for line in lines]
     plan = choose_plan(facts, lines, own_request, make_plan_judge(facts))
     used = next((c for c in lines if c.version == plan.version), lines[0])
     if plan.verdict == "plan":
@@ -320,7 +322,8 @@ def _resolve_plans(
             continue
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
-            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **resolve_options))
+            options = {**resolve_options, "find_fault": make_fault_finder(facts, contract)}
+            return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **options))
 
         def is_accepted(one: Plan, contract: Contract = contract) -> bool:
             return not judge_plan(one, contract)
@@ -346,7 +349,7 @@ def _resolve_plans(
         elif plan.verdict == "plan":
             plan = resolve_plan(plan)
         if plan.lock:
-            plan = _use_folder_steps(host, plan, contract, facts, resolve_options)
+            plan = _make_lock_steps(host, plan, contract, facts, resolve_options)
             plan = plan.replace(options=plan.options | _source_options(resolve_options))
         if plan.verdict == "plan" and not plan.lock and not plan.resolved:
             plan = plan.replace(resolved=unresolved_reason or "not resolved here")
@@ -354,17 +357,14 @@ def _resolve_plans(
     return result.replace(plans=tuple(plans))
 
 
-def _use_folder_steps(
+def _make_lock_steps(
     host: system.HostAccess, plan: Plan, contract: Contract, facts: Facts, resolve_options: Mapping[str, Any]
 ) -> Plan:
-    """Make the steps name the folder, where torch comes from a folder of wheels and no index; or PyPI, which was not chosen."""
-    if "+cu" in plan.torch and not plan.cuda:
-        return plan.replace(steps=make_plan_steps(plan, contract, facts))
-    if not any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
-        return plan
-    places = wheel_folders(host, resolve_options)
-    folder = find_folder_wheels(host, plan, places).get("torch", "")
-    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder)) if folder else plan
+    """Make the steps of what is locked, which may not be what was chosen; torch may come from a folder of wheels."""
+    folder = ""
+    if any(row.name == "torch" and row.index == FOLDER_INDEX for row in plan.lock):
+        folder = find_folder_wheels(host, plan, wheel_folders(host, resolve_options)).get("torch", "")
+    return plan.replace(steps=make_plan_steps(plan, contract, facts, folder))
 
 
 def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:

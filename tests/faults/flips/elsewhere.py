@@ -11,6 +11,7 @@ ELSEWHERE = {
     "PKG043": "tests/imports/test_real_imports.py::test_a_broken_environment_is_judged_as_python_judges_it",
     "PKG044": "tests/imports/test_real_imports.py::test_a_broken_environment_is_judged_as_python_judges_it",
     "PKG046": "tests/imports/test_numpy_abi.py::test_a_module_for_numpy_one_is_judged_as_numpy_judges_it",
+    "PKG048": "tests/apply/test_resolve_again.py::test_a_lock_that_check_would_refuse_is_chosen_again",
     "PKG047": "tests/imports/test_real_imports.py::test_three_findings_with_their_own_words",
     "PKG041": "tests/plan/test_agreement.py::test_a_described_machine_that_nothing_fits_is_not_clear",
     "SYS031": "tests/rules/test_crossed_facts.py::test_the_kernel_that_accelerate_recommends",

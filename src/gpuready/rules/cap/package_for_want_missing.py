@@ -17,6 +17,7 @@ Install the package. Its own requirements on torch and CUDA apply, so check agai
 
 from __future__ import annotations
 
+from gpuready.catalog import load_catalog
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.rules import capability_floors, fix_steps, job_request, visible_gpus
@@ -33,21 +34,6 @@ BROKEN = {
     "python.path": "/venv/bin/python",
 }
 HEALTHY = BROKEN | {"package.sageattention": "1.0.6"}
-
-PACKAGES = {
-    "sage-attention": ("sageattention",),
-    "xformers": ("xformers",),
-    "liger": ("liger-kernel",),
-    "bnb-4bit": ("bitsandbytes",),
-    "bnb-8bit": ("bitsandbytes",),
-    "torchao": ("torchao",),
-    "hqq": ("hqq",),
-    "eetq": ("eetq",),
-    "fp-quant": ("fp-quant",),
-    "vllm": ("vllm",),
-    "sglang": ("sglang",),
-}
-"""The packages that provide a want; any one of them will do."""
 
 ON_ACCELERATE = ("transformers", "axolotl")
 FP8_PACKAGES = ("torchao", "transformer-engine", "ms-amp")
@@ -77,7 +63,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _packages_for_wants(facts: Facts, contract: Contract) -> dict[str, tuple[str, ...]]:
     """Map each want that the framework offers without naming a package to the packages, any of which will do."""
     wants = job_request.list_job_wants(facts)
-    known = PACKAGES | ({"fp8": FP8_PACKAGES} if contract.framework in ON_ACCELERATE else {})
+    known = {
+        row["want"]: row["packages"] for row in load_catalog("job_needs")["need"] if {"want", "packages"} <= row.keys()
+    }
+    known |= {"fp8": FP8_PACKAGES} if contract.framework in ON_ACCELERATE else {}
     offered = {
         word: names
         for word, names in known.items()
