@@ -116,13 +116,12 @@ def test_f17_two_packages_bring_one_file(bench):
 def test_f20_the_python_below_is_gone_or_another(standing):
     generation = (standing.home / "current").resolve()
     python = generation / "bin" / "python"
-    real = python.resolve()
+    other = standing.folder / "python3"
+    shutil.copy(python, other)
     python.unlink()
     python.symlink_to("/nonexistent/python3")
     assert ("interpreter", "python") in faults(standing)
     python.unlink()
-    other = standing.folder / "python3"
-    shutil.copy(real, other)
     python.symlink_to(other)
     assert faults(standing) == [("interpreter", "python")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ensurepip
 import json
 import os
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from gpuready.apply.install_errors import suggest_missing_package
+from gpuready.apply.install_steps import own_interpreter
+from gpuready.system import LiveHost
 from tests.apply import wheels
 from tests.apply.wheels import lock, owned, wheel
 from tests.sampling import FUZZ
@@ -60,6 +63,51 @@ def test_it_is_used_like_any_environment(standing):
         env=standing.env,
     )
     assert "alpha" in listed.stdout, listed.stderr
+
+
+def test_tools_work_in_the_generation_of_now(standing):
+    """uv remembers an interpreter by its path, pip and venv by its prefix: after each change of generation they have the new one."""
+    uv, python = [sys.executable, "-m", "uv", "pip"], standing.home / "bin/python"
+
+    def call(*words: object) -> str:
+        done = subprocess.run([*map(str, words)], capture_output=True, text=True, env=standing.env, cwd=standing.folder)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def install_with_tools(round: int) -> None:
+        for tool in ("uv", "pip"):
+            name = f"{tool}{round}"
+            wheel(standing.wheels, name, "1.0")
+            words = ("install", "--no-index", "--find-links", standing.wheels, name)
+            call(*((*uv, *words, "-p", standing.home) if tool == "uv" else (python, "-m", "pip", *words)))
+            call(python, "-c", f"import {name}")
+            assert name in call(*uv, "list", "-p", python)
+        call(python, "-m", "venv", "--without-pip", f"inner{round}")
+        assert call(standing.folder / f"inner{round}/bin/python", "-c", "import sys; print(sys.prefix)").endswith(
+            f"inner{round}\n"
+        )
+
+    bundled = Path(ensurepip.__file__).parent / "_bundled"
+    rollback = ("install", "--rollback", "-e", str(standing.home))
+    steps = (None, ("install", "2.0"), rollback)
+    for round, step in enumerate(steps):
+        if step:
+            ran = standing.install(step[1]) if step is not rollback else standing.run(*step)
+            assert ran.code == 0, ran.out + ran.err
+        call(*uv, "install", "--no-index", "--find-links", bundled, "pip", "-p", standing.home)
+        install_with_tools(round)
+
+
+def test_a_python_that_starts_only_beside_its_libraries_stays_a_link(tmp_path):
+    base, generation = tmp_path / "base/python", tmp_path / "env"
+    for folder in (base.parent, generation / "bin"):
+        folder.mkdir(parents=True)
+    base.write_text('#!/bin/sh\n[ -e "$(dirname "$(realpath "$0")")/libpython.so" ]\n')
+    base.chmod(0o755)
+    (generation / "bin/python").symlink_to(base)
+    (base.parent / "libpython.so").touch()
+    own_interpreter(LiveHost(), str(generation))
+    assert (generation / "bin/python").resolve() == base and not (generation / "pyvenv.cfg").exists()
 
 
 def test_the_same_plan_again_is_unchanged(standing):

@@ -222,7 +222,7 @@ def test_bad_words(place):
         (("fix", "--undo", "--python", "env"), "nothing to take back"),
         (("fix", "--yes", "--python", "nowhere"), "nowhere"),
         (("fix", "--yes", "--python", "env", "--find-links", "nowhere"), "nowhere"),
-        (("fix", "--on", "h100x8"), "--on"),
+        (("fix", "--yes", "--on", "h100x8"), "give --python"),
     ):
         ran = gpuready(*words, cwd=place, HOME=str(place))
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out, (words, ran)
@@ -247,8 +247,10 @@ def small(monkeypatch):
 
 
 def rewrite(draft: str) -> None:
-    Path(draft, "lib", "a").write_text("new")
-    Path(draft, "lib", "b").write_text("new")
+    """As uv does: a new file takes the place of the old one, whose name the environment before shares."""
+    for name in ("a", "b"):
+        Path(draft, f"lib/{name}.new").write_text("new")
+        os.replace(f"{draft}/lib/{name}.new", f"{draft}/lib/{name}")
 
 
 def test_a_signal_leaves_nothing_half(small):

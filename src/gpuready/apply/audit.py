@@ -12,10 +12,13 @@ from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Record
 from gpuready.model.plan import InstallFault
 from gpuready.system import durable_files, file_contents
-from gpuready.system.imports.distributions import Difference, compare_hashes, compare_rows
+from gpuready.system.imports.distributions import Difference, Distribution, compare_hashes, compare_rows
 
 HARMLESS_FAULTS = ("overlap",)
 """Faults that come from the wheels: they are reported, and an environment with them is as it was published."""
+
+BASE_PYTHON_KEY = "executable"
+"""The key of pyvenv.cfg, as venv writes it, that names the Python of which bin/python is a copy."""
 
 _UNUSUAL_PATH = re.compile(r"//|/$|(?:^|/)\.\.?(?:/|$)")
 """A path that is not in its shortest form; to normalise every path takes longer than to hash a small file."""
@@ -78,6 +81,16 @@ def list_site_folders(root: str) -> list[str]:
     """List the site-packages folders of an environment."""
     python_folders = [name for name in file_contents.list_names_or_empty(f"{root}/lib") if name.startswith("python3")]
     return [f"lib/{name}/site-packages" for name in python_folders]
+
+
+def list_distributions(root: str) -> Iterator[Distribution]:
+    """Yield what is installed in an environment and has metadata."""
+    for site in (f"{root}/{folder}" for folder in list_site_folders(root)):
+        for entry in file_contents.list_names_or_empty(site):
+            name, _, version = entry.removesuffix(".dist-info").partition("-")
+            has_name = entry.endswith(".dist-info") and canonical_package_name(name).replace("-", "").isalnum()
+            if has_name and file_contents.file_size(f"{site}/{entry}/METADATA") is not None:
+                yield Distribution(canonical_package_name(name), version, site, f"{site}/{entry}")
 
 
 def _is_compiled_python(path: str) -> bool:
@@ -267,22 +280,34 @@ def _find_drift(inventory: DistributionInventory, manifest: Mapping[str, Any]) -
 def _check_interpreter(root: str, manifest: Mapping[str, Any]) -> Iterator[InstallFault]:
     """Check that the base Python exists and is the one the environment was made with."""
     python = manifest.get("python") or {}
-    at = file_contents.resolve_real_path(f"{root}/bin/python")
-    if file_contents.file_size(at) is None:
-        yield InstallFault("interpreter", "bin/python", says=f"{python.get('path') or at} is gone")
-    elif python.get("hash") and (at != python.get("path") or file_contents.hash_file_contents(at) != python["hash"]):
+    own = file_contents.resolve_real_path(f"{root}/bin/python")
+    base = find_base_python(root, manifest)
+    if file_contents.file_size(base) is None or file_contents.file_size(own) is None:
+        yield InstallFault("interpreter", "bin/python", says=f"{base} is gone")
+    elif python.get("hash") and (
+        own not in (base, f"{file_contents.resolve_real_path(root)}/bin/python")
+        or file_contents.hash_file_contents(own) != python["hash"]
+    ):
         yield InstallFault(
-            "interpreter", "bin/python", says=f"{at} is not the Python that the environment was made with"
+            "interpreter", "bin/python", says=f"{own} is not the Python that the environment was made with"
         )
     for name in (path for path in manifest.get("own") or {} if path.startswith("bin/python") and python.get("path")):
-        if (other := file_contents.resolve_real_path(f"{root}/{name}")) != at:
-            yield InstallFault("interpreter", name, says=f"it leads to {other}, and bin/python to {at}")
+        if (other := file_contents.resolve_real_path(f"{root}/{name}")) != own:
+            yield InstallFault("interpreter", name, says=f"it leads to {other}, and bin/python to {own}")
+
+
+def find_base_python(root: str, manifest: Mapping[str, Any]) -> str:
+    """Return the Python outside of the environment that its own is a link to, or a copy of."""
+    python = manifest.get("python") or {}
+    return str(python.get("path") or file_contents.resolve_real_path(f"{root}/bin/python"))
 
 
 def describe_interpreter(root: str) -> dict[str, str]:
     """Return the manifest entry of an environment's Python."""
-    at = file_contents.resolve_real_path(f"{root}/bin/python")
-    return {"path": at, "hash": file_contents.hash_file_contents(at)}
+    lines = (file_contents.read_text_file(f"{root}/pyvenv.cfg") or "").splitlines()
+    named = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    path = named.get(BASE_PYTHON_KEY) or file_contents.resolve_real_path(f"{root}/bin/python")
+    return {"path": path, "hash": file_contents.hash_file_contents(f"{root}/bin/python")}
 
 
 def list_import_names(root: str, package: str, inventory: DistributionInventory | None = None) -> list[str]:

@@ -110,7 +110,7 @@ def explain_shortage(estimate: SpaceEstimate, folder: str, cache: str = "") -> s
     here = file_contents.free_disk_space(folder)
     if here["free"] < estimate.size:
         return _format_shortage(
-            f"{_format_size(estimate.size)} are needed", f"{_format_size(here['free'])} are free", folder, estimate
+            f"{format_size(estimate.size)} are needed", f"{format_size(here['free'])} are free", folder, estimate
         )
     if 0 <= here["inodes"] < estimate.files:
         return _format_shortage(
@@ -119,8 +119,8 @@ def explain_shortage(estimate: SpaceEstimate, folder: str, cache: str = "") -> s
     if cache:
         other = file_contents.free_disk_space(cache)
         if other["disk"] != here["disk"] and other["free"] < estimate.size:
-            free = f"{_format_size(other['free'])} are free"
-            return _format_shortage(f"{_format_size(estimate.size)} are needed in uv's cache", free, cache, estimate)
+            free = f"{format_size(other['free'])} are free"
+            return _format_shortage(f"{format_size(estimate.size)} are needed in uv's cache", free, cache, estimate)
     return ""
 
 
@@ -128,5 +128,5 @@ def _format_shortage(needed: str, available: str, where: str, estimate: SpaceEst
     return f"{needed} ({estimate.how_measured}) and {available} on the disk of {where}: free some, or choose another folder"
 
 
-def _format_size(count: int) -> str:
+def format_size(count: int) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 1 << 30 else f"{max(count >> 20, 0)} MiB"

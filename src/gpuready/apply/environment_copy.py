@@ -14,13 +14,10 @@ from contextlib import contextmanager
 from shlex import quote
 
 from gpuready.apply import fix_record as phases
-from gpuready.apply import uv
+from gpuready.apply.disk_space import format_size
 from gpuready.apply.fix_record import FixRecord, FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
 from gpuready.apply.lease import Lease, LeaseBusyError
-from gpuready.apply.uv import UvSettings, explain_uv_failure
-from gpuready.apply.wheel_contents import find_overreach
-from gpuready.catalog.packages import canonical_package_name, split_requirement
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents
 from gpuready.system.files import read_link
 from gpuready.system.private_files import require_own_folder
@@ -29,6 +26,7 @@ STATE_SUFFIX = ".gpuready-fix"
 COPY_DEADLINE = 3600.0
 CONFIG_FILE = "pyvenv.cfg"
 LOCK_FILES = ("lock", "lease")
+MARK_PREFIX = ".gpuready-draft-"
 
 
 class EnvironmentCopy:
@@ -158,7 +156,7 @@ class EnvironmentCopy:
 
     def _mark(self, token: str) -> str:
         """The file that tells the tree to be published from the one that is replaced."""
-        return f".gpuready-draft-{token}"
+        return f"{MARK_PREFIX}{token}"
 
     def _make_draft(self, token: str) -> None:
         """Copy the environment. Its scripts find their Python by their own place, so that the copy can move."""
@@ -170,13 +168,24 @@ class EnvironmentCopy:
         durable_files.replace_file(f"{draft}/{CONFIG_FILE}", text.rstrip("\n") + "\nrelocatable = true\n")
 
     def _copy_tree(self, source: str, target: str) -> None:
-        words = ("cp", "-a", "--reflink=auto", "--", f"{source}/.", target)
-        ran = self.host.run(words, deadline=COPY_DEADLINE)
-        if ran.rc != 0:
-            lines = ran.err.strip().splitlines()
-            raise InstallFailed(
-                f"the environment could not be copied: {ran.end or (lines[-1] if lines else 'cp failed')}"
-            )
+        """Copy by blocks that are shared, else by links: uv and Python replace a file and never write into it; else byte by byte."""
+        for how in (("--reflink=always",), ("-l",), ("--reflink=auto",)):
+            if how == ("--reflink=always",) and not self._can_share_blocks(source, target):
+                continue
+            ran = self.host.run(("cp", "-a", *how, "--", f"{source}/.", target), deadline=COPY_DEADLINE)
+            if ran.rc == 0:
+                return
+            for name in file_contents.list_names_or_empty(target):
+                if not name.startswith(MARK_PREFIX):
+                    durable_files.remove_tree(f"{target}/{name}")
+        lines = ran.err.strip().splitlines()
+        raise InstallFailed(f"the environment could not be copied: {ran.end or (lines[-1] if lines else 'cp failed')}")
+
+    def _can_share_blocks(self, source: str, target: str) -> bool:
+        probe = f"{target}/.gpuready-probe"
+        ran = self.host.run(("cp", "--reflink=always", "--", f"{source}/{CONFIG_FILE}", probe), deadline=COPY_DEADLINE)
+        durable_files.remove_file(probe)
+        return ran.rc == 0
 
     def _publish_draft(self, token: str) -> None:
         draft = self._copy(token)
@@ -259,6 +268,13 @@ class EnvironmentCopy:
         if left != rubbish:
             self.state.save(rubbish=left)
 
+    def describe_space(self) -> str:
+        """What the environment before takes beside the one of now."""
+        size, own = map(format_size, durable_files.measure_tree(self.before))
+        return (
+            f"the environment before is kept in {self.before}: {size}, of which {own} are its own, the rest is shared"
+        )
+
     def _exists(self, path: str) -> bool:
         return self.host.stat_path(path) is not None
 
@@ -274,81 +290,3 @@ def explain_refusal(path: str) -> str:
         if not os.access(folder, os.W_OK | os.X_OK):
             return f"{folder} cannot be written by this user"
     return ""
-
-
-_BUILD_WORDS = ("--no-build-isolation", "--no-binary", "--only-binary", "--no-build")
-
-
-def forbid_builds(run: Sequence[str]) -> tuple[str, ...]:
-    """Let a ``uv pip install`` take wheels only, unless the command itself says what is built."""
-    states_build = any(word in _BUILD_WORDS or "git+" in word for word in run)
-    if run[:3] != ("uv", "pip", "install") or states_build:
-        return tuple(run)
-    return (*run[:3], "--only-binary", ":all:", *run[3:])
-
-
-def run_uv_in(
-    host: HostAccess,
-    environment: str,
-    run: Sequence[str],
-    settings: UvSettings,
-    show_step: Callable[[str], None],
-    deadline: float,
-) -> None:
-    """Run a ``uv pip`` command of a fix for another environment. InstallFailed where it fails."""
-    words = list(run[1:])
-    if "--python" in words:
-        place = words.index("--python")
-        del words[place : place + 2]
-    words[2:2] = ["--python", f"{environment}/bin/python"]
-    words = _use_local_torch(host, environment, words, settings)
-
-    def report_line(line: str) -> None:
-        if line.startswith(("Resolved", "Prepared", "Installed", "Uninstalled", "Downloading", "Building", "Built")):
-            show_step(line.strip())
-
-    ran = uv.run_uv(host, (uv.find_uv(host), *words), settings, report_line, deadline)
-    if ran.rc != 0 and settings.extra and "UV_INDEX" not in settings.env:
-        # pip's extra indexes are asked only where the others do not do, and then as pip asks them: all alike.
-        show_step("asking pip's extra indexes too")
-        more = ("--index-strategy", "unsafe-best-match")
-        extra: dict[str, str | None] = {"UV_INDEX": " ".join(settings.extra)}
-        ran = uv.run_uv(host, (uv.find_uv(host), *words, *more), settings, report_line, deadline, extra)
-    if ran.rc != 0:
-        raise InstallFailed(explain_uv_failure(ran, " ".join(words[:2])))
-    if "--reinstall" in words:
-        _remove_empty_metadata(host, environment, words)
-    faults = find_overreach(environment)
-    if faults:
-        raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
-
-
-def _list_site_folders(host: HostAccess, environment: str) -> list[str]:
-    pythons = [name for name in host.list_directory(f"{environment}/lib") or () if name.startswith("python3.")]
-    return [f"{environment}/lib/{name}/site-packages" for name in pythons]
-
-
-def _use_local_torch(host: HostAccess, environment: str, words: list[str], settings: UvSettings) -> list[str]:
-    """Leave PyTorch's index out where a folder of wheels has the build that is asked for: the index may be out of reach."""
-    builds = [word.removeprefix("torch==") for word in words if word.startswith("torch==") and "+" in word]
-    if not builds or "--torch-backend" not in words:
-        return words
-    tags = [
-        "cp" + folder.split("/")[-2].removeprefix("python").replace(".", "")
-        for folder in _list_site_folders(host, environment)
-    ]
-    files = [file.replace("%2B", "+") for folder in settings.folders for file in host.list_directory(folder) or ()]
-    if not any(file.startswith(f"torch-{builds[0]}-{tag}-") for file in files for tag in tags):
-        return words
-    at = words.index("--torch-backend")
-    return [*words[:at], *words[at + 2 :]]
-
-
-def _remove_empty_metadata(host: HostAccess, environment: str, words: Sequence[str]) -> None:
-    """Remove what is left of the metadata of another version, which an uninstall by its RECORD leaves: it has no METADATA."""
-    names = {canonical_package_name(split_requirement(word)[0]) for word in words[2:] if not word.startswith("-")}
-    for site in _list_site_folders(host, environment):
-        for entry in host.list_directory(site) or ():
-            is_named = entry.endswith(".dist-info") and canonical_package_name(entry.partition("-")[0]) in names
-            if is_named and host.stat_path(f"{site}/{entry}/METADATA") is None:
-                durable_files.remove_tree(f"{site}/{entry}")

@@ -268,10 +268,9 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
         published, before = home.current_generation(), home.previous_generation()
         if before is None:
             raise ValueError(f"{home.path} has no generation before {published.name if published else 'this one'}")
-        if file_contents.file_size(f"{before.path}/bin/python") is None:
-            raise ValueError(
-                f"{before.name} has lost its Python ({file_contents.resolve_real_path(before.path + '/bin/python')})"
-            )
+        base = audit.find_base_python(before.path, before.read_manifest())
+        if file_contents.file_size(base) is None:
+            raise ValueError(f"{before.name} has lost its Python ({base})")
         journal = InstallJournal(home.path, host.get_wall_time)
         journal.record_step("rollback", generation=before.name, before=published.name if published else "")
         home.publish_generation(before)

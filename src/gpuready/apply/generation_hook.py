@@ -9,7 +9,7 @@ import os
 import sys
 
 
-def pin_process_paths() -> None:
+def pin_process_paths(base: str) -> None:
     own_path = os.path.realpath(__file__)
     generation = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(own_path))))
     old_prefix = sys.prefix
@@ -22,6 +22,9 @@ def pin_process_paths() -> None:
         if sys.executable and sys.executable.startswith(old_prefix + "/"):
             sys.executable = generation + sys.executable[len(old_prefix) :]
         sys.prefix = sys.exec_prefix = generation
+        if base and os.path.dirname(os.path.realpath(getattr(sys, "_base_executable", ""))) == generation + "/bin":
+            # bin/python, which is reached through a link, is not the program that the environment was made with.
+            sys._base_executable = base  # type: ignore[attr-defined]
         site = sys.modules.get("site")
         if site is not None and getattr(site, "PREFIXES", None):
             site.PREFIXES[:] = [generation if path == old_prefix else path for path in site.PREFIXES]
@@ -55,11 +58,11 @@ class GpureadyFinder:
         return PathFinder.find_spec(name, [self.folder])
 
 
-def begin(folder: str) -> None:
-    """Run the hook; no failure may keep Python from starting. ``folder``: that of the package gpuready."""
+def begin(folder: str, base: str = "") -> None:
+    """Run the hook; no failure may keep Python from starting. ``folder``: of the package gpuready; ``base``: the Python that bin/python copies."""
     if not any(type(finder).__name__ == GpureadyFinder.__name__ for finder in sys.meta_path):
         sys.meta_path.append(GpureadyFinder(folder))  # type: ignore[arg-type]
     try:
-        pin_process_paths()
+        pin_process_paths(base)
     except Exception:
         sys._gpuready_generation = -1  # type: ignore[attr-defined]

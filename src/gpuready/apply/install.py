@@ -221,6 +221,8 @@ class Installer:
         venv, packages, *others = install_steps.list_install_steps(self.plan, generation.path, self.inputs)
         self.step_count = 2 + len(others)
         self._run_step(venv)
+        if not self.inputs.foreign:
+            install_steps.own_interpreter(self.host, generation.path)
         durable_files.replace_file(
             f"{generation.path}/{install_steps.LOCK_FILE}", install_steps.format_lock_requirements(self.plan.lock)
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
+from gpuready.apply import audit
 from gpuready.apply.audit import list_site_folders
 from gpuready.apply.generation import IN_USE_LOCK
 from gpuready.apply.uv import UvSettings
@@ -13,7 +14,7 @@ from gpuready.catalog import indexes
 from gpuready.catalog.proofs import proofs_for_capability
 from gpuready.model import FixStep, Record
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
-from gpuready.system import durable_files, file_contents
+from gpuready.system import HostAccess, durable_files, file_contents
 from gpuready.system.download import quote_path
 
 LOCK_FILE = "requirements.lock"
@@ -203,10 +204,26 @@ def note_purpose(generation: str, plan: Plan, foreign: str) -> None:
         durable_files.replace_file(path, f"{text}\n{''.join(lines)}")
 
 
+def own_interpreter(host: HostAccess, generation: str) -> None:
+    """Give a new environment a Python file of its own: uv remembers an interpreter by the file that its path leads to.
+
+    A Python that does not start from another folder, since it looks for its libraries beside itself, stays a link.
+    """
+    path, config = f"{generation}/bin/python", f"{generation}/pyvenv.cfg"
+    base = file_contents.resolve_real_path(path)
+    text = (file_contents.read_text_file(config) or "").rstrip("\n")
+    durable_files.copy_program(base, path)
+    if host.run((path, "-I", "-c", ""), deadline=60.0).rc != 0:
+        durable_files.replace_link(path, base)
+        return
+    durable_files.replace_file(config, f"{text}\n{audit.BASE_PYTHON_KEY} = {base}\n")
+
+
 def write_generation_hook(generation: str) -> None:
     """Write the startup hook, and make activate scripts lead to the home, not to one generation."""
     source = file_contents.read_text_file(__file__.replace("install_steps.py", "generation_hook.py")) or ""
-    start = f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin({_package_folder()!r})\n"
+    words = f"{_package_folder()!r}, {audit.describe_interpreter(generation)['path']!r}"
+    start = f"import {_HOOK_MODULE}; {_HOOK_MODULE}.begin({words})\n"
     for site in list_site_folders(generation):
         at = f"{generation}/{site}"
         durable_files.replace_file(f"{at}/{_HOOK_MODULE}.py", source)

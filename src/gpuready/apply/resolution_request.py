@@ -286,7 +286,7 @@ class _RequirementCollector:
             one = Requirement(text)
             name = packages.canonical_package_name(one.name)
             here = one.marker is None or one.marker.evaluate(_marker_environment(self.plan))
-            if here and self._can_request(name, "recommended"):
+            if here and (name == self.distribution or self._can_request(name, "recommended")):
                 pins.setdefault(name, []).extend(str(clause) for clause in one.specifier)
                 self.extras[name] = tuple(sorted(one.extras))
 

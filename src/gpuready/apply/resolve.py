@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gpuready.apply import resolution_cache, uv, uv_config, uv_output, wheel_search
 from gpuready.apply.index_release import find_index_release
@@ -42,22 +42,23 @@ def resolve_plan(
     source: str | None = None,
     allow_build: bool = False,
     use_project_config: bool = False,
+    additions: Sequence[str] = (),
     note: Callable[..., None] = lambda *_: None,
     find_fault: FindFault = lambda _: None,
     deadline: float = uv.DEADLINE,
 ) -> Plan:
     """Return the plan with every package locked; or impossible, with both sides; or unresolved, with the reason.
 
-    ``find_fault``: what a check has against a lock. Its needs narrow the request, and uv is asked again.
-    ``allow_build``: where nothing else resolves, uv may run the code of packages without wheels, to learn what they
-    require. ValueError, in a sentence, if something that the user named cannot be used.
+    ``additions``: requirements of the user beside those of the framework. ``allow_build``: where nothing else resolves, uv may run
+    the code of packages without wheels, to learn what they require. ``find_fault``: what a check has
+    against a lock: its needs narrow the request, and uv is asked again. ValueError, in a sentence, if something that the user named cannot be used.
     """
     if plan.verdict != "plan":
         return plan
     settings = uv.make_uv_settings(host, find_links, offline, use_project_config)
     for builds in (False, True) if allow_build else (False,):
         found = _PlanResolver(
-            host, plan, contract, settings, source, builds, note, find_fault, deadline
+            host, plan, contract, settings, source, builds, note, find_fault, deadline, additions
         ).resolve_in_rounds()
         if found.lock:
             break
@@ -76,6 +77,7 @@ class _PlanResolver:
         note: Callable[..., None],
         find_fault: FindFault,
         deadline: float,
+        additions: Sequence[str] = (),
     ):
         self.host, self.plan, self.contract, self.note, self.find_fault = host, plan, contract, note, find_fault
         self.until = host.get_monotonic_time() + deadline
@@ -87,6 +89,7 @@ class _PlanResolver:
         if source is not None:
             self.sources, notes = read_source_requirements(host, source, contract, plan.torch)
             self.notes += notes
+        self.sources += tuple(additions)
         self.folders = wheel_search.find_folder_wheels(host, plan, self.settings.folders)
         self.direct: set[str] = set()
         self.limits: dict[str, tuple[str, ...]] = {}  # what is asked of packages besides the contract's needs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -117,6 +117,20 @@ def _meets_requirement(requirement: str, have: Mapping[str, str]) -> bool:
     name, specifier = split_requirement(requirement)
     version = have.get(name)
     return version is not None and versions.satisfies_specifier(version, specifier)
+
+
+UV_OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--reinstall-package", "--upgrade-package", "--index-url",
+                         "--extra-index-url", "--index", "--no-binary", "--only-binary", "--no-build-isolation-package",
+                         "--prerelease", "-r", "-f", "-e")  # fmt: skip
+
+
+def list_positional_words(words: Sequence[str]) -> list[str]:
+    """Return the requirements among the words after ``uv pip install``."""
+    return [
+        word
+        for at, word in enumerate(words)
+        if not word.startswith("-") and (at == 0 or words[at - 1] not in UV_OPTIONS_WITH_VALUE)
+    ]
 
 
 @lru_cache(4096)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 
 from gpuready import __version__
-from gpuready.commands import COMMAND_MODULES, FIRST_COMMANDS, load_all_commands, load_command
+from gpuready.commands import COMMAND_MODULES, FIRST_COMMANDS, UNLISTED_COMMANDS, load_all_commands, load_command
 from gpuready.commands.completion import list_argument_names
 from gpuready.commands.declaration import Command, Parameter
 from gpuready.render.layout import Screen
@@ -23,7 +23,11 @@ def format_help(command: str, screen: Screen, everything: bool = False) -> str:
         return _format_command_help(load_command(command), screen, everything)
     if command == "help" and not everything:
         return _format_first_help(screen)
-    chosen = [c for name, c in load_all_commands().items() if command == "help" or name.startswith(f"{command} ")]
+    chosen = [
+        c
+        for name, c in load_all_commands().items()
+        if (command == "help" or name.startswith(f"{command} ")) and name not in UNLISTED_COMMANDS
+    ]
     lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
     rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.help) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
@@ -38,7 +42,7 @@ def _format_first_help(screen: Screen) -> str:
     lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
     chosen = [load_command(name) for name in FIRST_COMMANDS]
     lines += ["", *_indent_table([(f"gpuready {c.name} {c.arguments}", c.help) for c in chosen], screen), ""]
-    others = len(COMMAND_MODULES) - len(chosen)
+    others = len(COMMAND_MODULES) - len(UNLISTED_COMMANDS) - len(chosen)
     lines += screen.format_paragraph(f"{others} other commands: gpuready --help-all. Each takes --help and --json.", 2)
     lines += screen.format_paragraph("guides: gpuready docs", 2)
     return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"

@@ -45,6 +45,9 @@ COMMAND_MODULES = {
 FIRST_COMMANDS = ("check", "fix", "fit", "diagnose", "run", "fleet check")
 """Those of the first help; the others are shown by --help-all."""
 
+UNLISTED_COMMANDS = ("fleet drift",)
+"""Those that go on working, and that no help names: fleet check shows where nodes differ."""
+
 COMMAND_ALIASES = {"doctor": "check"}
 """Other words for a command."""
 

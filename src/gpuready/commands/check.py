@@ -89,7 +89,9 @@ class CheckOptions(
 
 _SHOWN = {
     "since": Parameter("a recording from when it worked: also show what changed", "FILE", python=False),
-    "format": Parameter("output format for other tools", "FORMAT", ("text", "json", "sarif", "junit"), python=False),
+    "format": Parameter(
+        "output format for other tools", "FORMAT", ("text", "json", "sarif", "junit", "prometheus"), python=False
+    ),
     **shared.quiet_and_verbose(
         "also the evidence of every check, citations and timings", "one line for each framework"
     ),
@@ -124,7 +126,7 @@ def run(request: Request) -> Result:
         pages = _render_pages(request, reports, screen, verbose, seconds)
         return pages + _format_changes_since(request.get_option("since"), reports, screen)
 
-    text = _format_for_tools(form, reports) if form in ("sarif", "junit") else None
+    text = _format_for_tools(form, reports) if form in ("sarif", "junit", "prometheus") else None
     return Result(
         reports,
         lambda reports: _render_json(reports, is_single),
@@ -174,6 +176,10 @@ def _format_for_tools(form: str, reports: "list[Report]") -> str:
         from gpuready.render import junit
 
         return junit.render_junit_xml(reports)
+    if form == "prometheus":
+        from gpuready.render import prometheus
+
+        return prometheus.render_metrics(reports)
     from gpuready.render import sarif
 
     return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})

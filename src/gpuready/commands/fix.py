@@ -41,7 +41,7 @@ class _Source(TypedDict, total=False):
     use_project_config: Annotated[bool, shared.USE_PROJECT_CONFIG]
 
 
-class FixOptions(shared.Environment, shared.Wants, shared.Job, _Source, _FixActions, total=False):
+class FixOptions(shared.Machine, shared.Environment, shared.Wants, shared.Job, _Source, _FixActions, total=False):
     """Keywords of fix()."""
 
 
@@ -60,8 +60,7 @@ def run(request: Request) -> Result:
     order = FixOrder(
         FixRequest(
             next(iter(shared.named_frameworks(request)), None),
-            None,
-            **request.pick_options("python", "wants", "model", "config", "contract"),
+            **request.pick_options("python", "wants", "model", "config", "contract", "on"),
             run_python=not is_dry,
             imports="never" if is_dry else "always",
         ),

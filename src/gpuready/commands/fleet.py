@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gpuready.commands.declaration import (
     Command,
     Parameter,
     Request,
+    UsageError,
     collect_parameters,
     reject_together,
     reject_unread,
 )
-from gpuready.commands.parameters import COMMON, Strict, Wants, quiet_and_verbose
+from gpuready.commands.parameters import AS_IF, COMMON, WHAT_IF, Strict, Wants, quiet_and_verbose
 from gpuready.commands.result import Result
 from gpuready.model.fleet import FleetReport
 from gpuready.render import fleet as render
@@ -54,6 +56,7 @@ _REFERENCE = {"reference": Parameter("compare with this recording, not with the 
 _PROLOG = {
     "prolog": Parameter("this node's GPUs, driver, fabric, disk and clock, for Slurm: a fault is one line and exit 1")
 }
+_HARDWARE = {"hardware": Parameter("judge GPUs, driver, fabric, disk and clock of each node, and no Python")}
 _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 
 
@@ -61,6 +64,7 @@ def run(request: Request) -> Result:
     if request.has_switch("prolog"):
         return _run_prolog(request)
     require_writable(request.get_option("output"))
+    reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     reach = _parse_reach(request)
     served = serve_torchrun_rank(reach)
     if served is not None:
@@ -73,18 +77,29 @@ def _parse_reach(request: Request) -> Any:
     names = ("engine", "hosts", "hostfile", "nodes", "address", "python", "image", "namespace", "pods")
     reach = ReachOptions().replace(**{name: request.get_option(name, "") for name in names})
     parallel = request.get_option("parallel")
+    reach = reach.replace(recordings=tuple(word for word in request.arguments if word.endswith(".json")))
+    if reach.recordings:
+        reject_unread_with_recordings(request, names)
     return reach.replace(parallel=parallel) if parallel else reach
+
+
+def reject_unread_with_recordings(request: Request, names: Iterable[str]) -> None:
+    """UsageError where recordings are named and nodes too, or what only a node can do."""
+    for name in (*names, "hardware", "resume"):
+        if request.options.get(name):
+            raise UsageError(f"{request.command.parameters[name].flag} is not read beside recordings: leave it out")
 
 
 def _make_fleet_task(request: Request) -> Any:
     return FleetTask(
         request.command.name.partition(" ")[2],
-        tuple(request.arguments),
+        tuple(word for word in request.arguments if not word.endswith(".json")),
         request.get_option("timeout", 0.0),
         request.get_option("reference", ""),
         request.get_option("resume", ""),
         request.has_switch("strict"),
-        {name: request.options[name] for name in ("wants", "only") if name in request.options},
+        {name: request.options[name] for name in ("wants", "only", "hardware") if name in request.options}
+        | ({"what_if": request.what_if} if request.what_if else {}),
         request.get_option("retries", RETRIES),
         request.get_option("runs", ""),
     )
@@ -128,7 +143,7 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
 
 def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: tuple[str, ...]) -> Command:
     parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
-    arguments = "[FRAMEWORK ...]" if most else ""
+    arguments = "" if not most else "[FRAMEWORK|FILE.json ...]" if name == "check" else "[FRAMEWORK ...]"
     return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples)
 
 
@@ -139,8 +154,16 @@ COMMANDS = (
         Wants,
         _REFERENCE,
         _PROLOG,
-        most=99,
-        examples=("vllm --hosts 'n[01-16]'", "axolotl --engine slurm -o fleet.html", "--prolog"),
+        _HARDWARE,
+        WHAT_IF,
+        AS_IF,
+        most=999,
+        examples=(
+            "vllm --hosts 'n[01-16]'",
+            "axolotl --engine slurm -o fleet.html",
+            "trl a.json b.json --as driver=580.95.05",
+            "--prolog",
+        ),
     ),
     _fleet_command(
         "prove",

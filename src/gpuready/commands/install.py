@@ -61,6 +61,7 @@ def run(request: Request) -> Result:
         allow_build=request.has_switch("allow_build"),
         use_project_config=request.has_switch("use_project_config"),
         keep=request.get_option("keep", 2),
+        additions=request.arguments[1:],
         what_if=request.what_if,
         show_step=lambda text, done=0, total=0: request.show_progress(text, done, total, at_once=True),
         acts=not is_dry,
@@ -101,10 +102,10 @@ INSTALL = Command(
     "install a framework atomically: all of it or nothing",
     run,
     collect_parameters(_FOLDER, Machine, _PYTHON, Resolve, _ACTIONS, WHAT_IF, AS_IF, COMMON),
-    "[FRAMEWORK]",
+    "[FRAMEWORK] [PACKAGE ...]",
     0,
-    1,
+    64,
     argument=framework_argument(),
-    examples=("vllm --dry-run", "--lock gpuready.lock -e .venv", "--rollback"),
+    examples=("vllm --dry-run", "trl peft 'wandb<1'", "--lock gpuready.lock -e .venv", "--rollback"),
 )
 COMMANDS = (INSTALL,)

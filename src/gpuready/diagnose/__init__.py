@@ -44,20 +44,12 @@ MAX_ALTERNATIVES, MIN_NAMED = 4, 0.5
 """Maximum number of alternatives, and the confidence below which no cause is named, only what it may be."""
 
 
-def _no_symbols(kind: str, symbol: str) -> Sequence[Mapping[str, str]]:
-    return ()
-
-
-def _no_pairs(caller: str, package: str) -> str:
-    return ""
-
-
 def judge(
     summary: LogSummary,
     lookup: Lookup,
     meanings: Mapping[str, str],
-    symbols: SymbolTable = _no_symbols,
-    pairs: PairLookup = _no_pairs,
+    symbols: SymbolTable = lambda *_: (),
+    pairs: PairLookup = lambda *_: "",
 ) -> Diagnosis:
     """Decide what happened first.
 
@@ -71,6 +63,8 @@ def judge(
     suspects = _weaken_reports([s for s in suspects if not order.is_echo(s, suspects)], order)
     suspects.sort(key=order.suspect_weight)
     suspects = _put_inner_first(summary, suspects)
+    if suspects and order.is_beside_end(suspects[0]) and order.ends_otherwise(suspects[0].seen):
+        suspects.sort(key=lambda suspect: suspect.cause == NOT_ENVIRONMENT or order.fatal_index(suspect) < 0)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
     after = tuple(collect_consequences(summary, meanings, suspects[0] if suspects else None))
     if not suspects:
@@ -85,7 +79,7 @@ def judge(
         found = found.replace(
             origin=find_origin(summary.failures[number]).says, conflict=conflict.captures if conflict else {}
         )
-    alternatives = [_make_alternative(summary, other, lookup, order) for other in others]
+    alternatives = [_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]]
     alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
     confidence = _estimate_confidence(first, others, order)
     if confidence < MIN_NAMED and order.has_failed:
@@ -316,7 +310,7 @@ def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], or
     if alike:
         sure = min(sure - 0.05, 0.7)
     if not order.tells_end(first):
-        sure = min(sure, 0.7)
+        sure = 0.0 if first.strength == "clue" and order.ends_otherwise(first.seen) else min(sure, 0.7)
     rivals = [other for other in others if other.strength == first.strength and other.cause not in alike]
     is_rivalled = any(not other.seen or not order.match_position(other.seen[0])[0] for other in rivals)
     return round(sure - (0.15 if is_rivalled else 0.0), 2)
@@ -350,4 +344,5 @@ def _no_cause_diagnosis(summary: LogSummary, order: EventOrder) -> Diagnosis:
     evidence = () if telling is None else (make_evidence(summary, order, telling),)
     chain = follow_chain(summary, find_final_exception(summary, order))
     origin = find_origin(summary.failures[chain[-1]]).says if chain else ""
-    return add_failure_facts(found.replace(evidence=evidence, origin=origin), summary, order)
+    frame = _user_code_frame(summary, chain[-1]) if chain else {}
+    return add_failure_facts(found.replace(evidence=evidence, origin=origin, frame=frame), summary, order)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpuready.diagnose.survival import SurvivalAnalysis
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
-from gpuready.logs.logged_exception import LoggedException, StackFrame
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.process_exits import ProcessExit, rank_blamed_in, rank_joined_in, rank_named_in, says_waited
 from gpuready.logs.run_activity import is_complaint_line, says_replaced, says_skipped, states_error
 from gpuready.model.record import Record, field
@@ -118,7 +118,20 @@ class EventOrder:
         chains = {link for n in ends for link in exception_chain(failures, n)}
         if not ends or suspect.failure in chains:
             return True
-        return any(m.failure in chains or bool(m.line.place) or self._is_before_end(m, ends) for m in suspect.seen)
+        mere = ("",) if suspect.strength != "clue" else ("", "launcher")
+        return any(
+            m.failure in chains or m.line.place not in mere or self._is_before_end(m, ends) for m in suspect.seen
+        )
+
+    def ends_otherwise(self, seen: Sequence[PatternMatch]) -> bool:
+        """Whether a process ended by an exception with its stack that a program did not raise because of what it logged."""
+        ends = (n for n, failure in enumerate(self.summary.failures) if failure.frames and self._ended_process(n))
+        return any(not self.is_raised_after(n, seen) for n in ends)
+
+    def is_beside_end(self, suspect: CauseSuspect) -> bool:
+        """Whether a suspect is told by lines of a program alone, and by no exception, NCCL, kernel or launcher."""
+        is_of_program = (m.failure is None and not m.line.place and not _is_of_gpu(m.line) for m in suspect.seen)
+        return bool(suspect.seen) and all(is_of_program)
 
     def _is_before_end(self, match: PatternMatch, ends: Sequence[int]) -> bool:
         """Whether a match is of a compiler, or in one of the last lines before an exception of the same process."""
@@ -198,13 +211,9 @@ class EventOrder:
             later = self.summary.failures[number + 1 : number + 2]
             is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
-            if self.is_launcher_report(number) or is_of_ray or is_copy:
+            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy:
                 found.add(number)
         return found
-
-    def is_launcher_report(self, number: int) -> bool:
-        """Whether a launcher or a parent process raised an exception to report its children's."""
-        return self.summary.failures[number].short_type.lower() in _LAUNCHER_EXCEPTIONS
 
     def is_consequence(self, number: int) -> bool:
         """Whether an exception only reports what another process or exception did."""
@@ -290,7 +299,7 @@ class EventOrder:
             return awaited, ""
         named_exit = self._launcher_named_exit(set(ranks))
         if named_exit is not None:
-            return named_exit.rank, self._host_of_exit(named_exit)
+            return named_exit.rank, named_exit.host if named_exit.host != "localhost" else ""
         if ranks:
             return ranks[0], hosts[0] if hosts else ""
         lone = self._rank_in_message(matches) if matches else None
@@ -313,7 +322,7 @@ class EventOrder:
             for words in (match.line.folded_text, *self._exception_message(match)):
                 if (rank := rank_named_in(words)) is not None:
                     return rank
-            for frame in self._frames_of(match):
+            for frame in self.summary.failures[match.failure].frames if match.failure is not None else ():
                 if (rank := rank_joined_in(frame.code)) is not None:
                     return rank
             if (rank := self._rank_of_unfinished(match)) is not None:
@@ -327,9 +336,6 @@ class EventOrder:
         """The exception's final message, where a pattern matches in its frames."""
         failure = self.summary.failures[match.failure] if match.failure is not None else None
         return (f"{failure.type}: {failure.message}",) if failure is not None else ()
-
-    def _frames_of(self, match: PatternMatch) -> tuple[StackFrame, ...]:
-        return self.summary.failures[match.failure].frames if match.failure is not None else ()
 
     def _rank_of_unfinished(self, match: PatternMatch) -> int | None:
         """The rank whose traceback ends without a message right before a line without a rank."""
@@ -346,9 +352,6 @@ class EventOrder:
             if end.rank is not None and (not ranks or end.rank in ranks):
                 return end
         return None
-
-    def _host_of_exit(self, end: ProcessExit) -> str:
-        return end.host if end.host != "localhost" else ""
 
     def _only_failed_rank(self) -> int | None:
         """The only rank that failed by itself."""

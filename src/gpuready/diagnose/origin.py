@@ -214,7 +214,7 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
         return False
     if _is_importing(failure):
         return False
-    if failure.short_type in ("NameError", "UnboundLocalError") and _is_in_source_tree(failure):
+    if failure.short_type in ("NameError", "UnboundLocalError") and any(map(_is_not_installed, failure.frames[-1:])):
         return True
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
     if _is_missing_file(failure) and "-packages" in failure.message:
@@ -242,11 +242,6 @@ def _is_of_base_class(failure: LoggedException) -> bool:
         return False
     code = next(calling_frames(failure))[0].code
     return found[1].startswith("_") or found[1] not in (code or found[1])
-
-
-def _is_in_source_tree(failure: LoggedException) -> bool:
-    """Whether the innermost frame is in a source tree that the user runs, and in no installed package."""
-    return bool(failure.frames) and _is_not_installed(failure.frames[-1])
 
 
 def _is_missing_file(failure: LoggedException) -> bool:

@@ -109,7 +109,7 @@ class SurvivalAnalysis:
 
     def _is_handled_at(self, index: int) -> bool:
         """Whether this line or the next says that it is tried again."""
-        return any(says_handled(line.text[:MAX_HANDLED]) for line in self.summary.lines[index : index + 2])
+        return any(says_handled(line.text) for line in self.summary.lines[index : index + 2])
 
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""
@@ -182,10 +182,6 @@ class SurvivalAnalysis:
             if left < 0 or is_starting_line(line):
                 break
         return "well" if seen else ""
-
-
-MAX_HANDLED = 2000
-"""Characters of a consequence that are read for what is done about it."""
 
 
 def _needed_work(last: LoggedException, first: LoggedException) -> tuple[int, bool]:

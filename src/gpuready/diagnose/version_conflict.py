@@ -107,7 +107,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     if complaint.kind == "bound":
         return _conflict_of_bound(complaint, failure)
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
-    caller = next((package for _, package in calling_frames(failure) if package != own), "")
+    caller = next((package for _, package in calling_frames(failure) if package != own), own if failure.frames else "")
     if spans := _find_spans(complaint, find_spans):
         found = _conflict_from_table(complaint, _who_passes(failure, caller), spans)
         return found or _conflict_of_own_part(complaint, failure, caller)
@@ -120,7 +120,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return None
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
-    if caller == "transformers" and package in ("", caller) and _runs_remote_code(failure):
+    is_remote = any(other == REMOTE_CODE for _, other in calling_frames(failure))
+    if is_remote and caller == "transformers" and package in ("", caller):  # it calls a class of the model's code
         return VersionConflict(caller, REMOTE_CODE, complaint.symbol)
     if caller == USER:
         return _conflict_with_script(complaint, failure, find_spans)
@@ -169,14 +170,9 @@ def _conflict_of_own_part(complaint: Complaint, failure: LoggedException, caller
     return VersionConflict(caller, caller, complaint.symbol, "mixed") if is_own else None
 
 
-def _is_local_path(path: str) -> bool:
-    """Whether a file is in no folder of installed packages."""
-    return "-packages/" not in path.replace("\\", "/")
-
-
 def _is_of_one_tree(failure: LoggedException) -> bool:
     """Whether an installed package misses a part of its own: its files are of two releases, or not all of them are there."""
-    return bool(failure.frames) and not _is_local_path(failure.frames[-1].file)
+    return bool(failure.frames) and "-packages/" in failure.frames[-1].file.replace("\\", "/")
 
 
 def _who_passes(failure: LoggedException, caller: str) -> str:
@@ -244,11 +240,6 @@ def _is_part_of_installed(complaint: Complaint, failure: LoggedException) -> boo
     package = complaint.owner.partition(".")[0]
     folders = {part for frame in failure.frames for part in frame.file.replace("\\", "/").split("/")[:-1]}
     return package not in folders
-
-
-def _runs_remote_code(failure: LoggedException) -> bool:
-    """Whether code that came with a model is on the stack: transformers calls a class of it, as its release does."""
-    return any(package == REMOTE_CODE for _, package in calling_frames(failure))
 
 
 def _is_passed_by_models(complaint: Complaint) -> bool:

@@ -65,7 +65,8 @@ def _compare_collectives(lines: Sequence[LogLine]) -> list[LogLine]:
     rarest = min(kinds, key=lambda kind: (len(kinds[kind]), int(kind[0])))
     rank = min(kinds[rarest])
     seq, op, size = rarest
-    words = f"ranks wait in different collectives: rank {rank} in {op}, number {seq} of {size or 'unknown'} elements"
+    where = "different collectives" if len({other[1:] for other in kinds}) > 1 else "collectives of different numbers"
+    words = f"ranks wait in {where}: rank {rank} in {op}, number {seq} of {size or 'unknown'} elements"
     return [_make_statement(waits[rank][0], words, rank)]
 
 

@@ -21,6 +21,12 @@ MAX_LINES = 24_000
 SEARCH_BYTES = 256 << 10
 """Bytes searched at once: between two pieces the time is looked at."""
 
+READING_SHARE = 0.4
+"""Share of the time that is over when reading ends."""
+
+Row = tuple[int, bytes]
+"""Number of a line, and its bytes."""
+
 MAX_KEPT_BYTES = 24 << 20
 """Bytes kept over all sources."""
 
@@ -34,7 +40,7 @@ LITERAL_QUOTA = 200
 class Excerpt(Record):
     """The kept lines of one source: numbers and bytes, in order."""
 
-    rows: tuple[tuple[int, bytes], ...] = ()
+    rows: tuple[Row, ...] = ()
     lines: int = 0
     bytes: int = 0
     whole: bool = True
@@ -45,7 +51,7 @@ def extract_excerpt(
     search: LiteralSearch,
     quotas: Mapping[int, int] | None = None,
     share: int = 1,
-    is_spent: Callable[[], bool] = lambda: False,
+    is_spent: Callable[..., bool] = lambda *_: False,
 ) -> Excerpt:
     """The lines of one source that may matter, up to where the time is spent.
 
@@ -60,7 +66,7 @@ def extract_excerpt(
             return Excerpt(rows, len(rows), len(first))
     picker = _LinePicker(search, quotas or {}, max(MAX_LINES // share, 400))
     for block in _split_into_blocks(first, rest):
-        if is_spent():
+        if is_spent(READING_SHARE):
             break
         picker.take_block(block)
     return picker.finish_excerpt()

@@ -153,12 +153,7 @@ def parse_line(text: str, number: int = 0, source: int = 0) -> LogLine:
     inner = text.find("[rank", 1, 400)
     if inner > 0 and (match := _RANK.match(text, inner)) and match.group().rstrip().endswith(":"):
         text = text[inner:]  # a rank prefix after a progress bar or another label
-    fields: dict[str, object] = {}
-    for _ in range(10):
-        rest = _strip_prefix(text, fields)
-        if rest is None:
-            break
-        text = rest
+    text, fields = strip_prefixes(text)
     if " [repeated " in text:
         text = _REPEATED.sub("", text)
     _parse_nccl_prefix(text, fields)
@@ -168,15 +163,15 @@ def parse_line(text: str, number: int = 0, source: int = 0) -> LogLine:
     return LogLine(number, text.rstrip(), raw, source, place=place, **fields)  # type: ignore[arg-type]
 
 
-def parse_prefix(text: str) -> dict[str, object]:
-    """What a prefix says: the forms that are known by themselves."""
+def strip_prefixes(text: str) -> tuple[str, dict[str, object]]:
+    """The text without the prefixes whose forms are known, and what they say."""
     fields: dict[str, object] = {}
     for _ in range(10):
         rest = _strip_prefix(text, fields)
         if rest is None:
             break
         text = rest
-    return fields
+    return text, fields
 
 
 def _strip_prefix(text: str, fields: dict[str, object]) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from gpuready.logs import conditions
@@ -100,9 +101,8 @@ class LogPattern(Record):
         captures: dict[str, str] = {}
         for piece in self.pieces[1:]:
             if piece.text:
-                limit = (
-                    len(text) if piece.before == "lines" else min(_line_end(text, end), end + MAX_GAP + _room(piece))
-                )
+                room = MAX_GAP + (len(piece.text) if piece.regex is None else MAX_GAP)
+                limit = len(text) if piece.before == "lines" else min(_line_end(text, end), end + room)
                 found = piece.find_in(text, low, end, limit)
                 if found is None:
                     return None
@@ -118,13 +118,12 @@ class LogPattern(Record):
 
 def _sure_length(piece: PatternPiece) -> int:
     """How many letters of a piece are in every match."""
-    if piece.regex is None:
-        return len(piece.text)
-    return min(map(len, required_literals(piece.text)), default=0)
+    return len(piece.text) if piece.regex is None else _least_letters(piece.text)
 
 
-def _room(piece: PatternPiece) -> int:
-    return len(piece.text) if piece.regex is None else MAX_GAP
+@cache
+def _least_letters(source: str) -> int:
+    return min(map(len, required_literals(source)), default=0)
 
 
 def _line_end(text: str, start: int) -> int:

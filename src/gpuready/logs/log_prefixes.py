@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.line_forms import sample_lines, undo_line_forms
-from gpuready.logs.log_lines import LogLine, decode_line, parse_line, parse_prefix, visible_lines
+from gpuready.logs.log_lines import LogLine, decode_line, parse_line, strip_prefixes, visible_lines
 
 MAX_DEPTH, MIN_LINES, MAX_NAMES = 8, 4, 512
 """Parts that a prefix may have, lines that it takes, and hosts that it may name."""
@@ -108,7 +108,7 @@ class LogPrefix:
         rest = parse_line(text[end:], number, source)
         fields: dict[str, object] = {}
         for part in parts:
-            fields.update(parse_prefix(text[part.start : part.end]))
+            fields.update(strip_prefixes(text[part.start : part.end])[1])
             self._read_part(part, fields)
         if self.is_on_every_line:
             fields.pop("seconds", None)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
+from time import thread_time
 
-from gpuready.logs.excerpt import Excerpt, extract_excerpt
+from gpuready.logs.excerpt import READING_SHARE, Row, extract_excerpt
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.log_lines import LogLine
@@ -31,6 +32,10 @@ _NOT_RAY = (
 
 LINES_PER_SCAN, MAX_WHOLE = 200, 2000
 """Lines searched at once, and characters of a message of several lines."""
+
+MATCHING_SHARE, SAMPLE_ROWS, COST_OF_PARSED = 0.8, 200, 6
+"""Share of the time that is over when a log is matched, rows by which the cost of all is estimated, and how many times as much
+as to parse a row it costs to judge it."""
 
 
 class LogSource(Record):
@@ -70,16 +75,18 @@ def read_logs(
     sources: Sequence[LogSource],
     wording: PatternIndex,
     derive: Callable[[Sequence[LogLine]], list[LogLine]] | None = None,
-    is_spent: Callable[[], bool] = lambda: False,
+    is_spent: Callable[..., bool] = lambda *_: False,
 ) -> LogSummary:
-    """Read every source once and summarise them together. Where the time is spent, what is left is not looked at."""
+    """Read every source once and summarise them together. Where a share of the time is spent, what is left is not looked at."""
     log_lines: list[LogLine] = []
-    totals, commands = [], []
-    for number, source in enumerate(sources):
-        chunks = () if is_spent() else source.chunks
+    totals, commands, excerpts = [], [], []
+    for source in sources:
+        chunks = () if is_spent(READING_SHARE) else source.chunks
         part = extract_excerpt(chunks, wording.search, wording.quotas, max(len(sources), 1), is_spent)
         totals.append((part.lines, part.bytes))
-        last_run, command = keep_last_run(_lines_of_source(part, number, source))
+        excerpts.append(part.rows)
+    for number, rows in enumerate(_drop_first_rows(excerpts, is_spent)):
+        last_run, command = keep_last_run(_lines_of_source(rows, number, sources[number]))
         log_lines += last_run
         commands.append(command)
     log_lines = assign_ranks(log_lines)
@@ -93,8 +100,21 @@ def read_logs(
     )  # fmt: skip
 
 
-def _lines_of_source(part: Excerpt, number: int, source: LogSource) -> list[LogLine]:
-    rows = list(parse_lines(list(part.rows), number))
+def _drop_first_rows(excerpts: list[tuple[Row, ...]], is_spent: Callable[..., bool]) -> list[tuple[Row, ...]]:
+    """Of every source the last rows, as many as there is time for: a sample of all tells what one costs."""
+    rows = [row for excerpt in excerpts for row in excerpt]
+    if len(rows) <= 4 * SAMPLE_ROWS:
+        return excerpts
+    sample, started = rows[:: len(rows) // SAMPLE_ROWS], thread_time()
+    list(parse_lines(sample))
+    seconds, parts = (thread_time() - started) * len(rows) / len(sample) * COST_OF_PARSED, 1
+    while is_spent(MATCHING_SHARE, seconds / parts) and len(rows) > parts * SAMPLE_ROWS:
+        parts *= 2
+    return [excerpt[-max(len(excerpt) // parts, 1) :] for excerpt in excerpts]
+
+
+def _lines_of_source(excerpt: Sequence[Row], number: int, source: LogSource) -> list[LogLine]:
+    rows = list(parse_lines(list(excerpt), number))
     if source.rank is None and not source.host:
         return rows
     return [
@@ -154,7 +174,7 @@ def _is_single_node(log_lines: Sequence[LogLine]) -> bool:
 
 
 def _find_matches(
-    log_lines: list[LogLine], failures: Sequence[LoggedException], wording: PatternIndex, is_spent: Callable[[], bool]
+    log_lines: list[LogLine], failures: Sequence[LoggedException], wording: PatternIndex, is_spent: Callable[..., bool]
 ) -> tuple[list[PatternMatch], frozenset[str]]:
     texts = [line.folded_text for line in log_lines]
     present_texts: set[str] = set()
@@ -176,16 +196,17 @@ def _find_matches(
         _match_pattern(
             pattern, index, log_lines, texts, failures, exception_of_line.get(index), remarks, others.get(index, ())
         )
-        for (index, _), pattern in sorted(candidates.items(), key=lambda item: item[0])
+        for (index, _), pattern in sorted(candidates.items(), key=lambda item: item[0], reverse=True)
     )
-    return [match for match in takewhile(lambda _: not is_spent(), found) if match is not None], remarks
+    in_time = takewhile(lambda _: not is_spent(MATCHING_SHARE), found)
+    return [match for match in in_time if match is not None][::-1], remarks
 
 
 def _other_wordings(
     log_lines: Sequence[LogLine], texts: Sequence[str], failures: Sequence[LoggedException]
 ) -> dict[int, list[str]]:
     """What else the patterns are matched with, by the index of the line: paths with slashes, what it states, a message of several lines."""
-    found = {i: [_with_slashes(text)] for i, text in enumerate(texts) if "\\" in text}
+    found = {i: [text.replace("\\", "/")] for i, text in enumerate(texts) if "\\" in text}
     for i, statement in state_errors(log_lines).items():
         found.setdefault(i, []).append(statement)
     long = {
@@ -197,16 +218,11 @@ def _other_wordings(
     return found
 
 
-def _with_slashes(text: str) -> str:
-    """The text with the paths of Windows as patterns write them: ``D:/env/Lib/site-packages/triton/compiler.py``."""
-    return text.replace("\\", "/")
-
-
 def _literal_hits(
-    texts: Sequence[str], search: LiteralSearch, is_spent: Callable[[], bool]
+    texts: Sequence[str], search: LiteralSearch, is_spent: Callable[..., bool]
 ) -> Iterator[tuple[int, int]]:
-    """Which literals are in which text, each once; scanned in portions to bound memory."""
-    for first in takewhile(lambda _: not is_spent(), range(0, len(texts), LINES_PER_SCAN)):
+    """Which literals are in which text, each once, the last texts first; scanned in portions to bound memory."""
+    for first in takewhile(lambda _: not is_spent(MATCHING_SHARE), range(0, len(texts), LINES_PER_SCAN)[::-1]):
         encoded = [text.encode("utf-8", "replace") for text in texts[first : first + LINES_PER_SCAN]]
         starts, at = [], 0
         for piece in encoded:
@@ -259,7 +275,8 @@ def _match_pattern(
         return None
     if pattern.near or pattern.without:
         block = lower_ascii(_surrounding_text(index, log_lines, texts, failures, failure))
-        block = f"{block}\n{_with_slashes(block)}" if "\\" in block else block
+        slashed = block.replace("\\", "/")  # paths of Windows as patterns write them
+        block = f"{block}\n{slashed}" if "\\" in block else block
         if any(t in block for t in pattern.without):
             return None
         if pattern.near and not _is_spoken_of(pattern.near, block):

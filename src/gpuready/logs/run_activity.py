@@ -56,7 +56,7 @@ _STATED = LazyRegex(
 _HARMLESS = LazyRegex(
     r"\b(?:0|no|without(?: any)?) (?:errors?|failures?)\b|\b(?:errors?|failed|failures?|exceptions?)[ :=]{1,3}0\b|Warning\b|error[_-]?bars?"
     r"|\bfailed to (?:import|load) .{0,80}(?:optional|ignor)|ignor(?:ed|ing)|fall(?:s|ing)? ?back|retry(?:ing)?|retries remaining"
-    r"|\s[:=] {0,4}(?:0|no|none|n/a|not active|inactive|false|disabled) {0,4}$",
+    r"|\s[:=] {0,4}(?:0|no|none|n/a|not active|inactive|false|disabled) {0,4}$|\"[A-Z]{3,7} [^\"]{1,300} HTTP/[\d.]{1,3}\" 4\d\d\b",
     _IGNORE_CASE,
 )
 _STARTING = LazyRegex(

@@ -227,7 +227,9 @@ class FixItem(Record):
     commands: tuple[tuple[str, ...], ...] = ()
     undo: str = ""
     note: str = ""
-    state: str = "planned"  # planned, applied, failed, skipped (--only)
+    state: str = (
+        "planned"  # planned, applied, ineffective (made, and what was found is still there), failed, skipped (--only)
+    )
 
 
 class FixOutcome(Record):
@@ -247,10 +249,11 @@ class FixOutcome(Record):
     seconds: float = 0.0
     before: Any = None  # the Report before
     report: Any = None  # the Report after
+    foreseen: str = ""  # of a dry run: the verdict that the run is expected to have
 
     @property
     def exit(self) -> int:
-        """0 where no error is left, or nothing was to be changed; 1 where something is left; 2 where it failed."""
+        """0 where no error is left, or nothing was to be changed; 1 where something is left; 2 where it failed. A dry run has that of the run."""
         if self.verdict == "failed":
             return 2
-        return 1 if self.verdict in ("partly", "by-hand") else 0
+        return 1 if (self.foreseen or self.verdict) in ("partly", "by-hand") else 0

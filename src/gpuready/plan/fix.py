@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 
+from gpuready.catalog.packages import list_positional_words
 from gpuready.contracts import foreign_note
 from gpuready.model import Facts, Finding, FixStep, Record, Report
 from gpuready.model.plan import Plan, PlanAlternative, PlanConflict, PlanReason
@@ -259,7 +260,7 @@ def _join_installs(first: FixStep, second: FixStep) -> FixStep | None:
     flags = dict(_option_pairs(a)) | dict(_option_pairs(b))
     if any(dict(_option_pairs(run)).get(name, value) != value for run in (a, b) for name, value in flags.items()):
         return None
-    words = list(dict.fromkeys([*_positional_words(a), *_positional_words(b)]))
+    words = list(dict.fromkeys([*list_positional_words(a[3:]), *list_positional_words(b[3:])]))
     names = [word.partition("=")[0].partition("<")[0].partition(">")[0] for word in words]
     if len(names) != len(set(names)):
         return None
@@ -269,11 +270,6 @@ def _join_installs(first: FixStep, second: FixStep) -> FixStep | None:
 
 def _option_pairs(run: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(run[i], run[i + 1]) for i in range(3, len(run) - 1) if run[i].startswith("--")]
-
-
-def _positional_words(run: tuple[str, ...]) -> list[str]:
-    values = {value for _, value in _option_pairs(run)}
-    return [word for word in run[3:] if not word.startswith("-") and word not in values]
 
 
 def _fix_reasons(search: _FixSearch, best: tuple[FixChange, ...]) -> Iterable[PlanReason]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from gpuready.catalog import torch as torches
 from gpuready.catalog.cuda import needs_open_modules
-from gpuready.catalog.packages import find_lookalike, split_requirement
+from gpuready.catalog.packages import find_lookalike, list_positional_words, split_requirement
 from gpuready.catalog.systems import driver_command
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.model.facts import HARDWARE_FACTS
@@ -22,8 +22,6 @@ from gpuready.plan.requirements import (
     required_package_names,
 )
 
-OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--index-url", "--extra-index-url", "--index", "--no-binary",
-                      "--reinstall-package", "--upgrade-package", "-r", "-f", "-e")  # fmt: skip
 FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "contract.")
 """Facts that no manual step changes: the hardware, and facts with change kinds of their own."""
 
@@ -51,7 +49,7 @@ def _read_step(step: FixStep, finding: Finding, facts: Facts, contract: Contract
     elif run[:2] == ("pip", "install"):
         yield from _read_framework_install(step, finding, facts, contract)
     elif run[:3] == ("uv", "pip", "uninstall"):
-        names = _positional_arguments(run[3:])
+        names = list_positional_words(run[3:])
         acts = tuple(("package", name, None) for name in names)
         yield FixChange(step, changing.REMOVAL_COST * len(names), acts, finding.code)
     elif run[:2] == ("uv", "venv") and "--python" in run:
@@ -88,22 +86,13 @@ def _pinned_torch_action(facts: Facts, contract: Contract) -> list[tuple[Any, ..
     return _torch_build_action(version, None, facts) if version and version.partition("+")[0] != installed else []
 
 
-def _positional_arguments(words: Iterable[str]) -> list[str]:
-    left, skip = [], False
-    for word in words:
-        if not skip and not word.startswith("-"):
-            left.append(word)
-        skip = not skip and word in OPTIONS_WITH_VALUE
-    return left
-
-
 def _read_uv_install(step: FixStep, finding: Finding, facts: Facts, contract: Contract) -> Iterator[FixChange]:
     """Yield what ``uv pip install`` would change: packages, the torch build, and the framework's dependencies."""
     run = step.run
     backend = run[run.index("--torch-backend") + 1] if "--torch-backend" in run else None
     acts: list[tuple[Any, ...]] = []
     words: dict[str, list[str]] = {}
-    for word in _positional_arguments(run[3:]):
+    for word in list_positional_words(run[3:]):
         name, spec = split_requirement(word)
         if other := find_lookalike(name):
             yield _install_from_sources(name, str(other["wanted"]), finding, contract)

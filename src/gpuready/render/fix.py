@@ -19,6 +19,12 @@ _HEADLINES = {
     "failed": "failed",
     "undone": "taken back",
 }
+_STATES = {
+    "applied": "done",
+    "ineffective": "made, and it did not help",
+    "failed": "failed",
+    "skipped": "left out by --only",
+}
 _GOOD_VERDICTS = ("fixed", "nothing-to-fix", "undone")
 _MAX_REASONS = 3
 """Reasons of one change without -v."""
@@ -104,7 +110,7 @@ def _label_texts(label: str, texts: Sequence[str], screen: Screen) -> list[str]:
 
 def _describe_state(item: FixItem) -> str:
     if item.state != "planned":
-        return {"applied": "done", "failed": "failed", "skipped": "left out by --only"}[item.state]
+        return _STATES[item.state]
     return "by gpuready" if item.by == "gpuready" else "by you"
 
 

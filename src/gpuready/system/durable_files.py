@@ -90,6 +90,13 @@ def append_line(path: str, line: str) -> None:
         os.fsync(file.fileno())
 
 
+def copy_program(source: str, path: str) -> None:
+    """Replace a file or a link by a copy of a program, in one step."""
+    with open(source, "rb") as file:
+        write_then_rename(f"{path}.{os.urandom(6).hex()}.draft", path, file.read(), exact_mode=0o755)
+    sync_folder(os.path.dirname(path))
+
+
 def replace_link(path: str, target: str) -> None:
     """Create or replace a symbolic link by one rename: readers see the old or the new one."""
     draft = f"{path}.{os.urandom(6).hex()}.draft"
@@ -239,6 +246,12 @@ def walk_files(path: str) -> Iterator[str]:
                 yield below
 
 
+def measure_tree(path: str) -> tuple[int, int]:
+    """Bytes of all files, and of those that no other name on the disk shares."""
+    found = [os.lstat(file) for file in walk_files(path)]
+    return sum(one.st_size for one in found), sum(one.st_size for one in found if one.st_nlink == 1)
+
+
 def fingerprint_environment(path: str) -> str:
     """A hash of the names, kinds, sizes and times of all files but byte-code; of an environment of ours, where ``current`` leads."""
     import hashlib
@@ -248,7 +261,9 @@ def fingerprint_environment(path: str) -> str:
         if "/__pycache__/" not in file:
             seen = os.lstat(file)
             target = os.readlink(file) if S_ISLNK(seen.st_mode) else seen.st_mtime_ns
-            found.update(f"{file} {seen.st_mode} {seen.st_size} {target}\n".encode("utf-8", "surrogateescape"))
+            found.update(
+                f"{file[len(path) :]} {seen.st_mode} {seen.st_size} {target}\n".encode("utf-8", "surrogateescape")
+            )
     return found.hexdigest()
 
 

@@ -62,10 +62,11 @@ class ReadBudget:
     def seconds(self) -> float:
         return min(self.most_seconds, BASE_SECONDS + self.stored / STORED_BYTES_PER_SECOND)
 
-    def is_spent(self) -> bool:
-        """Whether the time is over; once it is, it stays so."""
-        self.is_over = self.is_over or time.thread_time() - self.started > self.seconds
-        return self.is_over
+    def is_spent(self, share: float = 1.0, ahead: float = 0.0) -> bool:
+        """Whether that share of the time is over, or would be after so many more seconds; the others are for what follows."""
+        is_over = time.thread_time() - self.started + ahead > self.seconds * share
+        self.is_over = self.is_over or is_over
+        return is_over
 
     def is_too_large(self) -> bool:
         return self.unpacked > EXPANSION_CHECK_BYTES and self.unpacked > MAX_EXPANSION * self.packed

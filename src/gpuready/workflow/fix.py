@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuready import contracts, workflow
+from gpuready import contracts, probe, workflow
+from gpuready.apply.audit import list_distributions
 from gpuready.model import Facts, Record, Report
+from gpuready.model.facts import NEED_KINDS
 from gpuready.model.plan import Plan
 from gpuready.model.record import field
 from gpuready.plan import fix as least_change
@@ -58,6 +60,14 @@ def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Rep
     if report.findings:
         note(f"trying changes for {len(report.findings)} findings")
     return report, least_change.plan_fix(report, make_judge(report))
+
+
+def list_unmet_needs(environment: str) -> list[str]:
+    """Return what installed packages require and do not have, whoever needs them; nothing of the environment is started."""
+    names = dict.fromkeys(found.name for found in list_distributions(environment))
+    facts = Facts(tuple(probe.survey_environment(machine_facts.choose_probed_host(), environment, names)))
+    rows = [row for row in facts.value_if_known("import.damage") or () if row["kind"] in NEED_KINDS]
+    return [f"{row['by']} requires {row['distribution']}{row['want']}, {row['detail']}" for row in rows]
 
 
 def plan_fix(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuready import contracts
-from gpuready.catalog.packages import split_requirement
+from gpuready.catalog.packages import UV_OPTIONS_WITH_VALUE, list_positional_words, split_requirement
 from gpuready.model import Facts, FixStep, Record, Report
 from gpuready.system.host_access import AccessError, HostAccess
 from gpuready.system.process.isolation import call_within
@@ -19,9 +19,6 @@ ANSWER_SECONDS = 1.0
 
 TORCH_INDEX = "https://download.pytorch.org/whl/"
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
-UV_OPTIONS_WITH_VALUE = ("--python", "--torch-backend", "--reinstall-package", "--upgrade-package", "--index-url",
-                         "--extra-index-url", "--index", "--no-binary", "--no-build-isolation-package", "--prerelease",
-                         "-r", "-f", "-e")  # fmt: skip
 
 
 class InstallTarget(Record):
@@ -114,18 +111,10 @@ def keep_other_packages(run: Sequence[str]) -> tuple[str, ...]:
     words = list(run)
     for wide, narrow in (("--upgrade", "--upgrade-package"), ("--reinstall", "--reinstall-package")):
         if wide in words and not (wide == "--reinstall" and "--no-deps" in words):
-            names = [split_requirement(word)[0] for word in _positional_words(words[3:])]
+            names = [split_requirement(word)[0] for word in list_positional_words(words[3:])]
             at = words.index(wide)
             words[at : at + 1] = [part for name in names for part in (narrow, name)]
     return tuple(words)
-
-
-def _positional_words(words: Sequence[str]) -> list[str]:
-    return [
-        word
-        for at, word in enumerate(words)
-        if not word.startswith("-") and (at == 0 or words[at - 1] not in UV_OPTIONS_WITH_VALUE)
-    ]
 
 
 def to_pip_command(run: Sequence[str], python: str, breaks_system: bool = False) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ _FixRow = tuple[FixStep, tuple[FixChange, ...], dict[str, str]]
 
 
 UNDO_COMMAND = ("gpuready", "fix", "--undo")
+UNMET_CODE = "PKG044"
+"""The code of a package that lacks what it requires, whatever requires it."""
 REBOOT = ("sudo", "reboot")
 _PACKAGE_VERBS, _VARIABLE_VERBS = {"package", "torch"}, {"set", "unset"}
 
@@ -130,6 +132,14 @@ def _describe_undo(how: str, step: FixStep, target: FixTarget) -> str:
     if how == "install":
         return " ".join(step.undo) or "remove the new folder; the environment of now is not changed"
     return "none needed: the program makes the file again" if how == "remove" else " ".join(step.undo)
+
+
+def make_unmet_task(number: int, unmet: Sequence[str], target: FixTarget) -> FixTask:
+    """The change that lets uv resolve all packages together, where some lack what they require."""
+    does = "resolve all installed packages together, so that each has what it requires"
+    undo = _describe_undo("packages", FixStep(does), target)
+    item = FixItem(number, does, "gpuready", (UNMET_CODE,), ("; ".join(unmet[:3]),), undo=undo)
+    return FixTask(item, "packages")
 
 
 def _skip_task(task: FixTask) -> FixTask:

@@ -8,9 +8,12 @@ from shlex import quote
 
 from gpuready import system, workflow
 from gpuready.apply import uv
-from gpuready.apply.environment_copy import EnvironmentCopy, forbid_builds, run_uv_in
+from gpuready.apply.disk_space import format_size
+from gpuready.apply.environment_copy import EnvironmentCopy
+from gpuready.apply.environment_packages import EnvironmentPackages, forbid_builds
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
+from gpuready.contracts import distribution_name
 from gpuready.model import FixStep, Report
 from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
@@ -19,8 +22,16 @@ from gpuready.system import durable_files
 from gpuready.system.durable_files import fingerprint_environment
 from gpuready.system.file_contents import resolve_real_path
 from gpuready.workflow import fix_commands
-from gpuready.workflow.fix import FixRequest, compute_fix, make_judge
-from gpuready.workflow.fix_items import UNDO_COMMAND, FixTarget, FixTask, describe_target, list_fix_tasks
+from gpuready.workflow.fix import FixRequest, compute_fix, list_unmet_needs, make_judge
+from gpuready.workflow.fix_items import (
+    UNDO_COMMAND,
+    UNMET_CODE,
+    FixTarget,
+    FixTask,
+    describe_target,
+    list_fix_tasks,
+    make_unmet_task,
+)
 from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 
@@ -54,6 +65,10 @@ class FixOrder:
         show_step: ShowStep = lambda *_: None,
         show_search: ShowStep | None = None,
     ):
+        if request.on is not None and request.python is None:
+            raise Refused(
+                f"--on {request.on} is the machine that the environment is for: give --python PATH, the environment"
+            )
         self.request, self.show_step, self.host = request, show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline
         self.allow_build, self.use_project_config = allow_build, use_project_config
@@ -65,11 +80,20 @@ class FixOrder:
         if request.python:
             self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))
         spec = request.spec or self.before.contract.framework
-        tasks = list_fix_tasks(self.found, self.target, spec, _check_codes(only, self.before))
+        unmet = [] if self.target.kind != "venv" or self.target.refusal else list_unmet_needs(self.target.path)
+        codes = _check_codes(only, self.before, UNMET_CODE if unmet else "")
+        tasks = list_fix_tasks(self.found, self.target, spec, codes)
+        tasks += (
+            [make_unmet_task(len(tasks) + 1, unmet, self.target)]
+            if unmet and UNMET_CODE in (codes or UNMET_CODE)
+            else []
+        )
         self.tasks = [self._make_task_runnable(task) for task in tasks]
         self.began = time.perf_counter()
         self.python_after, self.settings_file, self.copy = "", "", ""
         self.fingerprint = ""  # of the environment before the first change
+        self.conflicts: list[str] = []  # what uv still finds unmet
+        self.space = ""
 
     def _make_task_runnable(self, task: FixTask) -> FixTask:
         """Return a task that is left to a person with commands that this person can run."""
@@ -87,7 +111,10 @@ class FixOrder:
 
     def dry_run(self) -> FixOutcome:
         """Return what would be changed. Nothing is."""
-        return self._make_outcome("dry-run", self.before)
+        made = {code for task in self.tasks if task.how for code in task.item.codes}
+        errors = {finding.code for finding in self.before.findings if finding.severity == "error"}
+        foreseen = ("partly" if errors - made else "fixed") if self.changes_something else self._idle_verdict()
+        return self._make_outcome("dry-run", self.before).replace(foreseen=foreseen)
 
     # -- apply --------------------------------------------------------------------------------------------
 
@@ -108,8 +135,12 @@ class FixOrder:
             return self._make_outcome("failed", None, says=system.redact_text(str(error)))
         self.show_step("checking again")
         report = self._check_again()
+        left = {finding.code for finding in report.findings}
+        for task in self.tasks:
+            if task.item.state == "applied" and task.item.codes and left.issuperset(task.item.codes):
+                self._set_state([task], "ineffective")
         errors = any(finding.severity == "error" for finding in report.findings)
-        return self._make_outcome("partly" if errors else "fixed", report)
+        return self._make_outcome("partly" if errors or self.conflicts else "fixed", report)
 
     def _idle_verdict(self) -> str:
         errors = any(finding.severity == "error" for finding in self.before.findings)
@@ -153,21 +184,50 @@ class FixOrder:
 
         def edit(draft: str) -> None:
             steps, codes = _steps(tasks), {code for task in tasks for code in task.item.codes}
+            packages = EnvironmentPackages(self.host, draft, self.uv_settings, self.show_step, UV_DEADLINE)
+            known, first = packages.list_conflicts(), distribution_name(self.before.contract.framework)
             for _ in range(MAX_ROUNDS):
                 for step in steps:
                     self.show_step(step.does)
                     copy.journal.record_step("run", does=step.does, run=list(step.run))
                     run = step.run if self.allow_build else forbid_builds(step.run)
-                    run_uv_in(self.host, draft, run, self.uv_settings, self.show_step, UV_DEADLINE)
+                    packages.change(run, first, self._asked_ranges())
+                self._resolve_conflicts(packages, known, first)
                 self.show_step("checking the copy")
                 report = self._check(draft)
                 self._refuse_new_errors(report)
                 steps = self._steps_still_needed(report, codes)
                 if not steps:
                     break
+            if fingerprint_environment(f"{draft}/lib") == fingerprint_environment(f"{copy.path}/lib"):
+                raise FixFailed("uv had nothing to change for what was found: a person has to look at it")
 
-        self.show_step(f"copying {copy.path}")
+        size = durable_files.measure_tree(copy.path)[0]
+        self.show_step(f"copying {copy.path}: {format_size(size)}, by links where the disk has them")
         self.copy = copy.change(edit)
+        self.space = copy.describe_space()
+
+    def _asked_ranges(self) -> dict[str, str]:
+        """Return what the findings ask of packages."""
+        needs = [need for finding in self.before.findings for need in finding.needs]
+        return {need.key.removeprefix("package."): need.want for need in needs if need.key.startswith("package.")}
+
+    def _resolve_conflicts(self, packages: EnvironmentPackages, known: Sequence[str], first: str) -> None:
+        """Leave no installed package without what it requires; FixFailed where the changes would add one that is."""
+        self.conflicts, why = packages.list_conflicts(), ""
+        if not self.conflicts:
+            return
+        self.show_step(f"resolving all packages together: {self.conflicts[0]}")
+        try:
+            packages.resolve_conflicts(first, self.allow_build)
+            self.conflicts = packages.list_conflicts()
+        except InstallFailed as error:
+            why = f" ({error})"
+        new = [text for text in self.conflicts if text not in known]
+        if new:
+            raise FixFailed(
+                f"packages of the changed copy would lack what they require, so it was not taken: {new[0]}{why}"
+            )
 
     def _steps_still_needed(self, report: Report, codes: set[str]) -> list[FixStep]:
         """Return the package steps that clear what is left of the same findings: an install may bring less than expected."""
@@ -191,6 +251,7 @@ class FixOrder:
             order = InstallOrder(
                 step.run[2],
                 words["-e"],
+                on=self.request.on,
                 wants=self.request.wants,
                 contract=self.request.contract,
                 find_links=self.find_links,
@@ -242,7 +303,9 @@ class FixOrder:
             self.copy,
             self._undo_command(),
             verdict == "failed" and self._is_unchanged(),
-            (*conflicts, *notes, *self.uv_settings.notes) if verdict in ("dry-run", "by-hand") else (),
+            (*conflicts, *notes, *self.uv_settings.notes)
+            if verdict in ("dry-run", "by-hand")
+            else (*self.conflicts, *filter(None, (self.space,))),
             round(time.perf_counter() - self.began, 3),
             self.before,
             report,
@@ -258,10 +321,10 @@ def _steps(tasks: list[FixTask]) -> list[FixStep]:
     return [step for task in tasks for step in task.steps]
 
 
-def _check_codes(only: Sequence[str], report: Report) -> tuple[str, ...]:
+def _check_codes(only: Sequence[str], report: Report, more: str = "") -> tuple[str, ...]:
     """Return the codes of ``--only``; Refused where one is not among the findings."""
     codes = tuple(code.strip().upper() for code in only if code.strip())
-    found = list(dict.fromkeys(finding.code for finding in report.findings))
+    found = list(dict.fromkeys([*(finding.code for finding in report.findings), *filter(None, [more])]))
     for code in codes:
         if code not in found:
             what = f"found were {', '.join(found)}" if found else "nothing was found"

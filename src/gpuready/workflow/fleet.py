@@ -45,7 +45,8 @@ def run_fleet(
     try:
         run.list_nodes()
         resume = f"--resume {quote(run.folder)}"
-        tell(f"answers are kept in {run.folder}; if this is interrupted, {resume} asks only the other nodes")
+        if not reach.recordings:
+            tell(f"answers are kept in {run.folder}; if this is interrupted, {resume} asks only the other nodes")
         run.query_nodes()
         if task.do == "bench":
             _remeasure_outliers(run)

@@ -57,7 +57,9 @@ def _format_node_line(
 
 
 def _probe_node(options: Mapping[str, Any]) -> Facts:
-    return _add_fleet_facts(workflow.probe_machine(python=options.get("python")))
+    on, stated = options.get("on"), options.get("what_if")
+    facts = workflow.probe_machine(python=options.get("python"), on=on, what_if=stated)
+    return facts if on else _add_fleet_facts(facts)
 
 
 def _add_fleet_facts(facts: Facts) -> Facts:
@@ -82,12 +84,14 @@ def describe_node_facets(request: NodeRequest, name: str) -> str:
 def check_node(request: NodeRequest, name: str) -> str:
     """Return this node's facts, and whether it is ready for the frameworks."""
     options = _request_options(request)
-    arguments: dict[str, Any] = {key: options.get(key) for key in ("python", "wants", "model")}
-    reports = workflow.check_machine(
-        [str(one) for one in request.get("framework") or ()], strict=bool(options.get("strict")), **arguments
-    )
+    if options.get("hardware"):
+        reports = [check_this_node()]
+    else:
+        arguments: dict[str, Any] = {key: options.get(key) for key in ("on", "python", "wants", "model", "what_if")}
+        words = [str(one) for one in request.get("framework") or ()]
+        reports = workflow.check_machine(words, strict=bool(options.get("strict")), **arguments)
     verdict = worst_verdict(report.verdict for report in reports)
-    facts = _add_fleet_facts(reports[0].facts) if reports else _probe_node(options)
+    facts = reports[0].facts if options.get("on") else _add_fleet_facts(reports[0].facts)
     return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict))
 
 

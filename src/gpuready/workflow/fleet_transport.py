@@ -16,6 +16,7 @@ from gpuready.fleet.transport import PARALLEL, Transport, TransportUnavailable
 from gpuready.model.record import Record
 from gpuready.probe import fact_helpers
 from gpuready.probe.environment_choice import choose_interpreter
+from gpuready.workflow.fleet_recordings import RecordedTransport
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
@@ -34,6 +35,7 @@ class ReachOptions(Record):
     image: str = ""
     pods: str = ""
     parallel: int = PARALLEL
+    recordings: tuple[str, ...] = ()
 
 
 def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: Mapping[str, str]) -> tuple[str, str]:
@@ -69,6 +71,8 @@ def _is_above_one(text: str) -> bool:
 
 def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] = ()) -> tuple[Transport, str]:
     """Return the transport to the nodes, and the reason for it; Refused where there is none."""
+    if reach.recordings:
+        return RecordedTransport(reach.recordings, token), "nothing was reached"
     host = system.LiveHost()
     environ = host.get_environment()
     name, why = choose_fleet_engine(reach, host, environ)

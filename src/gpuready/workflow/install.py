@@ -20,6 +20,7 @@ from gpuready.apply.install_steps import (
     list_index_urls,
 )
 from gpuready.apply.source_checkout import open_checkout
+from gpuready.apply.user_packages import UserPackages, find_user_packages, merge_requirements, parse_addition
 from gpuready.apply.uv import UvSettings, find_python
 from gpuready.catalog.kernels import kernels_for_word
 from gpuready.catalog.packages import find_lookalike
@@ -94,12 +95,18 @@ class InstallOrder:
         use_project_config: bool = False,
         keep: int = 2,
         what_if: Mapping[str, str] | None = None,
+        additions: Sequence[str] = (),
         show_step: ShowStep = lambda *_: None,
         acts: bool = True,
     ):
-        """With ``acts`` (it will be installed), refuse now what the install would refuse; without, start no program of the environment."""
+        """With ``acts`` (it will be installed), refuse now what the install would refuse; without, start no program of the environment.
+
+        ``additions``: requirements of the user beside the framework's; ``trl[peft]`` names extras of the framework's own.
+        """
         self.began = time.perf_counter()
-        self.framework, self.on, self.python = framework, on, python
+        self.framework, extras = _split_extras(framework)
+        self.additions = [call_or_refuse(parse_addition, text) for text in (*extras, *additions)]
+        self.on, self.python = on, python
         self.wants, self.contract, self.keep, self.show_step, self.acts = wants, contract, keep, show_step, acts
         self.what_if, self.config, self.lock = dict(what_if or {}), config, lock
         self.allow_build, self.use_project_config = allow_build, use_project_config
@@ -115,11 +122,16 @@ class InstallOrder:
             raise Refused(self.foreign_file_refusal)
         self.uv_settings: UvSettings = _read_uv_settings(self.host, find_links, offline, use_project_config)
         self.source = self._open_source(source)
+        users = find_user_packages(self.home.current_generation())
+        self.lost_notes = [f"not kept: {text}" for text in users.lost]
         if lock is not None:
+            if self.additions:
+                raise Refused("--lock FILE has every package already: leave the others out, or plan without --lock")
             self.plan = read_lock_file(lock, framework)
         else:
-            self.plan = self._make_plan(self.source or None, find_links, offline)
+            self.plan = self._plan_with_additions(users, self.source or None, find_links, offline)
         self.notes = [
+            *self.lost_notes,
             *self._describe_cpu_plan(),
             *self._describe_builds(acts),
             *self.uv_settings.notes,
@@ -144,6 +156,25 @@ class InstallOrder:
             )
         return ""
 
+    def _plan_with_additions(
+        self, users: UserPackages, source: str | None, find_links: Sequence[str], offline: bool
+    ) -> Plan:
+        """Plan with what the user added to the environment: in its versions, else in others, else without, which is said."""
+        named, loose = self.additions, [text.partition("==")[0] for text in users.found]
+        for found in dict.fromkeys([users.found, tuple(loose), ()]):
+            self.additions = merge_requirements(named, users.recorded, found)
+            try:
+                chosen = self._make_plan(source, find_links, offline)
+            except Refused:
+                if not found:
+                    raise
+                self.show_step(f"no plan has {' and '.join(found)} too")
+                continue
+            self.lost_notes += [f"not kept: {text}, with which there is no plan" for text in users.found if not found]
+            self.lost_notes += [f"kept: {text}, which you installed, is in the lock now" for text in found]
+            break
+        return chosen
+
     def _make_plan(self, source: str | None, find_links: Sequence[str], offline: bool) -> Plan:
         if not self.framework:
             raise Refused("gpuready install takes a FRAMEWORK, or --lock FILE; --rollback and --verify take neither")
@@ -160,6 +191,7 @@ class InstallOrder:
             allow_build=self.allow_build,
             use_project_config=self.use_project_config,
             what_if=self.what_if,
+            additions=self.additions,
             note=self.show_step,
             run_python=self.acts,
         )
@@ -371,6 +403,13 @@ class InstallOrder:
             return workflow.check_machine(named, ignore=ignored, **options)[0]
         self.notes.append("the lock names no framework that gpuready knows: its files were looked over, and no more")
         return Report(Contract("lock", ""), Facts(()))
+
+
+def _split_extras(framework: str) -> tuple[str, list[str]]:
+    """``trl[peft]==1.16`` is trl==1.16, and the requirement trl[peft]."""
+    head, bracket, rest = framework.partition("[")
+    extras, _, after = rest.partition("]")
+    return f"{head}{after}", [f"{contracts.distribution_name(head.strip())}[{extras}]"] if bracket else []
 
 
 def _read_uv_settings(

@@ -10,6 +10,7 @@ from gpuready.apply.bundle import write_bundle as download
 from gpuready.apply.resolution_request import FOLDER_INDEX
 from gpuready.apply.resolve import resolve_plan as resolve
 from gpuready.apply.source_checkout import open_checkout
+from gpuready.apply.user_packages import ADDITIONS
 from gpuready.apply.wheel_search import find_folder_wheels
 from gpuready.catalog.releases import find_release, launch_command, list_releases
 from gpuready.contracts.catalogued_release import judge_by_catalogue
@@ -78,6 +79,7 @@ def plan_frameworks(
     offline: bool = False,
     allow_build: bool = False,
     use_project_config: bool = False,
+    additions: Sequence[str] = (),
     note: ShowNote = lambda *_: None,
     run_python: bool = False,
 ) -> PlanResult:
@@ -99,7 +101,7 @@ def plan_frameworks(
         return _finish_plans(_mark_unresolved(result), facts, config)
     choose_again = _make_chooser(facts, contract_lines[0], request, specs[0]) if len(specs) == 1 else None
     resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
-    resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config}
+    resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config, "additions": additions}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
     if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
         resolved = _resolve_by_release(resolved, facts, find_release, request, specs[0], resolve_options)
@@ -375,6 +377,7 @@ def _source_options(resolve_options: Mapping[str, Any]) -> dict[str, Any]:
         "offline": resolve_options["offline"],
         "allow-build": resolve_options["allow_build"],
         "use-project-config": resolve_options["use_project_config"],
+        ADDITIONS: list(resolve_options["additions"]),
     }
     return {name: value for name, value in options.items() if value}
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuready import system
-from gpuready.apply import environment_copy
+from gpuready.apply import environment_packages
 from gpuready.apply.uv import UvSettings
 
 REINSTALL = (
@@ -31,8 +31,8 @@ def asked(monkeypatch):
         calls.append(list(argv[1:]))
         return SimpleNamespace(rc=0)
 
-    monkeypatch.setattr(environment_copy.uv, "run_uv", note_call)
-    monkeypatch.setattr(environment_copy.uv, "find_uv", lambda host: "uv")
+    monkeypatch.setattr(environment_packages.uv, "run_uv", note_call)
+    monkeypatch.setattr(environment_packages.uv, "find_uv", lambda host: "uv")
     return calls
 
 
@@ -48,7 +48,8 @@ def run_reinstall(tmp_path, wheels=()):
         (tmp_path / "wheels" / name).write_text("")
     settings = UvSettings()
     settings.folders = (str(tmp_path / "wheels"),)
-    environment_copy.run_uv_in(system.LiveHost(), str(tmp_path / "env"), REINSTALL, settings, print, 1.0)
+    packages = environment_packages.EnvironmentPackages(system.LiveHost(), str(tmp_path / "env"), settings, print, 1.0)
+    packages.run_uv(REINSTALL)
     return sorted(entry.name for entry in site.iterdir())
 
 
