@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from tempfile import TemporaryDirectory
 
@@ -10,7 +12,7 @@ import pytest
 
 from tests import target_environment
 from tests.launcher import engines
-from tests.launcher.stage import Stage
+from tests.launcher.stage import MAIN, Stage
 from tests.launcher.test_torch import REDUCE
 from tests.running import SRC
 
@@ -43,6 +45,23 @@ def test_real_srun_a_task_that_fails(slurm, torch_stage, seen):
     )
     assert done.code == 9 and done.found["attempts"][0]["first"] == [2]
     seen("srun, A21", "rank 2 first, exit 9", "named, exit 9", done.seconds)
+
+
+def test_real_srun_a_spare_node_takes_the_place_of_a_lost_one(slurm, torch_stage, seen):
+    """Three nodes are allocated and two used; what watches rank 1 dies with its node, and the restart avoids it."""
+    torch_stage.script(
+        "import os, signal, sys\nfirst = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
+        "print('begins on', os.environ['SLURMD_NODENAME'], flush=True)\n"
+        "if first and os.environ['RANK'] == '1': os.kill(os.getppid(), signal.SIGKILL)\n"
+        "import time; time.sleep(20 if first else 0)\n"
+    )
+    flags = ("--engine", "slurm", "--nnodes", "2:3", "--nproc", "1", "--restarts", "1", "--no-preflight")
+    words = ["salloc", "-q", "--no-kill", "-N3", sys.executable, "-c", MAIN, "run", *flags, "--", "train.py"]
+    env = {**os.environ, "PYTHONPATH": str(SRC), **slurm.environ}
+    done = subprocess.run(words, cwd=torch_stage.folder, env=env, capture_output=True, text=True, timeout=120)
+    used = [line.rpartition(" ")[2] for line in done.stdout.splitlines() if "begins on" in line]
+    assert done.returncode == 0 and used.count("n02") == 1 and "n03" in used[2:], done.stdout + done.stderr
+    seen("srun, spare node", "another node takes the place of n02", " ".join(used), 0.0)
 
 
 def test_real_srun_every_node_is_looked_at_before_its_ranks_begin(tmp_path_factory, torch_stage, seen):

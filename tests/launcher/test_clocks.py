@@ -10,7 +10,6 @@ import gpuready
 SRC = Path(gpuready.__file__).parent
 REPORTED = {
     "launcher/run_events.py": "when an event was",
-    "launcher/stale_stores.py": "the age of a file",
     "rollcall/hello.py": "compared between hosts, and only noted",
     "rollcall/server.py": "compared between hosts, and only noted",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.launcher.hang_watch import HangWatch
+from gpuready.launcher.hang_watch import STOP_SECONDS, HangWatch
 from gpuready.model.run import EXIT_HUNG, LaunchJob
 from tests.launcher.ledgers import beat, ledger, row
 
@@ -28,12 +28,12 @@ class Supervised:
         self.ended.append((why, code))
 
 
-def stand_still(on_hang: str, hang: float, seconds: float) -> Supervised:
-    """Both ranks have stood still for so long, and are looked at twice."""
+def stand_still(on_hang: str, hang: float, seconds: float, goes_on: tuple[float, ...] = (0.0, 1.0)) -> Supervised:
+    """Both ranks have stood still for so long, and are looked at again and again."""
     made = Supervised(on_hang, hang)
     watch = HangWatch(made)  # type: ignore[arg-type]
-    for more in (0.0, 1.0):
-        beat(made.ledger, seconds + more, r0=row(still=seconds), r1=row(still=seconds))
+    for more in goes_on:
+        beat(made.ledger, seconds + more, r0=row(still=seconds + more), r1=row(still=seconds + more))
         watch.check(seconds + more)
     return made
 
@@ -54,7 +54,9 @@ def test_a_report_ends_nothing_and_off_says_nothing():
     assert not made.notes and not made.ended
 
 
-def test_stop_ends_a_run_as_soon_as_its_standstill_was_named():
+def test_stop_ends_a_run_whose_standstill_was_named_and_goes_on():
     assert not stand_still("stop", 0.0, 15.0).ended
-    made = stand_still("stop", 0.0, 25.0)
-    assert made.notes and made.ended == [("hung", EXIT_HUNG)]
+    made = stand_still("stop", 0.0, 25.0, (0.0, 1.0, STOP_SECONDS - 1))
+    assert made.notes and not made.ended, "a pause that ends soon costs no run"
+    made = stand_still("stop", 0.0, 25.0, (0.0, 1.0, STOP_SECONDS + 2))
+    assert made.ended == [("hung", EXIT_HUNG)]

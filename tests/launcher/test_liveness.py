@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpuready.launcher import hang_watch
+from gpuready.launcher.rank_ledger import RankState
 from tests.launcher.ledgers import beat, end, ledger, out, row
 
 if TYPE_CHECKING:
@@ -211,4 +212,7 @@ def test_where_a_stack_stands():
              '  File "/v/site-packages/torch/distributed/distributed_c10d.py", line 3252 in all_reduce',
              '  File "/v/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper',
              '  File "/job/train.py", line 41 in step', '  File "/job/train.py", line 60 in <module>']  # fmt: skip
-    assert hang_watch.locate_stack(stack) == "all_reduce at train.py:41 (step)" and hang_watch.locate_stack([]) == ""
+    state = RankState(0)
+    assert hang_watch.describe_place(state).text == ""
+    state.stack = stack
+    assert hang_watch.describe_place(state).text == "all_reduce at train.py:41 (step)"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 
 import pytest
 
-from gpuready.launcher import peer_nodes, preflight, rank_process
+from gpuready.launcher import preflight, rank_process
 from gpuready.model import Fact, Facts
 from gpuready.model.run import LaunchJob
 from gpuready.workflow import launch_job
@@ -105,49 +103,6 @@ def test_a02_a_master_that_does_not_resolve():
     ]
 
 
-def test_who_is_connected(tmp_path):
-    table = tmp_path / "tcp"
-    rows = ["  sl  local_address rem_address   st", "   0: 0100000A:733C 0702000A:D431 01 x", "   1: 0100000A:733C 0302000A:D431 06 x",
-            "   2: 0100000A:0050 0402000A:D431 01 x", "   3: 0100000A:733C 0100007F:D431 01 x"]  # fmt: skip
-    table.write_text("\n".join(rows) + "\n")
-    six = tmp_path / "tcp6"
-    six.write_text("sl\n 0: 00000000000000000000000000000000:733C 0000000000000000FFFF00000902000A:D431 01 x\n")
-    assert peer_nodes.connected_hosts(29500, (str(table), str(six), "/nonexistent")) == ["10.0.2.7", "10.0.2.9"]
-
-
-# -- stores of earlier runs -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("named", ["words", "environment", "script"])
-def test_a35_a_file_store_that_was_left_over(tmp_path, named):
-    store, script = tmp_path / "rendezvous", tmp_path / "train.py"
-    url = f"file://{store}"
-    script.write_text(f"init_process_group(init_method='{url}')\n" if named == "script" else "pass\n")
-    asked = job(kind="script", words=(str(script), *(["--dist-url", url] if named == "words" else [])))
-    environ = {"INIT_METHOD": url} if named == "environment" else {}
-
-    def seen():
-        found = preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True, environ)
-        return [sight for sight in found if sight.what == "leftovers"]
-
-    assert not seen(), "a store that is not there is as it should be"
-    store.write_bytes(b"eleven byte")
-    os.utime(store, (1, time.time() - 3 * 3600))
-    (sight,) = seen()
-    assert sight.severity == "error" and sight.code == "RUN023" and f"rm {store}" in sight.fix
-    assert f"the file store {store} was left over by an earlier run: 11 bytes, last written 3 hours ago" == sight.says
-
-
-def test_a35_a_store_that_another_node_may_have_begun_is_only_a_warning(tmp_path):
-    store = tmp_path / "rendezvous"
-    store.write_bytes(b"eleven byte")
-    asked = job(engine="torchrun", nnodes=2, node_rank=1, words=("pack", f"--url=file://{store}"), master="127.0.0.1")
-    (sight,) = [
-        s for s in preflight.run_preflight(asked, Facts([], "here"), lambda name: name, True) if s.what == "leftovers"
-    ]
-    assert sight.severity == "warning"
-
-
 # -- nodes that looked at themselves ------------------------------------------------------------------------
 
 
@@ -216,3 +171,11 @@ def test_a_configuration_is_no_script(name, tmp_path, monkeypatch):
     launch = launch_job.parse_command([name])
     says, fix = why_not_runnable(launch.kind, launch.words, "x86_64", lambda word: word)
     assert "configuration file" in says and "chmod" not in fix and "gpuready run -- " in fix
+
+
+def test_a_file_that_a_job_reads_is_no_leftover(tmp_path):
+    """It was once taken for a store of an earlier run, refused, and to be removed."""
+    data = tmp_path / "train.jsonl"
+    data.write_text("{}")
+    found = said(job(words=("pack", f"--data=file://{data}")))
+    assert "leftovers" not in found or found["leftovers"].severity == "ok", found

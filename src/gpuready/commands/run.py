@@ -17,7 +17,7 @@ _HANGS = ("report", "stop", "kill", "restart")
 _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 _PARAMETERS = {
     "nproc": Parameter("ranks on each node: a number, or gpu (default: one for each GPU)", "N"),
-    "nnodes": Parameter("how many nodes", "N"),
+    "nnodes": Parameter("how many nodes; 4:6 with Slurm or Ray: four, and two spare ones for a restart", "N"),
     "node_rank": Parameter("the number of this node, from 0", "R"),
     "master": Parameter("where rank 0 listens; without it a free port is chosen", "HOST:PORT"),
     "engine": Parameter("the engine that starts the ranks", "ENGINE", _ENGINES),
@@ -28,7 +28,7 @@ _PARAMETERS = {
     "max_restarts": Parameter("the same as --restarts, by torchrun's name", "N"),
     "hang_timeout": Parameter("end a run that stands still or writes nothing for so long; 0: never look", "SECONDS"),
     "on_hang": Parameter(
-        "what to do with a run that stands still (default: report; kill with a time-out; stop: at once when it is named)",
+        "what to do with a run that stands still (default: report; kill with a time-out; stop: once it was named and goes on)",
         "WHAT",
         _HANGS,
     ),

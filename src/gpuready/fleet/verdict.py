@@ -11,7 +11,7 @@ from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.drift import FacetDifference
 from gpuready.fleet.outliers import GROSS, SHARED_PREFIX, OutlierResult
 from gpuready.model import Fact, Facts, Report, worst_verdict
-from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, Drift, FleetReport, FleetSuspect, NodePair
+from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, SLOW, Drift, FleetReport, FleetSuspect, NodePair
 from gpuready.model.node_names import expand_node_set, fold_node_names
 
 FactRow = dict[str, Any]
@@ -330,14 +330,23 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
     """Return the nodes to exclude for each finding of severity error."""
     faults = {"driver", "torch", "cuda", "kernels", "gpus"}
     most = max(MAX_EXCLUDED_SHARE * len(evidence.collector.nodes), 1)
-    of_all = {code for code, names in evidence.codes.items() if len(names) > most}
+    of_all = {
+        code
+        for code, names in evidence.codes.items()
+        if len(names) > max(MAX_EXCLUDED_SHARE * len(evidence.records), 1)
+    }
+    silent = [row for row in facts.value("fleet.unreachable") if row["known"]]
+    if (
+        sum(row["count"] for row in silent) > most
+    ):  # a busy fleet or controller makes nodes slow; the others cannot take a job
+        silent = [row for row in silent if row["kind"] != SLOW]
     not_ready = evidence.nodes_by_verdict().get("not-ready", ())
     deviating = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
     suspects = [
         name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
     ]
     candidates: dict[str, Iterable[str]] = {
-        "FLT001": _nodes_of_rows(row for row in facts.value("fleet.unreachable") if row["known"]),
+        "FLT001": _nodes_of_rows(silent),
         "FLT002": _nodes_of_rows(group for row in deviating if row["facet"] == "driver" for group in row["groups"]),
         "FLT003": _nodes_of_rows(
             group for row in deviating if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]

@@ -98,7 +98,8 @@ def engine_command(job: LaunchJob, mpi: str = "open") -> list[str]:
         return [*_torchrun_command(job), "--no-python", *rank_command]
     if job.engine == "slurm":
         counts = [f"--nodes={job.nnodes}", f"--ntasks={job.world}", f"--ntasks-per-node={job.nproc}"]
-        return ["srun", *counts, "--export=ALL", *rank_command]
+        avoid = [f"--exclude={','.join(job.avoided)}"] if job.avoided else []
+        return ["srun", *counts, *avoid, "--export=ALL", *rank_command]
     if job.engine == "mpi":
         return [*_mpirun_command(job, mpi), *rank_command]
     if job.engine == "ray":

@@ -8,7 +8,7 @@ from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger, RankState
-from gpuready.launcher.stack_places import describe_place, list_ranks, locate_stack
+from gpuready.launcher.stack_places import describe_place, list_ranks
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
 
 
@@ -25,8 +25,9 @@ class WatchedRun(Protocol):
     def stop_with_reason(self, why: str, message_text: str, *, code: int, rank: int | None) -> None: ...
 
 
-KILL_SECONDS = 300.0
-"""How long a run must stand still before --on-hang ends it, where --hang-timeout names no time."""
+KILL_SECONDS, STOP_SECONDS = 300.0, 20.0
+"""How long a run must stand still before --on-hang kill ends it, where --hang-timeout names no time; and how much longer than until it
+was named before --on-hang stop does."""
 
 
 class HangWatch:
@@ -35,6 +36,7 @@ class HangWatch:
     def __init__(self, supervisor: WatchedRun):
         self.supervisor = supervisor
         self.pending: dict[tuple[str, int | None], float] = {}
+        self.named: dict[str, float] = {}  # since when what was reported goes on
         self.asked = False
 
     def check(self, now: float) -> None:
@@ -51,9 +53,8 @@ class HangWatch:
                 for note in notes
             ]
         self._report_notes(notes, now)
-        named = [note for note in supervisor.notes if note.kind in CODES and note.kind != "slow"]
-        if job.on_hang == "stop" and named:
-            supervisor.stop_with_reason("hung", named[0].says, code=EXIT_HUNG, rank=named[0].rank)
+        if job.on_hang == "stop":
+            self._stop_named_standstill(notes, now)
         if job.on_hang in ("kill", "restart") and not ledger.missing_ranks():
             self._end_hung_run(notes, now)
 
@@ -72,6 +73,14 @@ class HangWatch:
                 state = supervisor.ledger.ranks.get(note.rank if note.rank is not None else -1)
                 supervisor.add_note(note.replace(stack=tuple(state.stack[-60:]) if state else ()))
         self.pending = {key: at for key, at in self.pending.items() if key[0] in {kind for kind, _ in new}}
+
+    def _stop_named_standstill(self, notes: list[RunNote], now: float) -> None:
+        """End it where what was named goes on: a pause that ends within STOP_SECONDS of its name costs no run."""
+        going_on = {note.kind for note in notes if note.kind != "slow"}
+        self.named = {kind: at for kind, at in self.named.items() if kind in going_on}
+        for note in self.supervisor.notes:
+            if note.kind in going_on and now - self.named.setdefault(note.kind, now) >= STOP_SECONDS:
+                self.supervisor.stop_with_reason("hung", note.says, code=EXIT_HUNG, rank=note.rank)
 
     def _end_hung_run(self, notes: list[RunNote], now: float) -> None:
         """End it when it has stood still, or nobody has written, for as long as --hang-timeout allows."""
@@ -226,5 +235,5 @@ def _slow_rank_notes(alive: list[RankState], ledger: RankLedger) -> list[RunNote
     running = sum(beat.state == "R" for beat in recent[rank]) / len(recent[rank])  # on a processor, or ready for one
     does = "computes" if max(_processor_share(ledger.ranks[rank]) or 0.0, running) > 0.5 else "reads, writes or sleeps"
     message = f"rank {rank} on {host} {does} while the others mostly wait for it ({1 - waiting[rank]:.0%} of its time outside of collectives, the others {1 - min(others):.0%})"
-    fix = f"it is the slowest rank, in {locate_stack(ledger.ranks[rank].stack) or 'an unknown place'}: compare its node and its data with the others'"
+    fix = f"it is the slowest rank, in {describe_place(ledger.ranks[rank]).text or 'an unknown place'}: compare its node and its data with the others'"
     return [RunNote("slow", message, fix, rank, host, sure=False)]

@@ -9,9 +9,10 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
+from gpuready.launcher import rank_votes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.standstill import STILL_SECONDS
 from gpuready.model.run import LaunchJob, RankEnd
@@ -144,11 +145,11 @@ class PeerNodes:
         return ""
 
     def tell_refusal(self, says: str, seconds: float = REFUSAL_SECONDS) -> None:
-        """Tell the other nodes that this one will not start, as soon as the store of node 0 is there."""
-        text, deadline = (
-            f"node {self.job.node_rank} on {socket.gethostname()} refused: {says}".encode(),
-            time.monotonic() + seconds,
-        )
+        """Tell the other nodes that this one will not start: in the store of node 0, as soon as it is there, or in its place."""
+        text = f"node {self.job.node_rank} on {socket.gethostname()} refused: {says}".encode()
+        deadline = time.monotonic() + seconds
+        if not self.job.node_rank:
+            self._answer_as_store(text, deadline)
         while self.job.node_rank and time.monotonic() < deadline:
             self.store_lost = False
             self._call(lambda store: store.set_value(f"{self.prefix}/refused", text))
@@ -157,24 +158,53 @@ class PeerNodes:
             time.sleep(0.2)
         self.close()
 
+    def _answer_as_store(self, text: bytes, deadline: float) -> None:
+        """Node 0 would hold the store: give this value to whoever asks for one there, until all others have it."""
+        both, links = socket.has_dualstack_ipv6(), list[socket.socket]()
+        try:
+            place = socket.create_server(
+                ("", self.job.port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
+            )
+        except OSError:
+            return  # somebody has the port, which is the reason of the refusal
+        with place:
+            while len(links) < 2 * (self.job.nnodes - 1) and (left := deadline - time.monotonic()) > 0:
+                place.settimeout(left)
+                try:
+                    links.append(place.accept()[0])
+                    links[-1].sendall(struct.pack("=B", _READY) + _pack(text))
+                except OSError:
+                    continue
+            time.sleep(0.2 if links else 0)  # before they are closed
+
     def read_refusal(self) -> str:
         """What a node has said that will not start; empty as long as none has."""
         self.store_lost = False
         text = self._call(lambda store: store.get_value(f"{self.prefix}/refused"))
         return str(text.decode("utf-8", "replace")) if text else ""
 
-    def is_settled(self, ledger: RankLedger, now: float) -> bool:
-        """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""
+    def describe_first(self, ledger: RankLedger, now: float) -> str:
+        """Publish what failed here, and tell which of the failures that are known so far was the first."""
+        self._exchange_reports(ledger, now)
+        causes = [report for report in self.reports.values() if report["end"] is not None and not report["victim"]]
+        ends = [RankEnd.from_json(min(causes, key=lambda report: report["order"])["end"])] if causes else []
+        return rank_votes.describe_first([ends[0].rank], ends, self.job.world) if ends else ""
+
+    def _exchange_reports(self, ledger: RankLedger, now: float) -> None:
         if self.published_at is None:
             self.published_at, self.store_lost = now, False
             self._publish(ledger)
         self._read_reports()
+
+    def is_settled(self, ledger: RankLedger, now: float) -> bool:
+        """Publish what failed here, read what failed elsewhere; whether all nodes have reported, or had the time to."""
+        self._exchange_reports(ledger, now)
         self.exchange_beats(now)
         if len(self.reports) == self.job.nnodes and self.all_known_at is None:
             self.all_known_at = now
         if self.all_known_at is not None:
             return bool(self.job.node_rank) or now - self.all_known_at >= READ_SECONDS
-        return self.store_lost or now - self.published_at >= SETTLE_SECONDS
+        return self.store_lost or now - (self.published_at or now) >= SETTLE_SECONDS
 
     def _read_reports(self) -> None:
         for node in range(self.job.nnodes):
@@ -184,10 +214,9 @@ class PeerNodes:
                     self.reports[node] = json.loads(text)
 
     def _publish(self, ledger: RankLedger) -> None:
-        first = [end for rank in ledger.first_failed_ranks() if (end := ledger.ranks[rank].end) is not None]
-        if not first:
-            leaving = [state for state in ledger.ranks.values() if state.script_failed is not None]
-            first = [RankEnd(state.rank, state.host, state.pid, 1, last=tuple(state.tail)) for state in leaving]
+        failures = ledger.list_failures()
+        named = ledger.first_failed_ranks(failures)
+        first = [end for end in (*failures, *ledger.list_ends()) if end.rank in named]
         report: dict[str, Any] = {"node": self.job.node_rank, "end": None, "victim": True}
         if first:
             end = first[0].replace(last=first[0].last[-LAST_LINES:])
@@ -221,6 +250,20 @@ class PeerNodes:
         both = [node for node in silent if node in named]
         return next((found[0] for found in (both, silent, named) if len(found) == 1), None)
 
+    def explain_missing_nodes(self) -> tuple[str, str]:
+        """Explain what torchrun waits for when no rank of this node has started, and the fix."""
+        job, place = self.job, f"{self.job.master}:{self.job.port}"
+        missing = [node for node in range(job.nnodes) if node != job.node_rank and node not in self.heard]
+        if 0 in missing:
+            reached = endpoint.test_reachability(job.master, job.port, 1.5)
+            says = f"node 0 does not answer on {place}: {reached.why} {reached.detail}".rstrip()
+            return says, "start node 0, or open the port between the nodes"
+        if not missing:
+            return f"all {job.nnodes} nodes have met at {place}, and torchrun starts no rank", "see what it says"
+        who = f"node {missing[0]} is" if len(missing) == 1 else f"nodes {', '.join(map(str, missing[:16]))} are"
+        fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {place} there, and open port {job.port} between the nodes"
+        return f"{who} missing at {place}", fix
+
     def _call(self, request: Any) -> Any:
         """Ask the store; None if it does not answer."""
         if self.store_lost:
@@ -238,39 +281,3 @@ class PeerNodes:
         if self.client is not None:
             self.client.close()
             self.client = None
-
-
-_ESTABLISHED = "01"
-
-
-def connected_hosts(port: int, tables: Sequence[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[str]:
-    """Return the addresses of other hosts that are connected to a local port."""
-    rows = [row for row in endpoint.read_socket_table(port, tables) if row[3] == _ESTABLISHED]
-    addresses = {_decode_kernel_address(row[2].rpartition(":")[0]) for row in rows}
-    return sorted(a for a in addresses if not endpoint.is_loopback_address(a) and not endpoint.is_local_address(a))
-
-
-def _decode_kernel_address(digits: str) -> str:
-    """Decode an address of /proc/net/tcp: 32-bit words in the machine's byte order."""
-    words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
-    raw = b"".join(words)
-    if len(raw) == 16 and raw[:12] == bytes(10) + b"\xff\xff":
-        raw = raw[12:]
-    return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)
-
-
-def explain_missing_nodes(job: LaunchJob) -> tuple[str, str]:
-    """Explain what torchrun waits for when no rank of this node has started, and the fix."""
-    endpoint_text = f"{job.master}:{job.port}"
-    if job.node_rank:
-        reached = endpoint.test_reachability(job.master, job.port, 1.5)
-        if reached.ok:
-            says = f"node 0 answers on {endpoint_text}, and waits for other nodes with this one (node {job.node_rank})"
-            return says, "look at node 0: it names who came"
-        says = f"node 0 does not answer on {endpoint_text}: {reached.why} {reached.detail}".rstrip()
-        return says, "start node 0, or open the port between the nodes"
-    connected, others = connected_hosts(job.port), job.nnodes - 1
-    who_came = f"; {', '.join(connected)} came" if connected else "; none of the others came"
-    who = "node 1 is" if others == 1 else f"{others - len(connected)} of the nodes 1 to {others} are"
-    fix = f"start gpuready run --nnodes {job.nnodes} --node-rank R --master {endpoint_text} there, and open port {job.port} between the nodes"
-    return f"{who} missing at {endpoint_text}{who_came}", fix

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gpuready.launcher import process_status, rank_process, script, stale_stores
+from gpuready.launcher import process_status, rank_process, script
 from gpuready.model import Facts, Record
 from gpuready.model.run import LaunchJob, PreflightItem
 from gpuready.rollcall import endpoint
@@ -46,7 +46,6 @@ def run_preflight(
         _check_limits(job, facts),
         _check_gpu_memory(facts),
         _check_leftovers(),
-        _check_stale_stores(job, environ or {}),
     )
     return [item.replace(code=item.code or CODES.get(item.what, "")) for part in parts for item in part]
 
@@ -88,7 +87,8 @@ def _find_package_folder(facts: Facts, name: str | None) -> str:
 
 def _check_ranks(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
     visible = visible_gpu_count(facts)
-    where = f"{job.world} on {job.nnodes} nodes" if job.nnodes > 1 else f"{job.world}"
+    which = "this one" if job.engine == "torchrun" else "each"  # where the others say how many they start
+    where = f"{job.nproc} on {which} of {job.nnodes} nodes" if job.nnodes > 1 else f"{job.nproc}"
     if visible and job.nproc > visible and job.engine in ("local", "torchrun"):
         yield PreflightItem("ranks", ERROR, f"{job.nproc} ranks for {visible} visible GPUs: two ranks cannot share a GPU under NCCL",
                     f"--nproc {visible}, or CUDA_VISIBLE_DEVICES= for a run without GPUs")  # fmt: skip
@@ -239,16 +239,6 @@ def _check_leftovers() -> Iterator[PreflightItem]:
             says = f"{len(rows)} ranks may be left over: their parent is process 1 ({endpoint.process_command(1)[:40]}), and who started them is not recorded: {listed}"
             fix = f"they are left alone; if none belongs to a job that runs: kill {pids}"
         yield PreflightItem("leftovers", severity, says, fix)
-
-
-def _check_stale_stores(job: LaunchJob, environ: Mapping[str, str]) -> Iterator[PreflightItem]:
-    """Report file stores that exist before the start."""
-    text = (script.read_script(job.words[0]) or "") if job.kind == "script" else ""
-    for left in stale_stores.find_stale_stores(job.words, environ, text):
-        age = stale_stores.format_age(left.age_s)
-        severity = ERROR if left.age_s > job.window or job.nnodes == 1 else WARNING
-        yield PreflightItem("leftovers", severity, f"the file store {left.path} was left over by an earlier run: {left.size} bytes, last written {age} ago",
-                    f"rm {left.path}, or name another file for each run")  # fmt: skip
 
 
 def end_orphan_ranks() -> list[int]:

@@ -173,7 +173,7 @@ class RankAgent:
         preflight = rank_process.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
                  port=rank_process.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
-                 node=os.environ.get("SLURMD_NODENAME") or rank_process.own_hostname(), seen=preflight)  # fmt: skip
+                 node=rank_process.own_hostname(), seen=preflight)  # fmt: skip
 
     def fork_ranks(self) -> tuple[str, int, int, int] | None:
         """Fork the ranks. In a rank, return how it starts and its pipes; in the agent, None."""

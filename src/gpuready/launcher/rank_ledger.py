@@ -84,6 +84,11 @@ class RankState:
         self.end: RankEnd | None = None
 
     @property
+    def beats_itself(self) -> bool:
+        """Whether it is a script that tells its end by a beat, and no program."""
+        return bool(self.beats) and self.beats[-1].late is not None
+
+    @property
     def is_alive(self) -> bool:
         return self.started is not None and self.end is None
 
@@ -191,20 +196,28 @@ class RankLedger:
     def list_failed_ends(self) -> list[RankEnd]:
         return [end for end in self.list_ends() if end.failed]
 
-    def first_failed_ranks(self) -> tuple[int, ...]:
+    def list_failures(self) -> list[RankEnd]:
+        """The ranks that have failed, and those whose script has: Python may need seconds to exit. A traceback alone may be survived."""
+        leaving = [s for s in self.living_ranks() if s.script_failed or (s.traceback_began and not s.beats_itself)]
+        ends = [RankEnd(s.rank, s.host, s.pid, 1, last=tuple(s.tail)) for s in leaving]
+        since = [round(self._first_failure_sign(end)[1] - self.started, 3) for end in ends]
+        return [*self.list_failed_ends(), *(end.replace(seconds=at) for end, at in zip(ends, since, strict=True))]
+
+    def first_failed_ranks(self, failures: list[RankEnd] | None = None) -> tuple[int, ...]:
         """Return the ranks that failed first, several if they are tied.
 
         A failure counts from the end of the script, else the last traceback, else the end of the process: a
         rank may need seconds to exit from what ends the others at once. If all that failed only lost a peer, the peer is
-        one that left before them, or one that was still there.
+        one that left before them, or one that was still there; if each gave up waiting for the others, it is none.
         """
-        failed = self.list_failed_ends()
+        failed = self.list_failed_ends() if failures is None else failures
         own = [end for end in failed if not end.stopped or self._had_failed(end)] or failed
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
-            return self._find_lost_peer(own) or self._first_of(own)
+            alike = len(own) == len(self.ranks) and self.gave_up_waiting(own)  # who gave up first is chance
+            return self._find_lost_peer(own) or (tuple(self.ranks) if alike else self._first_of(own))
         if rank_votes.find_size_mismatch(causes):
-            return tuple(self.ranks)
+            return tuple(sorted(self.ranks, key=lambda rank: rank not in {end.rank for end in causes}))
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
         odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks))
         return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)
@@ -246,9 +259,9 @@ class RankLedger:
         """Whether the rank's last lines say that it lost a peer."""
         return any(words in line for line in end.last[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
 
-    def gave_up_waiting(self) -> bool:
+    def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""
-        ends = self.list_failed_ends()
+        ends = self.list_failed_ends() if failures is None else failures
         return any(words in line for end in ends for line in end.last[-20:] for words in GAVE_UP_PHRASES)
 
     def _are_tied(self, tied: list[int]) -> bool:
@@ -283,9 +296,6 @@ class RankLedger:
 
     def all_ended(self) -> bool:
         return all(state.end is not None for state in self.ranks.values())
-
-    def all_ended_well(self) -> bool:
-        return self.all_ended() and not self.list_failed_ends()
 
     def last_output_time(self) -> float:
         """When a rank last wrote something or started."""

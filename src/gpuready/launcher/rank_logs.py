@@ -27,6 +27,7 @@ class RankLogs:
         for name in (f"{EXITS}.log", RECORD) if new_run else ():
             private_files.set_file_aside(os.path.join(folder, name))
         self._files: dict[str, IO[str]] = {}
+        self.paths = [os.path.join(folder, f"{EXITS}.log")]  # of this run: others in the folder may be older
 
     def write_lines(self, name: str, lines: list[str]) -> str:
         """Write whole lines; return why logs are lost, the first time that one cannot be written."""
@@ -50,6 +51,7 @@ class RankLogs:
         # Kept open: opening it for each line would cost more than the ranks' writing.
         fd = private_files.open_to_append(path)
         self._files[name] = file = open(fd, "a", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+        self.paths.append(path)
         return file
 
     def close(self) -> None:

@@ -81,7 +81,8 @@ class RankProcess:
 
 
 def own_hostname() -> str:
-    return os.environ.get("GPUREADY_HOSTNAME") or socket.gethostname()
+    """The name of this node, under Slurm the one that Slurm knows."""
+    return os.environ.get("GPUREADY_HOSTNAME") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def find_free_port() -> int:

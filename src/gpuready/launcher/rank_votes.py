@@ -46,6 +46,18 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
 
 
+def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
+    """The verdict in one line: ``rank 1 on n01 failed first: ValueError: bad shard``."""
+    end = ends[0]
+    how = last_error_line(end.last) or (f"signal {end.signal}" if end.signal else f"exit {end.code}")
+    why = explain_vote(ends, first[0], world)
+    if len(first) > 1:
+        return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {(why or how)[:200]}"
+    if end.left_early:
+        return f"rank {end.rank} on {end.host} left first: exit {end.code}, while the others still needed it"
+    return f"rank {end.rank} on {end.host} failed first: {f'it differs from the others: {why}' if why else how}"[:300]
+
+
 def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
     """Say that a collective had other sizes on another rank, as gloo tells it, which names nobody: ``op.preamble.length <= op.nbytes. 8000 vs 4000``"""
     found = next((m for end in ends for line in end.last if (m := _OTHER_SIZE.search(line))), None)

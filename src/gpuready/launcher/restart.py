@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuready.model.run import LaunchAttempt, RankEnd
+from gpuready.launcher.rank_votes import last_error_line
+from gpuready.model.run import LaunchAttempt
 
 MAX_SAME_FAILURES = 3
 """Stop after this many equal failures without progress."""
@@ -20,14 +21,8 @@ def failure_signature(attempt: LaunchAttempt) -> tuple[object, ...]:
     end = attempt.end(attempt.first[0]) if attempt.first else None
     if end is None:
         return (attempt.why, attempt.code)
-    return (end.code, end.signal, _last_error(end))
-
-
-def _last_error(end: RankEnd) -> str:
-    lines = [line for line in end.last if line.strip() and not line.startswith(" ")]
-    errors = [line for line in lines if "Error" in line or "Exception" in line]
-    error_line = (errors or lines or [""])[-1]
-    return "".join("0" if c.isdigit() else c for c in error_line)[:300]
+    line = last_error_line(end.last) or next((text for text in reversed(end.last) if text.strip()), "")
+    return (end.code, end.signal, "".join("0" if c.isdigit() else c for c in line)[:300])
 
 
 def attempt_progress(attempt: LaunchAttempt) -> float:

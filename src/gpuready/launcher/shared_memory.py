@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from gpuready.launcher import process_status
-
 SHM_FOLDER = "/dev/shm"
-_NAMES_WITHOUT_PID = ("nccl-", "psm_", "sem.mp-", "cuda.shm.")
-"""Prefixes of names that contain no process id."""
 
 
 def list_shared_memory() -> set[str]:
@@ -20,13 +16,13 @@ def list_shared_memory() -> set[str]:
 
 
 def remove_leftovers(before: set[str], dead: Iterable[int]) -> list[str]:
-    """Remove what these processes have left since ``before``; return the names."""
-    dead_pids = {str(pid) for pid in dead}
-    fresh = [name for name in list_shared_memory() - before if _is_own_file(name)]
-    with_pid = [n for n in fresh if n.startswith("torch_") and n.split("_")[1] in dead_pids]
-    without_pid = [n for n in fresh if n.startswith(_NAMES_WITHOUT_PID)]
-    used = _names_in_use() if without_pid else set()
-    return [n for n in with_pid + [n for n in without_pid if n not in used] if _remove_file(n)]
+    """Remove what these processes have left since ``before``; return the names.
+
+    A name without a process's number stays: another container may share the folder, and its processes are not seen.
+    """
+    pids = {str(pid) for pid in dead}
+    fresh = [name for name in list_shared_memory() - before if name.startswith("torch_") and name.split("_")[1] in pids]
+    return [name for name in fresh if _is_own_file(name) and _remove_file(name)]
 
 
 def _is_own_file(name: str) -> bool:
@@ -34,31 +30,6 @@ def _is_own_file(name: str) -> bool:
         return os.lstat(f"{SHM_FOLDER}/{name}").st_uid == os.getuid()
     except OSError:
         return False
-
-
-def _names_in_use() -> set[str]:
-    """Return the names that some process still has mapped or open."""
-    names: set[str] = set()
-    for pid in process_status.list_process_ids():
-        try:
-            with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
-                names |= {line.rsplit("/", 1)[1].strip() for line in file if f" {SHM_FOLDER}/" in line}
-        except OSError:
-            continue  # another user's: it cannot have our files mapped unless we shared them
-        names |= _names_opened_by(pid)
-    return names
-
-
-def _names_opened_by(pid: int) -> set[str]:
-    names = set()
-    try:
-        for fd in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{fd}")
-            if target.startswith(f"{SHM_FOLDER}/"):
-                names.add(target.rsplit("/", 1)[1].replace(" (deleted)", ""))
-    except OSError:
-        pass
-    return names
 
 
 def _remove_file(name: str) -> bool:

@@ -66,17 +66,6 @@ def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str,
     return f", waiting for {waits} ({what}, state {child['state']}{', in ' + inside if inside else ''})"
 
 
-def locate_stack(stack: list[str]) -> str:
-    """Return the innermost frame of the user's code and the call that it waits in."""
-    frames = main_thread_frames(stack)
-    own = user_frame(frames)
-    top = frames[0] if frames else ""
-    calls = _distributed_calls(frames)
-    if calls and own:
-        return f"{calls[0]} at {format_frame(own)}"
-    return format_frame(own or top)
-
-
 def main_thread_frames(stack: Sequence[str]) -> list[str]:
     """Return the frames of the last thread of the last dump: the main thread comes last."""
     frames: list[str] = []

@@ -13,7 +13,6 @@ from gpuready.launcher import (
     agent_hub,
     engines,
     flight_dumps,
-    peer_nodes,
     preflight,
     process_status,
     rank_process,
@@ -25,7 +24,7 @@ from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
-from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote
+from gpuready.model.run import LaunchAttempt, LaunchJob, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
 from gpuready.system import redact_text
@@ -257,7 +256,7 @@ class Supervisor:
         except (BlockingIOError, ValueError, OSError):
             return
         *lines, self.partial_line = (self.partial_line + data).split(b"\n")
-        over = self.stopped_at is not None if self.why else self.ledger.all_ended_well()
+        over = self.stopped_at is not None or self.ledger.all_ended()
         if self.job.engine == "torchrun" and over:
             return  # tracebacks of the signal that we have sent, and of the store that another node has closed
         for line in lines:
@@ -275,8 +274,10 @@ class Supervisor:
             return False
         if not self.ledger.all_ended() and not self.why and not self.ledger.list_failed_ends():
             self._read_engine_output()
+            self._heed_refusal()
             code = self.process.returncode
-            self.why, self.code = "engine", code if code > 0 else 128 - code if code else FAILURE
+            if not self.why:
+                self.why, self.code = "engine", code if code > 0 else 128 - code if code else FAILURE
         return True
 
     # -- stopping ---------------------------------------------------------------------------------------
@@ -311,24 +312,41 @@ class Supervisor:
         if self.failed_at is None:
             self.failed_at = now
             self.hub.broadcast_order(t="stacks")
-        if not self.told_first and now - self.failed_at >= FAIL_TOGETHER_SECONDS and self.peers is None:
-            self.told_first = self._tell_first()
+        if not self.told_first and now - self.failed_at >= FAIL_TOGETHER_SECONDS:
+            self.told_first = self._tell_first(now)
         if now - self.failed_at >= self._seconds_to_fail(leaving):
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
                 self._stop_ranks(signal.SIGTERM, self.job.grace or KILL_GRACE_SECONDS)
 
-    def _tell_first(self) -> bool:
-        """Tell the verdict before the rest of the evidence is there, where one rank alone has failed by itself so far."""
-        leaving = [s for s in self.ledger.living_ranks() if s.script_failed or s.traceback_began]
-        ends = [*self.ledger.list_failed_ends(), *(RankEnd(s.rank, s.host, last=tuple(s.tail)) for s in leaving)]
-        own = [end for end in ends if not self.ledger.lost_its_peer(end)]
-        if len(own) != 1 or rank_votes.explain_vote(own, own[0].rank, len(self.ledger.ranks)):
-            return False
-        how = rank_votes.last_error_line(own[0].last) or (f"signal {own[0].signal}" if own[0].signal else "exit")
-        self.reporter.write_note(RunNote("first", f"rank {own[0].rank} on {own[0].host} failed first: {how[:200]}"))
-        return True
+    def _tell_first(self, now: float) -> bool:
+        """Tell the verdict before the rest of the evidence is there: as soon as nothing that comes later can change it."""
+        says = self._describe_first() if self.peers is None else self.peers.describe_first(self.ledger, now)
+        if says:
+            self.reporter.write_note(RunNote("first", says))
+        return bool(says)
+
+    def _describe_first(self) -> str:
+        """Who failed first: one rank alone by itself, all that have failed once each has spoken, or one that did not come."""
+        ledger, failures = self.ledger, self.ledger.list_failures()
+        own = [end for end in failures if not ledger.lost_its_peer(end)]
+        spoke = {end.rank for end in failures}
+        silent = [state for state in ledger.living_ranks() if state.rank not in spoke]
+        if silent and not own and ledger.gave_up_waiting(failures):
+            late = [s for s in silent if stack_places.describe_place(s).kind == stack_places.OTHER]
+            where = stack_places.describe_place(late[0]).text if len(late) == 1 else ""
+            who = f"rank {late[0].rank} on {late[0].host}" if where else ""
+            return (
+                f"{who} failed first: it did not come, the others gave up waiting for it; it is in {where}"
+                if who
+                else ""
+            )
+        if silent and (len(own) != 1 or rank_votes.explain_vote(own, own[0].rank, len(ledger.ranks))):
+            return ""
+        first = (own[0].rank,) if silent else ledger.first_failed_ranks(failures)
+        ends = [end for end in (*failures, *ledger.list_ends()) if end.rank in first]
+        return rank_votes.describe_first(first, ends, len(ledger.ranks)) if ends else ""
 
     def _seconds_to_fail(self, leaving: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
@@ -371,16 +389,22 @@ class Supervisor:
         self.reporter.show_progress(self.ledger, now)
         if self.started_ranks_at is None and now - self.started > self.job.window:
             self._stop_for_missing()
-        elif self.started_ranks_at is None and self.peers is not None and (refusal := self.peers.read_refusal()):
-            self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
+        elif self.started_ranks_at is None:
+            self._heed_refusal()
         if self.stopped_at is None and self.failed_at is None:
-            if self.peers is not None and self.started_ranks_at is not None:
+            if self.peers is not None:
                 self.peers.exchange_beats(now)
             self.hangs.check(now)
 
+    def _heed_refusal(self) -> None:
+        """Stop where another node has said that it does not start."""
+        refusal = self.peers.read_refusal() if self.peers is not None else ""
+        if refusal:
+            self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
+
     def _stop_for_missing(self) -> None:
-        if self.job.engine == "torchrun" and self.job.nnodes > 1 and not self.hello_of_rank:
-            message_text, fix = peer_nodes.explain_missing_nodes(self.job)
+        if self.peers is not None and not self.hello_of_rank:
+            message_text, fix = self.peers.explain_missing_nodes()
             self.stop_with_reason("missing", f"no rank has begun after {self.job.window:.0f} s: {message_text}", fix)
             return
         absent = [rank for rank in self.ledger.ranks if rank not in self.hello_of_rank]

@@ -39,6 +39,8 @@ class LaunchJob(Record):
     run_id: str = ""
     logs: str = ""
     restarts: int = 0
+    spares: int = 0  # nodes of the allocation beyond nnodes, for a restart without one that failed
+    avoided: tuple[str, ...] = ()  # nodes that failed
     window: float = 60.0  # seconds within which every rank must have started
     hang: float = 0.0  # --hang-timeout: seconds of standstill or silence; 0: not given, or off
     on_hang: str = "report"  # report, stop, kill, restart; off: nobody looks

@@ -58,9 +58,11 @@ def _format_rank_line(rank: int, text: str, colour: bool, tagged: bool) -> str:
 
 
 def _strip_rank_tag(text: str, rank: int) -> str:
-    """Remove the ``[rank0]:`` tag that torch writes before traceback lines."""
-    tag = f"[rank{rank}]: "
-    return text[len(tag) :] if text.startswith(tag) else text.removeprefix(tag.rstrip())
+    """Remove the ``[rank0]:`` that torch writes before the lines of a traceback, once for each group that was made."""
+    tag = f"[rank{rank}]:"
+    while text.startswith(tag):
+        text = text.removeprefix(tag).removeprefix(" ")
+    return text
 
 
 def format_run_note(run_note: RunNote) -> list[str]:
@@ -148,12 +150,17 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None)
 
 def format_outcome_line(outcome: RunOutcome) -> str:
     last = outcome.last
-    job = outcome.job
     if outcome.verdict == "done":
-        return f"done: {_count_ranks(job.world)}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
+        return f"done: {_describe_ranks(outcome)}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
     first = ", ".join(f"rank {rank}" for rank in last.first)
     who = f", {first} failed first" if first else ""
     return f"{outcome.verdict}: exit {outcome.code}{who}, {outcome.seconds:.1f} s{_start_count_suffix(outcome)}\n"
+
+
+def _describe_ranks(outcome: RunOutcome) -> str:
+    """The ranks that this gpuready has started; under torchrun those of one node."""
+    several = outcome.job.engine == "torchrun" and outcome.job.nnodes > 1
+    return _count_ranks(len(outcome.last.ends)) + (f" on node {outcome.job.node_rank}" if several else "")
 
 
 def _start_count_suffix(outcome: RunOutcome) -> str:
@@ -184,7 +191,7 @@ def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> l
 def _format_outcome_verdict(outcome: RunOutcome, display: Screen) -> list[str]:
     last = outcome.last
     if outcome.verdict == "done":
-        done = f"{_count_ranks(outcome.job.world)} in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
+        done = f"{_describe_ranks(outcome)} in {outcome.seconds:.1f} s{_start_count_suffix(outcome)}"
         return display.lead_paragraph("done:", done, "ok")
     if outcome.verdict == "interrupted":
         return display.lead_paragraph("interrupted:", f"all ranks were ended after {outcome.seconds:.1f} s", "warning")

@@ -54,6 +54,8 @@ def make_launch_job(
         raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
     if node_rank >= nnodes:
         raise Refused(f"--node-rank {node_rank} is outside the {nnodes} nodes: ranks count from 0")
+    if flags.get("spares") and engine not in ("slurm", "ray"):
+        raise Refused(f"{engine} has no spare nodes: --nnodes {nnodes}, or --engine slurm in an allocation with more")
     forks, why = script.can_fork_ranks(kind, words, nproc, _has_torch(facts))
     if flags.get("fork") and (not forks or engine != "local"):
         raise Refused(f"--fork cannot be: {why if engine == 'local' else f'{engine} starts each rank by itself'}")
@@ -71,6 +73,7 @@ def make_launch_job(
         run_id=_shared_id(run_id, engine, nnodes, master, port, environ),
         logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("gpuready-logs", run_id))),
         restarts=parse_count_flag(flags, "restarts", 0, 0) or 0,
+        spares=flags.get("spares", 0),
         window=_parse_seconds_flag(flags, "window", environ.get("GPUREADY_START_WINDOW"), 60.0),
         hang=_parse_seconds_flag(flags, "hang-timeout", None, 0.0, least=0.0),
         on_hang=_choose_hang_action(flags),
@@ -79,6 +82,19 @@ def make_launch_job(
         start=why if engine == "local" else f"started by {engine}",
     )
     return job, port_requested
+
+
+def split_spare_nodes(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Split ``--nnodes 4:6``, as torchrun has it, into four nodes and two spare ones."""
+    least, colon, most = str(flags.get("nnodes") or "").partition(":")
+    if not colon:
+        return dict(flags)
+    count, total = (parse_count_flag({"nnodes": text}, "nnodes", None, 1) or 1 for text in (least, most))
+    if total < count:
+        raise Refused(
+            f"--nnodes {least}:{most}: the first is the number of nodes, the second those with the spare ones"
+        )
+    return {**flags, "nnodes": least, "spares": total - count}
 
 
 def choose_run_engine(

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpuready import system, workflow
-from gpuready.launcher import engines, flight_dumps, preflight, restart, run_events, script
+from gpuready.launcher import engines, flight_dumps, preflight, rank_votes, restart, run_events, script
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_logs import EXITS, RankLogs
-from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.supervisor import RunReporter, Supervisor
 from gpuready.model import Facts, Report
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
@@ -66,6 +65,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     if script.is_in_deleted_folder():
         raise Refused("the current folder was deleted: change to one that exists, and start again")
     flags = {**flags, "restarts": flags.get("restarts") or flags.get("max-restarts")}
+    flags = launch_job.split_spare_nodes(flags)
     environ = dict(system.LiveHost().get_environment())
     launch = launch_job.parse_command(words)
     kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
@@ -175,7 +175,7 @@ def run_job(
         last = attempts[-1]
         if last.code == 0 or last.why == "interrupted":
             break
-        diagnosis = _diagnose_failure(folder, job, last)
+        diagnosis = _diagnose_failure(book, job, last)
         useless_reason = (
             restart.why_restart_is_useless(
                 attempts, diagnosis.code if diagnosis else "", diagnosis.says if diagnosis else ""
@@ -190,21 +190,24 @@ def run_job(
         )
         attempts[-1] = last.replace(notes=(*last.notes, again))
         reporter.write_note(again)
+        job = job.replace(avoided=(*job.avoided, *_find_lost_nodes(last))[: job.spares])
     attempts[-1] = _add_pace(attempts[-1], folder, job)
     outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
 
 
+def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
+    """The node that an attempt has lost, or whose rank was killed or stands still: a spare one takes its place."""
+    hosts = [end.host for end in last.first_ends if end.lost or end.signal]
+    return list(dict.fromkeys([*hosts, *(note.host for note in last.notes if last.why == "hung" and note.host)]))[:1]
+
+
 def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
     """Say why a start has failed, in one sentence."""
-    ends, why = last.first_ends, last.why or "several ranks failed at once"
-    who = f"rank {ends[0].rank} on {ends[0].host} failed first" if len(ends) == 1 else why
-    cause = next((line for end in ends if (line := last_error_line(end.last))), "")
-    if diagnosis is not None and diagnosis.verdict == "cause":
-        cause = f"{diagnosis.code} {diagnosis.says}"
-    said = f"start {number} failed after {last.seconds:.0f} s: {who}" + (f": {cause}" if cause else "")
-    return f"{said}; restart {number} of {restarts}"
+    who = rank_votes.describe_first(last.first, last.first_ends, len(last.ends)) if last.first_ends else last.why
+    cause = f": {diagnosis.code} {diagnosis.says}" if diagnosis is not None and diagnosis.verdict == "cause" else ""
+    return f"start {number} failed after {last.seconds:.0f} s: {who}{cause}; restart {number} of {restarts}"
 
 
 def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAttempt:
@@ -271,12 +274,17 @@ ROOM_SHARE = 0.1
 """With more of /dev/shm free than this, it was not full."""
 
 
-def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
+def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) -> Diagnosis | None:
     """Diagnose a failed attempt: the logs of all ranks, and that of the first one alone where they would blame another."""
-    first = attempt.first
+    first, folder = attempt.first, book.folder
     _log_rank_exits(folder, attempt)
     left = bool(attempt.first_ends) and attempt.first_ends[0].left_early
-    diagnosis = None if left else _diagnose_logs(_list_logs(folder), job)
+    paths = [
+        path
+        for path in (*book.paths, f"{folder}/{flight_dumps.FOLDER}")
+        if system.LiveHost().stat_path(path) is not None
+    ]
+    diagnosis = None if left else _diagnose_logs(sorted(paths), job)
     if first and (left or (diagnosis is not None and diagnosis.rank is not None and diagnosis.rank not in first)):
         paths = [os.path.join(folder, f"rank-{rank}.log") for rank in first]
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
@@ -287,14 +295,6 @@ def _diagnose_failure(folder: str, job: LaunchJob, attempt: LaunchAttempt) -> Di
     if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
         diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
-
-
-def _list_logs(folder: str) -> list[str]:
-    """The logs of this run; those of an earlier one in the same folder are numbered."""
-    names = [
-        name for name in system.LiveHost().list_directory(folder) or () if name.endswith((".log", flight_dumps.FOLDER))
-    ]
-    return [os.path.join(folder, name) for name in sorted(names)]
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:

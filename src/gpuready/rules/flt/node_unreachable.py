@@ -20,6 +20,7 @@ Check one node of each group. Give slow nodes more time with ``--timeout``, or e
 from __future__ import annotations
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.rules import fleet_findings
 
 CODE = "FLT001"
@@ -40,7 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = fleet_findings.fleet_rows(facts, "fleet.unreachable")
     if not rows:
         return None
-    first = rows[0]
+    names = fold_node_names(name for row in rows for name in expand_node_set(row["nodes"]))
     kinds: dict[str, int] = {}
     for row in rows:
         kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["count"]
@@ -49,7 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY if any(row.get("known", True) for row in rows) else "warning",
-        f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(first['nodes'])}",
+        f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(names)}",
         found=(facts.fact("fleet.unreachable"),),
         needs=(Requirement("fleet.unreachable", "none", cite=fleet_findings.CITE),),
         so="nothing is known about these nodes, and a job over the fleet would wait for them",
