@@ -209,8 +209,8 @@ class FixOrder:
         self.space = copy.describe_space()
 
     def _asked_ranges(self) -> dict[str, str]:
-        """Return what the findings ask of packages."""
-        needs = [need for finding in self.before.findings for need in finding.needs]
+        """Return what the findings ask of packages, but for what one installed package asks of another."""
+        needs = [need for finding in self.before.findings if finding.code != UNMET_CODE for need in finding.needs]
         return {need.key.removeprefix("package."): need.want for need in needs if need.key.startswith("package.")}
 
     def _resolve_conflicts(self, packages: EnvironmentPackages, known: Sequence[str], first: str) -> None:
