@@ -246,7 +246,7 @@ class FixItem(Record):
     undo: str = ""
     note: str = ""
     state: str = (
-        "planned"  # planned, applied, ineffective (made, and what was found is still there), failed, skipped (--only)
+        "planned"  # planned, applied, ineffective (made, and still found), unneeded, failed, skipped (--only)
     )
 
 
