@@ -14,7 +14,7 @@ from gpuready.apply.environment_packages import EnvironmentPackages, forbid_buil
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
 from gpuready.contracts import distribution_name
-from gpuready.model import FixStep, Report
+from gpuready.model import Finding, FixStep, Report
 from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
@@ -195,10 +195,11 @@ class FixOrder:
                 self._resolve_conflicts(packages, known, first)
                 self.show_step("checking the copy")
                 report = self._check(draft)
-                self._refuse_new_errors(report)
+                codes |= {finding.code for finding in self._new_errors(report)}
                 steps = self._steps_still_needed(report, codes)
                 if not steps:
                     break
+            self._refuse_new_errors(report)
             if fingerprint_environment(f"{draft}/lib") == fingerprint_environment(f"{copy.path}/lib"):
                 raise FixFailed("uv had nothing to change for what was found: a person has to look at it")
 
@@ -208,8 +209,8 @@ class FixOrder:
         self.space = copy.describe_space()
 
     def _asked_ranges(self) -> dict[str, str]:
-        """Return what the findings ask of packages."""
-        needs = [need for finding in self.before.findings for need in finding.needs]
+        """Return what the findings ask of packages, but for what one installed package asks of another."""
+        needs = [need for finding in self.before.findings if finding.code != UNMET_CODE for need in finding.needs]
         return {need.key.removeprefix("package."): need.want for need in needs if need.key.startswith("package.")}
 
     def _resolve_conflicts(self, packages: EnvironmentPackages, known: Sequence[str], first: str) -> None:
@@ -237,11 +238,13 @@ class FixOrder:
         tasks = list_fix_tasks(found, self.target, report.contract.framework, tuple(codes))
         return _steps([task for task in tasks if task.how == "packages"])
 
+    def _new_errors(self, report: Report) -> list[Finding]:
+        known = {finding.code for finding in self.before.findings}
+        return [f for f in report.findings if f.severity == "error" and f.code not in known]
+
     def _refuse_new_errors(self, report: Report) -> None:
         """FixFailed where the changed copy has an error that the environment did not have."""
-        known = {finding.code for finding in self.before.findings}
-        new = [f for f in report.findings if f.severity == "error" and f.code not in known]
-        if new:
+        if new := self._new_errors(report):
             raise FixFailed(f"the changed copy has a new problem, so it was not taken ({new[0].code}): {new[0].says}")
 
     def _install_environments(self, tasks: list[FixTask]) -> None:
