@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Mapping
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -110,9 +109,12 @@ def count_oom_kills(root: str = "") -> int | None:
     return _read_group_event("memory", ("memory.events", "memory.oom_control"), "oom_kill", root)
 
 
-def read_limits(root: str = "") -> dict[str, int]:
-    """Return how many files and processes a rank may have, those of its control group (pids.max; 0: no limit), and how often more were refused."""
-    files, processes = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
+    """Return how many files and processes a rank may have (-1: any), those of its control group (pids.max; 0: no limit), and how often more were refused."""
+    rows = _read_text(f"{root}/proc/{pid}/limits").splitlines()
+    soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
+    words = (soft.get(name, "") for name in ("Max open files", "Max processes"))
+    files, processes = (int(word) if word.isdigit() else -1 for word in words)
     denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
     pids = next(
         (text for folder in _group_folders("pids", root) if (text := _read_text(f"{folder}/pids.max").strip())), ""

@@ -35,6 +35,7 @@ GAVE_UP_PHRASES = (
     "failed to pass monitoredBarrier",
     "reached monitoredBarrier, but received errors",
     "wait timeout after",
+    " clients joined",
 )
 """How a rank reports that a peer did not come in time: the peer may be well, and late."""
 BEATS_KEPT = 40

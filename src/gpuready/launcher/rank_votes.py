@@ -71,10 +71,10 @@ def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:
 
 
 def _accused_rank(end: RankEnd) -> int | None:
-    """The other rank that the last error of a rank says it differs from."""
+    """The other rank that the last error of a rank says it differs from; a list of several accuses none."""
     line = last_error_line(end.last)
-    others = [int(number) for number in _OTHER.findall(line)] if _ACCUSES.search(line) else []
-    return next((rank for rank in others if rank != end.rank), None)
+    others = {int(number) for number in _OTHER.findall(line)} - {end.rank} if _ACCUSES.search(line) else set()
+    return others.pop() if len(others) == 1 else None
 
 
 def last_error_line(lines: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes, load_catalog
 from gpuready.check.evaluate import judge
+from gpuready.diagnose.failure_facts import MAX_MESSAGE
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.logs.log_summary import LogSummary
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
@@ -41,7 +42,10 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!;])\s+|\n")
+_SENTENCE_END = re.compile(r"(?<=[.!;])(?<!e\.g\.)(?<!i\.e\.)\s+|\n(?!\s*[a-z(])")
+_UNFINISHED = re.compile(
+    r"(?:[,:(\[{=\u2026-]|\.\.\.|\b(?:an?|and|as|by|e\.g\.|for|from|i\.e\.|in|of|on|or|than|that|the|to|using|with))$"
+)
 _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
@@ -55,11 +59,15 @@ _IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blog
 
 def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
     """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
-    sentences = (text.strip() for one in diagnosis.exceptions for text in _SENTENCE_END.split(one.message))
+    whole = (
+        one.message if len(one.message) < MAX_MESSAGE else re.sub(r"[^.!;\n]*\Z", "", one.message)
+        for one in diagnosis.exceptions
+    )
+    sentences = (" ".join(text.split()) for message in whole for text in _SENTENCE_END.split(message))
     found = (
         text for text in sentences if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text))
     )
-    text = next((text for text in found if not _NO_REMEDY.search(text)), "")
+    text = next((text for text in found if not _NO_REMEDY.search(text) and not _UNFINISHED.search(text)), "")
     return FixStep(f"the message itself says: {text}") if text else None
 
 
