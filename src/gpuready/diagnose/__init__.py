@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuready.diagnose.complaint import imports_own_tree
+from gpuready.diagnose.complaint import find_hidden_module, imports_own_tree, name_standard_module
 from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.diagnose.failure_facts import (
     add_failure_facts,
@@ -40,6 +40,7 @@ Lookup = Callable[[str, str], Cause | None]
 PairLookup = Callable[[str, str], str]
 
 
+HIDDEN_MODULE = "local-file-hides-module"
 MAX_ALTERNATIVES, MIN_NAMED = 4, 0.5
 """Maximum number of alternatives, and the confidence below which no cause is named, only what it may be."""
 
@@ -140,6 +141,9 @@ def _unexplained_suspects(
     for number in order.unexplained_exceptions():
         if number in explained:
             continue
+        if hidden := find_hidden_module(summary.failures[number]):
+            code = _code_of(lookup, HIDDEN_MODULE)
+            return [CauseSuspect(HIDDEN_MODULE, code, "symptom", failure=number, captures=hidden)]
         conflict = _find_conflict(summary, number, symbols)
         if conflict:
             is_sure = conflict.direction not in ("", "undefined")
@@ -189,9 +193,14 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
 
 
 def _correct_owner(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
-    """The program itself in place of two packages, where a file and the module that it imports from are of one source tree."""
+    """The program itself in place of two packages, where a file and what it imports are of one source tree, or a local file hides a module."""
     number = _exception_of(suspect)
-    if suspect.cause != VERSION_CONFLICT or number is None or not imports_own_tree(summary.failures[number]):
+    if number is None or suspect.cause not in (VERSION_CONFLICT, NOT_ENVIRONMENT):
+        return suspect
+    failure = summary.failures[number]
+    if hidden := find_hidden_module(failure):
+        return CauseSuspect(HIDDEN_MODULE, _code_of(lookup, HIDDEN_MODULE), "symptom", failure=number, captures=hidden)
+    if suspect.cause != VERSION_CONFLICT or not (name_standard_module(failure) or imports_own_tree(failure)):
         return suspect
     return CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)
 
@@ -295,8 +304,8 @@ def _exception_of(suspect: CauseSuspect) -> int | None:
 
 
 def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
-    """The innermost frame in the user's own code, of the exception or of one in its chain."""
-    for i in exception_chain(summary.failures, number) if number is not None else ():
+    """The innermost frame in the user's own code, of the exception, else of one in its chain."""
+    for i in dict.fromkeys((number, *exception_chain(summary.failures, number))) if number is not None else ():
         for frame, package in calling_frames(summary.failures[i]):
             if package == USER:
                 return {"file": frame.file, "line": frame.line, "function": frame.function}

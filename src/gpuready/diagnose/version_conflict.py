@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuready.diagnose.complaint import Complaint, read_complaint
+from gpuready.diagnose.complaint import Complaint, name_standard_module, read_complaint
 from gpuready.diagnose.library_classes import is_part_of_model, keeps_attributes, package_of_class
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
@@ -102,7 +102,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     complaint = read_complaint(failure)
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
-    if complaint is None or not complaint.owner:
+    if complaint is None or not complaint.owner or name_standard_module(failure):
         return None
     if complaint.kind == "bound":
         return _conflict_of_bound(complaint, failure)
