@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuready.diagnose.complaint import find_hidden_module, imports_own_tree, name_standard_module
+from gpuready.diagnose.complaint import imports_own_tree
 from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.diagnose.failure_facts import (
     add_failure_facts,
@@ -40,7 +40,6 @@ Lookup = Callable[[str, str], Cause | None]
 PairLookup = Callable[[str, str], str]
 
 
-HIDDEN_MODULE = "local-file-hides-module"
 MAX_ALTERNATIVES, MIN_NAMED = 4, 0.5
 """Maximum number of alternatives, and the confidence below which no cause is named, only what it may be."""
 
@@ -141,9 +140,6 @@ def _unexplained_suspects(
     for number in order.unexplained_exceptions():
         if number in explained:
             continue
-        if hidden := find_hidden_module(summary.failures[number]):
-            code = _code_of(lookup, HIDDEN_MODULE)
-            return [CauseSuspect(HIDDEN_MODULE, code, "symptom", failure=number, captures=hidden)]
         conflict = _find_conflict(summary, number, symbols)
         if conflict:
             is_sure = conflict.direction not in ("", "undefined")
@@ -193,14 +189,9 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
 
 
 def _correct_owner(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
-    """The program itself in place of two packages, where a file and what it imports are of one source tree, or a local file hides a module."""
+    """The program itself in place of two packages, where a file and the module that it imports from are of one source tree."""
     number = _exception_of(suspect)
-    if number is None or suspect.cause not in (VERSION_CONFLICT, NOT_ENVIRONMENT):
-        return suspect
-    failure = summary.failures[number]
-    if hidden := find_hidden_module(failure):
-        return CauseSuspect(HIDDEN_MODULE, _code_of(lookup, HIDDEN_MODULE), "symptom", failure=number, captures=hidden)
-    if suspect.cause != VERSION_CONFLICT or not (name_standard_module(failure) or imports_own_tree(failure)):
+    if suspect.cause != VERSION_CONFLICT or number is None or not imports_own_tree(summary.failures[number]):
         return suspect
     return CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)
 

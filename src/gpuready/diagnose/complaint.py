@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 from gpuready.diagnose.origin import ELISIONS, KNOWN_PACKAGES, USER, package_of_frame
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.logged_exception import LoggedException, StackFrame
@@ -127,26 +125,6 @@ def _function_name(said: str, failure: LoggedException) -> str:
     code = failure.frames[-1].code if failure.frames else ""
     called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
     return str(called[-1]).rpartition(".")[2] if called else ""
-
-
-_STANDARD = LazyRegex(r"(?:[Mm]odule|from|named) '([A-Za-z_]\w*)")
-_PATHS = LazyRegex(r"[('\"]([^()'\"\n]{1,400}\.py)[)'\"]")
-
-
-def name_standard_module(failure: LoggedException) -> str:
-    """The module of Python's own that an error of an import or of a module's attribute speaks of; empty where it is none."""
-    is_kind = failure.short_type in ("ImportError", "ModuleNotFoundError", "AttributeError")
-    match = _STANDARD.search(failure.message[:800]) if is_kind else None
-    return match[1] if match and match[1] in sys.stdlib_module_names else ""
-
-
-def find_hidden_module(failure: LoggedException) -> dict[str, str]:
-    """That module, and the local file of its name as the message or the stack shows it; empty where none does."""
-    name = name_standard_module(failure)
-    paths = (*_PATHS.compiled.findall(failure.message[:800]), *(frame.file for frame in failure.frames))
-    ends = (f"/{name}.py", f"/{name}/__init__.py")
-    found = (path for path in paths if name and f"/{path}".endswith(ends) and _is_local_file(path))
-    return next(({"module": name, "path": path} for path in found), {})
 
 
 def _is_local_file(path: str) -> bool:

@@ -12,9 +12,10 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuready.diagnose.complaint import Complaint, name_standard_module, read_complaint
+from gpuready.diagnose.complaint import Complaint, read_complaint
 from gpuready.diagnose.library_classes import is_part_of_model, keeps_attributes, package_of_class
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
@@ -102,7 +103,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     complaint = read_complaint(failure)
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
-    if complaint is None or not complaint.owner or name_standard_module(failure):
+    if complaint is None or not complaint.owner or complaint.owner.partition(".")[0] in sys.stdlib_module_names:
         return None
     if complaint.kind == "bound":
         return _conflict_of_bound(complaint, failure)
