@@ -44,6 +44,11 @@ def test_a_list_of_ranks_accuses_none_and_missing_ranks_are_nobody_s_fault():
     assert first_of(3, dict.fromkeys(range(3), late)) == (0, 1, 2)
 
 
+def test_an_error_in_json_is_read():
+    line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
+    assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"
+
+
 def steps(rank: int, *losses: str) -> str:
     lines = [f"[rank{rank}]: step {step} loss {loss}" for step, loss in enumerate(losses)]
     return "\n".join([*lines, "Traceback (most recent call last):", "ValueError: loss is nan"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -78,9 +79,20 @@ def _accused_rank(end: RankEnd) -> int | None:
 
 
 def last_error_line(lines: Iterable[str]) -> str:
-    """The last line of a rank that begins with the name of an exception, without torch's tag."""
-    plain = [re.sub(r"^\[rank\d+\]:\s?", "", line) for line in lines]
+    """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
+    plain = [_read_json_error(re.sub(r"^\[rank\d+\]:\s?", "", line)) for line in lines]
     return next((line for line in reversed(plain) if re.match(r"[\w.]*(?:Error|Exception)\b", line)), "")
+
+
+def _read_json_error(line: str) -> str:
+    """``{"type": "ValueError", "message": "bad shard"}`` as ``ValueError: bad shard``; any other line as it is."""
+    if not (line.startswith("{") and '"type"' in line and '"message"' in line):
+        return line
+    try:
+        row = json.loads(line)
+        return f"{row['type']}: {' '.join(str(row['message']).split())}"
+    except (ValueError, KeyError, RecursionError):
+        return line
 
 
 def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
