@@ -46,7 +46,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!;])(?<!e\.g\.)(?<!i\.e\.)\s+|\n(?!\s*[a-z(])")
+_SENTENCE_END = re.compile(r"(?<=[.!;])(?<!e\.g\.)(?<!i\.e\.)\s|\n(?!\s{0,8}[a-z(])")
 _UNFINISHED = re.compile(
     r"(?:[,:(\[{=\u2026-]|\.\.\.|\b(?:an?|and|as|by|e\.g\.|for|from|i\.e\.|in|of|on|or|than|that|the|to|using|with))$"
 )
@@ -64,7 +64,7 @@ _IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blog
 def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
     """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
     whole = (
-        one.message if len(one.message) < MAX_MESSAGE else re.sub(r"[^.!;\n]*\Z", "", one.message)
+        one.message if len(one.message) < MAX_MESSAGE else one.message[: max(map(one.message.rfind, ".!;\n")) + 1]
         for one in diagnosis.exceptions
     )
     sentences = (" ".join(text.split()) for message in whole for text in _SENTENCE_END.split(message))
