@@ -73,6 +73,8 @@ def judge(
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
     first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup), lookup)
+    if first.cause == VERSION_CONFLICT:
+        first = _name_parts(first, conflict)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -81,7 +83,11 @@ def judge(
         )
     alternatives = [_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]]
     alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
-    confidence = _estimate_confidence(first, others, order)
+    is_broad = bool((lookup(first.code, first.cause) or {}).get("broad"))
+    knows_direction = bool(conflict and conflict.direction not in ("", "undefined", "mixed"))
+    confidence = _estimate_confidence(first, others, order, is_broad, is_broad and knows_direction)
+    if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
+        confidence = 0.0  # two packages of which none is named
     if confidence < MIN_NAMED and order.has_failed:
         alternatives.insert(0, _make_alternative(summary, first, lookup, order))
         found, confidence = _no_cause_diagnosis(summary, order), 0.0
@@ -208,6 +214,13 @@ def _name_pair(
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
 
 
+def _name_parts(suspect: CauseSuspect, conflict: VersionConflict | None) -> CauseSuspect:
+    """A version conflict with the two packages of its exception, or the one that its message names."""
+    named = suspect.seen[0].captures.get("package", "") if suspect.seen else ""
+    parts = conflict.captures if conflict else {"stated": named} if named else {}
+    return suspect.replace(captures=suspect.captures or parts)
+
+
 def _name_by_surroundings(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
     """The name that a cause has inside certain processes: a GPU that is not visible, in an actor of Ray."""
     number = _exception_of(suspect)
@@ -303,12 +316,23 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     return {}
 
 
-def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    """By what was observed: words that name the cause, in the exception that ended a process, without a rival."""
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.55}[first.strength]
+def _estimate_confidence(
+    first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder, is_broad: bool, knows_direction: bool
+) -> float:
+    """By what was observed: words with one meaning, in the exception that ended a process, without a rival.
+
+    Below 0.8 where the words or the cause may mean several things, unless the table of symbols tells which it is.
+    """
+    sure = {"root": 0.95, "symptom": 0.7, "unknown": 0.6, "clue": 0.55}[first.strength]
     alike = first.seen[0].sign.others if first.seen else ()
     if alike:
         sure = min(sure - 0.05, 0.7)
+    elif knows_direction and first.strength in ("root", "symptom"):
+        sure = 0.8
+    elif is_broad:
+        sure = min(sure, 0.7)
+    if not order.states_end(first):
+        sure = min(sure, 0.7)
     if not order.tells_end(first):
         sure = 0.0 if first.strength == "clue" and order.ends_otherwise(first.seen) else min(sure, 0.7)
     rivals = [other for other in others if other.strength == first.strength and other.cause not in alike]

@@ -123,6 +123,14 @@ class EventOrder:
             m.failure in chains or m.line.place not in mere or self._is_before_end(m, ends) for m in suspect.seen
         )
 
+    def states_end(self, suspect: CauseSuspect) -> bool:
+        """Whether the ending exception, its chain, or another speaker than the program says it; true where there is none."""
+        failures = self.summary.failures
+        ends = [n for n in range(len(failures)) if self._ended_process(n)]
+        chains = {link for n in ends for link in exception_chain(failures, n)}
+        said = {suspect.failure, *(match.failure for match in suspect.seen)}
+        return not ends or bool(said & chains) or any(match.line.place for match in suspect.seen)
+
     def ends_otherwise(self, seen: Sequence[PatternMatch]) -> bool:
         """Whether a process ended by an exception with its stack that a program did not raise because of what it logged."""
         ends = (n for n, failure in enumerate(self.summary.failures) if failure.frames and self._ended_process(n))

@@ -12,7 +12,7 @@ from gpuready.check.evaluate import judge
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.logs.log_summary import LogSummary
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
-from gpuready.model.diagnosis import VERSION_CONFLICT, AlternativeCause, Diagnosis
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis
 from gpuready.rules import log_rules
 from gpuready.rules.log_rules import cause_fix_steps
 from gpuready.system.private_files import may_be_of_another_user
@@ -37,7 +37,8 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
     if remedy:
-        runnable.insert(0 if _IS_COMMAND.search(remedy.does) else 1, remedy)
+        is_first = diagnosis.cause == NOT_ENVIRONMENT or _IS_COMMAND.search(remedy.does)
+        runnable.insert(0 if is_first else 1, remedy)
     return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
 
 
@@ -46,7 +47,7 @@ _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
-_REMEDY_WITHIN = re.compile(r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to)\b")
+_REMEDY_WITHIN = re.compile(r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|environment variables?)\b")
 _NO_REMEDY = re.compile(
     r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
 )
