@@ -26,7 +26,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     remedy = find_remedy(diagnosis)
     if diagnosis.verdict != "cause":
         return diagnosis.replace(fix=(remedy,) if remedy else ())
-    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
+    diagnosis = _add_decision(_add_conflict_steps(_add_cause_text(diagnosis)))
     contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
     if recorded is not None or here:
@@ -47,7 +47,9 @@ _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
-_REMEDY_WITHIN = re.compile(r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|environment variables?)\b")
+_REMEDY_WITHIN = re.compile(
+    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|environment variables?)\b"
+)
 _NO_REMEDY = re.compile(
     r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
 )
@@ -91,6 +93,15 @@ def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     if finding is None:
         return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
     return diagnosis.replace(says=finding.says, so=finding.so, fix=finding.fix)
+
+
+def _add_decision(diagnosis: Diagnosis) -> Diagnosis:
+    """What decides whether it is this cause, where that is not sure and no alternative says it."""
+    decide = (causes.find_cause(diagnosis.cause) or {}).get("decide", "")
+    is_told = any(other.decide for other in diagnosis.alternatives) or diagnosis.cause == NOT_ENVIRONMENT
+    if not decide or is_told or diagnosis.confidence >= 0.8:
+        return diagnosis
+    return diagnosis.replace(notes=(*diagnosis.notes, f"to find out whether it is this: {decide}"))
 
 
 def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
