@@ -207,8 +207,8 @@ def _correct_owner(
 
 
 def _asks_for_name(failure: LoggedException) -> bool:
-    """Whether a file of the user's imports a name from a module."""
-    is_import = failure.message.startswith("cannot import name")
+    """Whether a file of the user's imports a name from an installed module."""
+    is_import = failure.message.startswith("cannot import name") and "-packages/" in failure.message
     return is_import and next((package for _, package in calling_frames(failure)), "") == USER
 
 
