@@ -58,6 +58,7 @@ def test_what_cannot_be_told_here_discards_nothing_that_is_for_elsewhere(verdict
         "undecided": (rule,) if verdict == "undecided" else (),
     }
     installer = Installer.__new__(Installer)
+    installer.imported = {"error": ""}
     installer.inputs, installer.notes = SimpleNamespace(elsewhere=elsewhere, foreign=""), []
     installer.plan = Plan("axolotl", "0.14", "plan")  # without a lock nothing is imported
     installer.judge = lambda path: SimpleNamespace(verdict=verdict, **found)

@@ -209,7 +209,9 @@ def test_requirement_files_that_include_each_other_are_counted(tmp_path):
     (tmp_path / "Dockerfile").write_text("FROM python:3.12\nCOPY . .\nRUN pip install -r r0.txt\n")
     (tmp_path / "requirements.txt").write_text("-r r0.txt\n")
     assert gpuready("check", "transformers", "--dockerfile", "Dockerfile", cwd=tmp_path, timeout=20).code == 3
-    ran = gpuready("plan", "roll", "--source", ".", "--on", "h100x8", "--offline", cwd=tmp_path, timeout=20)
+    ran = gpuready(
+        "plan", "roll:torch280-vllm", "--source", ".", "--on", "h100x8", "--offline", cwd=tmp_path, timeout=20
+    )
     assert ran.code == 2 and "into itself" in ran.err, ran
 
 

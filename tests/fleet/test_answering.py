@@ -30,7 +30,7 @@ from gpuready.workflow import fleet_node
 @pytest.fixture
 def here(monkeypatch, tmp_path):
     """A node whose packages are recorded, and whose station is read from files that a test may change."""
-    monkeypatch.setattr(workflow, "probe_machine", lambda python=None: machine())
+    monkeypatch.setattr(workflow, "probe_machine", lambda **_: machine())
     for name, text in {"CLOCK_SOURCE_FILE": "tsc", "GOVERNOR_FILE": "performance", "DMI_FOLDER": "2.1"}.items():
         path = tmp_path / name
         path.mkdir() if name == "DMI_FOLDER" else path.write_text(f"{text}\n")

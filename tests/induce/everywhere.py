@@ -27,7 +27,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
 shards = [open(__file__) for _ in range(64)]
 """),
-    bare("bare-port-taken", "port-in-use", r"OSError: \[Errno 98\] Address already in use", """
+    bare("bare-port-taken", "program-port-in-use", r"OSError: \[Errno 98\] Address already in use", """
 import socket
 first, second = socket.socket(), socket.socket()
 first.bind(("127.0.0.1", 0))

@@ -76,7 +76,7 @@ LAUNCHING = (
     Provoke("start-node-missing", "rendezvous-unreachable", (r"^\S*(RendezvousTimeoutError|DistStoreError|DistNetworkError)",), SHORT,
             "torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-id 7 --rdzv-endpoint 127.0.0.1:{port} "
             "--rdzv-conf join_timeout=8,timeout=8 train.py", deadline=100, variant="a node never joins"),
-    Provoke("start-rank-missing", "rendezvous-unreachable", (r"Error: .*[Tt]imed out",), STORE,
+    Provoke("start-rank-missing", "ranks-missing", (r"Error: .*[Tt]imed out",), STORE,
             env={"RANK": "0", "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "28997"}, deadline=60,
             variant="ranks never join"),
     Provoke("start-port-taken", "port-in-use", (r"EADDRINUSE|[Aa]ddress already in use",), SHORT,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from gpuready.launcher import process_status
@@ -93,3 +97,12 @@ def test_a_frozen_group_and_one_that_is_not(tmp_path):
     (tmp_path / "sys/fs/cgroup/b/cgroup.events").write_text("populated 1\nfrozen 0\n")
     (tmp_path / "sys/fs/cgroup/freezer/a/freezer.state").write_text("FROZEN\n")
     assert process_status.is_frozen(7, str(tmp_path))
+
+
+def test_the_limits_are_those_with_which_a_rank_died():
+    words = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (77, 99)); raise SystemExit(3)"
+    process = subprocess.Popen([sys.executable, "-c", words])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert process_status.read_limits(pid=process.pid)["files"] == 77
+    assert process_status.read_limits()["files"] != 77
+    process.wait()

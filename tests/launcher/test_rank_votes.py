@@ -37,6 +37,18 @@ def test_the_messages_of_most_name_the_one_that_differs(words):
     assert first_of(4, {0: words.format(0, 2), 1: words.format(1, 3)}) == (0, 1, 2, 3)
 
 
+def test_a_list_of_ranks_accuses_none_and_missing_ranks_are_nobody_s_fault():
+    lists = dict.fromkeys(range(4), "ValueError: crc mismatch: rank 0: 1a, rank 3: 2b, rank 1: 1a")
+    assert first_of(4, {**lists, 3: "ValueError: bad shard"}) == (3,), "the first to end, as nobody is accused"
+    late = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 3/4 clients joined."
+    assert first_of(3, dict.fromkeys(range(3), late)) == (0, 1, 2)
+
+
+def test_an_error_in_json_is_read():
+    line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
+    assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"
+
+
 def steps(rank: int, *losses: str) -> str:
     lines = [f"[rank{rank}]: step {step} loss {loss}" for step, loss in enumerate(losses)]
     return "\n".join([*lines, "Traceback (most recent call last):", "ValueError: loss is nan"])

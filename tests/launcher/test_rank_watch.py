@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 
 import pytest
 
+from gpuready.launcher import rank_watch
 from gpuready.launcher.memory_stacks import Position
 from gpuready.launcher.rank_watch import MEETING_POINT, RankWatch
 
@@ -37,3 +39,19 @@ def test_who_polls_at_the_meeting_point_does_not_move(file, moves):
         finally:
             process.kill()
     assert (still == 0.0) == moves
+
+
+def test_it_is_said_what_a_rank_waits_for(tmp_path):
+    reader = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    (tmp_path / "locks").write_text(
+        f"4: FLOCK  ADVISORY  WRITE {os.getpid()} 00:1b:1 0 EOF\n4: -> FLOCK  ADVISORY  WRITE 977 00:1b:1 0 EOF\n"
+    )
+    try:
+        deadline = time.monotonic() + 5
+        while not (said := rank_watch.describe_wait(reader.pid)) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert said == "standard input"
+        assert f"pid {os.getpid()} holds" in rank_watch.describe_wait(977, str(tmp_path / "locks"))
+    finally:
+        reader.kill()
+        reader.communicate()

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuready.launcher import supervisor
 from gpuready.launcher.supervisor import Supervisor
-from gpuready.model.run import LaunchJob
-from tests.launcher.ledgers import end, ledger
+from gpuready.model.run import LaunchJob, RankEnd
+from tests.launcher.ledgers import LOST, end, ledger, out
 
 
 @pytest.mark.parametrize(
@@ -55,3 +56,26 @@ def test_ranks_are_numbered_as_torchrun_does_where_nodes_have_different_numbers_
     assert list(made.ledger.ranks) == [1]
     made._number_ranks([{"RANK": "2", "LOCAL_RANK": "0"}])  # node 0 has two
     assert list(made.ledger.ranks) == [2]
+
+
+def test_the_signal_by_which_a_rank_was_stopped_is_no_exit_code_of_the_job():
+    made = [RankEnd(0, code=143, signal=15, stopped=True), RankEnd(1, code=7), RankEnd(2, code=3)]
+    assert supervisor._own_code(made) == 7
+    assert supervisor._own_code(made[:1]) == 1
+    assert supervisor._own_code([RankEnd(0, code=137, signal=9)]) == 137, "somebody else killed it"
+
+
+def test_the_first_line_waits_for_the_exit_code_and_for_who_closed_the_connection():
+    job = LaunchJob("local", "/v/python", "script", ("t.py",), 2)
+    run = Supervisor(job, {}, SimpleNamespace())  # type: ignore[arg-type]
+    run.ledger, run.failed_at = ledger(2), 1.0
+    run.ledger.record_message({"t": "leaving", "r": 1}, 1.0)
+    assert run._describe_first(5.0) == "", "its exit code is not known yet"
+    end(run.ledger, 1, 1.2, 7)
+    assert run._describe_first(2.1) == ""
+    assert run._describe_first(2.8) == "rank 1 on gpu-1 failed first: exit 7"
+    run.ledger = ledger(2)
+    for rank in (0, 1):
+        out(run.ledger, rank, LOST, 1.0 + rank)
+        end(run.ledger, rank, 1.1 + rank)
+    assert run._describe_first(2.1) == ""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.model.diagnosis import Diagnosis, ExceptionLink
 from gpuready.workflow.diagnose import diagnose_logs
+from gpuready.workflow.diagnosis_fixes import find_remedy
 
 HEAD = "Traceback (most recent call last):\n"
 SITE = "/opt/env/lib/python3.11/site-packages"
@@ -316,3 +318,27 @@ def test_logs_of_several_nodes_behind_each_other_keep_their_order() -> None:
         rows += [f"{time} {line}" for line in die("KeyError: 'text'").splitlines()]
     found = diagnose("\n".join(rows) + "\n")
     assert found.frame.get("file") == "/srv/job/train.py"
+
+
+def test_a_remedy_without_its_end_is_not_quoted():
+    def remedy(message: str) -> str:
+        step = find_remedy(Diagnosis("unknown", exceptions=(ExceptionLink("ValueError", message, 1),)))
+        return step.does if step else ""
+
+    assert remedy("bad mode. Please pass mode='r' to\nopen_file.").endswith("Please pass mode='r' to open_file.")
+    assert not remedy("bad mode. Please use one of the following:\nA\nB")
+    assert not remedy("x" * 580 + ". Please use the mode")
+
+
+def test_the_path_of_a_full_disk_is_that_of_the_error():
+    where = frame("/home/u/train.py", "save", "file.write(data)")
+    assert "path" not in diagnose(die("OSError: [Errno 28] No space left on device", where)).captures
+    found = diagnose(die("OSError: [Errno 28] No space left on device: '/mnt/full/a.pt'", where))
+    assert found.says.endswith(": /mnt/full/a.pt") and found.cause == "disk-full"
+
+
+def test_the_type_of_the_last_exception_has_its_own_line():
+    first = die("KeyError: 'a'", '  File "/home/u/train.py", line 5, in load\n    row["a"]\n')
+    last = die("ValueError: bad row", '  File "/home/u/train.py", line 9, in main\n    raise ValueError\n')
+    captures = diagnose(first + DURING + last).captures
+    assert (captures["type"], captures["line"]) == ("ValueError", "9")

@@ -65,14 +65,15 @@ class EnvironmentPackages:
     # -- changes ------------------------------------------------------------------------------------------
 
     def change(self, run: Sequence[str], first: str, ranges: Mapping[str, str]) -> None:
-        """Run a command of a fix: together with all that is installed, then with ``ranges`` for exact versions, else alone."""
+        """Run a command of a fix: with all that is installed, then with ``ranges`` for exact versions, then for these alone; else as it is."""
         if run[:3] == ("uv", "pip", "install") and not {"--no-deps", "-r", "-e"} & {*run}:
-            named = [split_requirement(word)[0] for word in list_positional_words(run[3:])]
-            whole = self.list_requirements(first, named)
-            loose = [_loosen_pin(word, ranges) for word in run]
-            for attempt in dict.fromkeys([(*run, *whole), (*loose, *whole)]):
+            positional, loose = list_positional_words(run[3:]), [_loosen_pin(word, ranges) for word in run]
+            others = {word for word in positional if split_requirement(word)[0] not in ranges}
+            kept = [word for word in loose if word not in others]
+            for words in dict.fromkeys([tuple(run), tuple(loose), tuple(kept)]):
+                named = [split_requirement(word)[0] for word in list_positional_words(words[3:])]
                 try:
-                    return self.run_uv(attempt)
+                    return self.run_uv((*words, *self.list_requirements(first, named)))
                 except InstallFailed:
                     self.show_step("looking for other versions")
         return self.run_uv(run)

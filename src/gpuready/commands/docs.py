@@ -19,8 +19,12 @@ def run(request: Request) -> Result:
 
 
 def _format_guides(paths: dict[str, str], screen: Screen) -> str:
-    lines = ["gpuready docs NAME prints one of these:", "", *screen.indent_table(list(paths.items()))]
-    return "\n".join(lines) + "\n"
+    """A path is never shortened: it is there to be opened."""
+    width = max(map(len, paths))
+    return (
+        "\n".join(["gpuready docs NAME prints one of these:", "", *(f"  {n:<{width}}  {p}" for n, p in paths.items())])
+        + "\n"
+    )
 
 
 DOCS = Command(

@@ -311,8 +311,8 @@ def _exception_of(suspect: CauseSuspect) -> int | None:
 
 
 def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
-    """The innermost frame in the user's own code, of the exception or of one in its chain."""
-    for i in exception_chain(summary.failures, number) if number is not None else ():
+    """The innermost frame in the user's own code, of the exception, else of one in its chain."""
+    for i in dict.fromkeys((number, *exception_chain(summary.failures, number))) if number is not None else ():
         for frame, package in calling_frames(summary.failures[i]):
             if package == USER:
                 return {"file": frame.file, "line": frame.line, "function": frame.function}

@@ -12,6 +12,7 @@ The table of when symbols came and went is passed in; without it, or where it do
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.diagnose.complaint import Complaint, read_complaint
@@ -102,7 +103,7 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     complaint = read_complaint(failure)
     if complaint is not None and complaint.kind in ("undefined", "passed"):
         return _conflict_of_foreign_name(complaint, failure, find_spans)
-    if complaint is None or not complaint.owner:
+    if complaint is None or not complaint.owner or complaint.owner.partition(".")[0] in sys.stdlib_module_names:
         return None
     if complaint.kind == "bound":
         return _conflict_of_bound(complaint, failure)

@@ -219,10 +219,10 @@ def _launcher_state(text: str) -> str:
 
 
 def _parent_is_init(pid: int) -> bool:
-    """Whether it is a child of the first process or of the user's systemd: an orphan's, and in a pod also the launcher's."""
+    """Whether it is a child of an init, which starts no ranks; in a pod the first process may be the launcher."""
     parent = process_status.read_process_stat(pid)[2]
     with open(f"/proc/{parent}/comm", encoding="utf-8", errors="replace") as file:
-        return parent == 1 or file.read().strip() == "systemd"
+        return file.read().strip() in ("systemd", "init", "tini", "docker-init", "dumb-init", "catatonit")
 
 
 def _check_leftovers() -> Iterator[PreflightItem]:
@@ -232,12 +232,11 @@ def _check_leftovers() -> Iterator[PreflightItem]:
         if not rows:
             continue
         listed = "; ".join(one.says for one in rows[:8])
-        pids = " ".join(str(one.pid) for one in rows[:8])
         says = f"{len(rows)} ranks of an earlier job live on without their launcher: {listed}"
-        fix = f"gpuready run --reap ends them first, or kill {pids}"
+        fix = f"gpuready run --reap ends them first, or kill {' '.join(str(one.pid) for one in rows[:8])}"
         if not proven:
-            says = f"{len(rows)} ranks may be left over: their parent is process 1 ({endpoint.process_command(1)[:40]}), and who started them is not recorded: {listed}"
-            fix = f"they are left alone; if none belongs to a job that runs: kill {pids}"
+            says = f"{len(rows)} ranks may be left over: init has them, and who started them is not recorded: {listed}"
+            fix = "they are left alone: see whose they are"
         yield PreflightItem("leftovers", severity, says, fix)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Mapping
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,13 +24,13 @@ AGENT_PROCESS = "GPUREADY_AGENT_PROCESS"
 
 def describe_own_process() -> str:
     """``BOOT-ID pid:[4026531836] 4711 8812345``: the boot, the pid namespace, the pid and its start in ticks since the boot."""
-    fields = _read_text("/proc/self/stat").rpartition(")")[2].split()
+    fields = read_text("/proc/self/stat").rpartition(")")[2].split()
     started = fields[19] if len(fields) > 19 else "0"
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
         namespace = "-"
-    return f"{_read_text('/proc/sys/kernel/random/boot_id').strip() or '-'} {namespace} {os.getpid()} {started}"
+    return f"{read_text('/proc/sys/kernel/random/boot_id').strip() or '-'} {namespace} {os.getpid()} {started}"
 
 
 def list_process_ids() -> list[int]:
@@ -89,14 +88,14 @@ def list_kernel_waits(pid: int) -> list[str]:
 def is_frozen(pid: int, root: str = "") -> bool:
     """Whether the process's control group is frozen."""
     folders = _group_folders("freezer", root, str(pid))
-    states = [_read_text(f"{folder}/{name}") for folder in folders for name in ("freezer.state", "cgroup.events")]
+    states = [read_text(f"{folder}/{name}") for folder in folders for name in ("freezer.state", "cgroup.events")]
     return any("FROZEN" in state or "frozen 1" in state for state in states)
 
 
-def _read_text(path: str) -> str:
+def read_text(path: str, most: int = 4096) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(4096)
+            return file.read(most)
     except OSError:
         return ""
 
@@ -110,19 +109,22 @@ def count_oom_kills(root: str = "") -> int | None:
     return _read_group_event("memory", ("memory.events", "memory.oom_control"), "oom_kill", root)
 
 
-def read_limits(root: str = "") -> dict[str, int]:
-    """Return how many files and processes a rank may have, those of its control group (pids.max; 0: no limit), and how often more were refused."""
-    files, processes = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
+def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
+    """Return how many files and processes a rank may have (-1: any), those of its control group (pids.max; 0: no limit), and how often more were refused."""
+    rows = read_text(f"{root}/proc/{pid}/limits").splitlines()
+    soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
+    words = (soft.get(name, "") for name in ("Max open files", "Max processes"))
+    files, processes = (int(word) if word.isdigit() else -1 for word in words)
     denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
     pids = next(
-        (text for folder in _group_folders("pids", root) if (text := _read_text(f"{folder}/pids.max").strip())), ""
+        (text for folder in _group_folders("pids", root) if (text := read_text(f"{folder}/pids.max").strip())), ""
     )
     return {"files": files, "processes": processes, "pids": int(pids) if pids.isdigit() else 0, "denied": denied}
 
 
 def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:
     """The folders of our control group for one controller: v1 first. In a container the mounted one may be our own, whatever its path on the host."""
-    rows = [line.split(":", 2) for line in _read_text(f"{root}/proc/{pid}/cgroup").splitlines() if line.count(":") >= 2]
+    rows = [line.split(":", 2) for line in read_text(f"{root}/proc/{pid}/cgroup").splitlines() if line.count(":") >= 2]
     found = []
     for _, kinds, path in sorted(rows, key=lambda row: row[1] == ""):
         mounted = f"{root}/sys/fs/cgroup" + (f"/{kind}" if kinds else "")
@@ -133,7 +135,7 @@ def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:
 def _read_group_event(kind: str, names: tuple[str, str], event: str, root: str) -> int | None:
     """Read a counter of a control group; ``names`` are its files in v2 and in v1."""
     for folder in _group_folders(kind, root):
-        for line in "\n".join(_read_text(f"{folder}/{name}") for name in names).splitlines():
+        for line in "\n".join(read_text(f"{folder}/{name}") for name in names).splitlines():
             if line.startswith(f"{event} ") and line.split()[1].isdigit():
                 return int(line.split()[1])
     return None
@@ -176,7 +178,7 @@ def read_resident_bytes(pid: int) -> int:
 
 def read_memory_room(root: str = "") -> tuple[int, int]:
     """Return the bytes that are left, and those there are, in the control group or on the host, whichever is tighter; 0, 0 if unknown."""
-    rows = dict(line.split(":", 1) for line in _read_text(f"{root}/proc/meminfo").splitlines() if ":" in line)
+    rows = dict(line.split(":", 1) for line in read_text(f"{root}/proc/meminfo").splitlines() if ":" in line)
     room = [(_kibibytes(rows.get("MemAvailable", "")), _kibibytes(rows.get("MemTotal", "")))]
     room += _group_room(_group_folders("memory", root))
     known = [pair for pair in room if pair[1] > 0]
@@ -186,9 +188,9 @@ def read_memory_room(root: str = "") -> tuple[int, int]:
 def _group_room(folders: list[str]) -> list[tuple[int, int]]:
     for folder in folders:
         for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
-            total, now = _read_text(f"{folder}/{limit}").strip(), _read_text(f"{folder}/{used}").strip()
+            total, now = read_text(f"{folder}/{limit}").strip(), read_text(f"{folder}/{used}").strip()
             if total.isdigit() and now.isdigit() and int(total) < 1 << 60:
-                stat = dict(row.split(" ", 1) for row in _read_text(f"{folder}/memory.stat").splitlines() if " " in row)
+                stat = dict(row.split(" ", 1) for row in read_text(f"{folder}/memory.stat").splitlines() if " " in row)
                 files = stat.get("inactive_file", stat.get("total_inactive_file", "0"))  # the kernel frees these first
                 return [(int(total) - int(now) + int(files), int(total))]
     return []

@@ -282,16 +282,18 @@ class RankAgent:
         """Reap ended ranks and the orphans that they left."""
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if ended is None:
                 return
+            limits = process_status.read_limits(pid=ended.si_pid)  # gone once it is reaped
+            status = os.waitpid(ended.si_pid, 0)[1]
             for rank in self.ranks.values():
-                if rank.pid == pid:
-                    self._handle_rank_end(rank, status)
+                if rank.pid == ended.si_pid:
+                    self._handle_rank_end(rank, status, limits)
 
-    def _handle_rank_end(self, rank: rank_process.RankProcess, status: int) -> None:
+    def _handle_rank_end(self, rank: rank_process.RankProcess, status: int, limits: dict[str, int]) -> None:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         rank.code = 128 + number if number else os.WEXITSTATUS(status)
         deadline = time.monotonic() + 0.3
@@ -305,18 +307,17 @@ class RankAgent:
         if dump:
             self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
-        surroundings = self._describe_surroundings() if rank.code and self.kill_deadline is None else {}
+        surroundings = self._describe_surroundings(limits) if rank.code and self.kill_deadline is None else {}
         surroundings["error"] = rank.read_error(self.settings["engine"]) if rank.code else ""
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
                  oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
 
-    def _describe_surroundings(self) -> dict[str, Any]:
+    def _describe_surroundings(self, limits: dict[str, int]) -> dict[str, Any]:
         """What only now can be known of why a rank failed: whether the kernel killed for memory, the room in /dev/shm, the limits."""
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
-        limits = process_status.read_limits()
-        limits["denied"] -= self.limits_before["denied"]
-        return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits}
+        denied = limits["denied"] - self.limits_before["denied"]
+        return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": {**limits, "denied": denied}}
 
     def _killed_for_memory(self, pid: int) -> bool | None:
         """Whether the kernel killed it because memory ran out; None if unknown."""

@@ -35,6 +35,7 @@ GAVE_UP_PHRASES = (
     "failed to pass monitoredBarrier",
     "reached monitoredBarrier, but received errors",
     "wait timeout after",
+    " clients joined",
 )
 """How a rank reports that a peer did not come in time: the peer may be well, and late."""
 BEATS_KEPT = 40
@@ -78,6 +79,7 @@ class RankState:
         self.stack: list[str] = []
         self.children: list[dict[str, Any]] = []
         self.kernel_waits: list[str] = []
+        self.waits = ""  # standard input, or who holds a file lock
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
         self.script_ended: float | None = None  # when its script ended, well or not
@@ -129,6 +131,7 @@ class RankLedger:
         elif kind == "stack":
             state.stack = [line for line in message["d"] if _OWN_PATH not in line] or state.stack
             state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
+            state.waits = str(message.get("waits") or "")
         elif kind == "leaving":
             state.script_failed = None if message.get("done") else (self.order, now)
             state.script_ended = now

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -71,16 +72,27 @@ def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:
 
 
 def _accused_rank(end: RankEnd) -> int | None:
-    """The other rank that the last error of a rank says it differs from."""
+    """The other rank that the last error of a rank says it differs from; a list of several accuses none."""
     line = last_error_line(end.last)
-    others = [int(number) for number in _OTHER.findall(line)] if _ACCUSES.search(line) else []
-    return next((rank for rank in others if rank != end.rank), None)
+    others = {int(number) for number in _OTHER.findall(line)} - {end.rank} if _ACCUSES.search(line) else set()
+    return others.pop() if len(others) == 1 else None
 
 
 def last_error_line(lines: Iterable[str]) -> str:
-    """The last line of a rank that begins with the name of an exception, without torch's tag."""
-    plain = [re.sub(r"^\[rank\d+\]:\s?", "", line) for line in lines]
+    """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
+    plain = [_read_json_error(re.sub(r"^\[rank\d+\]:\s?", "", line)) for line in lines]
     return next((line for line in reversed(plain) if re.match(r"[\w.]*(?:Error|Exception)\b", line)), "")
+
+
+def _read_json_error(line: str) -> str:
+    """``{"type": "ValueError", "message": "bad shard"}`` as ``ValueError: bad shard``; any other line as it is."""
+    if not (line.startswith("{") and '"type"' in line and '"message"' in line):
+        return line
+    try:
+        row = json.loads(line)
+        return f"{row['type']}: {' '.join(str(row['message']).split())}"
+    except (ValueError, KeyError, RecursionError):
+        return line
 
 
 def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ Everything is read from /proc and from the rank's memory; nothing is sent to it.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from gpuready.launcher import process_status
@@ -90,13 +91,34 @@ class RankWatch:
             row = {"pid": pid, "state": process_status.read_process_stat(pid)[0], "command": read_command(pid)}
             children.append({**row, "stack": stack[-40:]})
         stack = self.reader.read_stacks(self.python_pid, self.forked)
-        return {"d": stack, "children": children, "kernel": process_status.list_kernel_waits(self.pid)[:4]}
+        waits = describe_wait(self.python_pid)
+        return {
+            "d": stack,
+            "children": children,
+            "kernel": process_status.list_kernel_waits(self.pid)[:4],
+            "waits": waits,
+        }
 
 
 def _differs(here: Position | None, before: Position | None) -> bool:
     if here is None or before is None:
         return here is not before
     return here.codes != before.codes or here.places != before.places
+
+
+def describe_wait(pid: int, locks: str = "/proc/locks") -> str:
+    """``standard input``, or who holds the file lock that a process waits for; empty where it is neither.
+
+    4: FLOCK  ADVISORY  WRITE 812 00:1b:189278 0 EOF
+    4: -> FLOCK  ADVISORY  WRITE 977 00:1b:189278 0 EOF
+    """
+    read = {"x86_64": "0", "aarch64": "63"}.get(os.uname().machine)
+    if process_status.read_text(f"/proc/{pid}/syscall").split()[:2] == [read, "0x0"]:  # read(0, ...)
+        return "standard input"
+    rows = [row.split() for row in process_status.read_text(locks, 1 << 20).splitlines()]
+    waited = next((row[0] for row in rows if row[1:2] == ["->"] and row[5:6] == [str(pid)]), "")
+    holder = next((int(row[4]) for row in rows if row[0] == waited and row[1] != "->"), 0)
+    return f"a file lock that pid {holder} holds ({read_command(holder)[:60]})" if holder > 0 else ""
 
 
 def read_command(pid: int) -> str:

@@ -44,7 +44,8 @@ def describe_place(state: RankState) -> Place:
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
         return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
-    return Place(OTHER, (at or format_frame(frames[0] if frames else "")) + _describe_wait(frames, own, state.children))
+    waits = f", waiting for {state.waits}" if state.waits else _describe_wait(frames, own, state.children)
+    return Place(OTHER, ((at or format_frame(frames[0] if frames else "")) + waits).removeprefix(", "))
 
 
 def _distributed_calls(frames: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from gpuready.launcher import (
@@ -24,7 +24,7 @@ from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
-from gpuready.model.run import LaunchAttempt, LaunchJob, RunNote
+from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
 from gpuready.system import redact_text
@@ -46,6 +46,8 @@ SCHEDULER_GRACE_SECONDS = 3600.0
 """Under a scheduler, which kills by itself when its time is over."""
 SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
 LOOK_SECONDS = 1.0
+TELL_SECONDS = 1.7
+"""After a failure: so long its first line waits for what explains it."""
 OWN_LINE_AFTER = 60
 """Letters that an engine may write before a line of an agent: ``(run_rank_agent pid=71) gpuready: ...``"""
 FAILURE = 1
@@ -322,12 +324,12 @@ class Supervisor:
 
     def _tell_first(self, now: float) -> bool:
         """Tell the verdict before the rest of the evidence is there: as soon as nothing that comes later can change it."""
-        says = self._describe_first() if self.peers is None else self.peers.describe_first(self.ledger, now)
+        says = self._describe_first(now) if self.peers is None else self.peers.describe_first(self.ledger, now)
         if says:
             self.reporter.write_note(RunNote("first", says))
         return bool(says)
 
-    def _describe_first(self) -> str:
+    def _describe_first(self, now: float) -> str:
         """Who failed first: one rank alone by itself, all that have failed once each has spoken, or one that did not come."""
         ledger, failures = self.ledger, self.ledger.list_failures()
         own = [end for end in failures if not ledger.lost_its_peer(end)]
@@ -346,7 +348,17 @@ class Supervisor:
             return ""
         first = (own[0].rank,) if silent else ledger.first_failed_ranks(failures)
         ends = [end for end in (*failures, *ledger.list_ends()) if end.rank in first]
+        if any(self._may_say_more(end, now) for end in ends):
+            return ""
         return rank_votes.describe_first(first, ends, len(ledger.ranks)) if ends else ""
+
+    def _may_say_more(self, end: RankEnd, now: float) -> bool:
+        """Whether its error, its exit code or a rank that failed before it may still come."""
+        tells = rank_votes.last_error_line(end.last) and not self.ledger.lost_its_peer(end)
+        is_over = self.failed_at is not None and now - self.failed_at >= TELL_SECONDS
+        if tells or end.signal or not end.failed:
+            return False
+        return not is_over or self.ledger.ranks[end.rank].is_alive
 
     def _seconds_to_fail(self, leaving: bool) -> float:
         """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
@@ -430,14 +442,13 @@ class Supervisor:
             failed = [
                 end for end in (self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()) if end is not None
             ]
-            decisive = sorted(failed, key=lambda end: end.stopped)  # a code of its own before that of our signal
-            code = next((end.code for end in decisive if end.code), FAILURE)
+            code = _own_code(failed)
         ends = self.ledger.list_ends()
         ended_here = bool(first) or (self.stopped_at is not None and not stopped)
         elsewhere = self.peers.find_first(self.ledger) if self.peers is not None and ended_here else []
         if elsewhere:
             first, ends = tuple(end.rank for end in elsewhere), (*ends, *elsewhere)
-            code = elsewhere[0].code or code
+            code = _own_code([*elsewhere, *self.ledger.list_failed_ends()])
         return LaunchAttempt(
             ends=ends,
             first=first,
@@ -450,6 +461,11 @@ class Supervisor:
             engine_said=tuple(self.engine_lines),
             stacks=self.stacks,
         )
+
+
+def _own_code(failed: Iterable[RankEnd]) -> int:
+    """The first exit code that is not that of the signal by which we have stopped a rank."""
+    return next((end.code for end in failed if end.code and not (end.stopped and end.code > 128)), FAILURE)
 
 
 def _own_addresses() -> list[str]:

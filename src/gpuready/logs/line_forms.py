@@ -111,6 +111,9 @@ def _parse_json_line(number: int, text: str, fields: dict[str, Any]) -> Iterator
     if message is None:
         yield number, text, fields
         return
+    kind = row.get("type")
+    if isinstance(kind, str) and kind.endswith(("Error", "Exception")) and " " not in kind:
+        message = f"{kind}: {message}"
     stack = next((row[key] for key in _STACK_KEYS if isinstance(row.get(key), str)), "")
     known = _read_fields(row)
     for part in f"{message.rstrip()}\n{stack}".rstrip().split("\n")[:MAX_PARTS]:

@@ -245,9 +245,7 @@ class FixItem(Record):
     commands: tuple[tuple[str, ...], ...] = ()
     undo: str = ""
     note: str = ""
-    state: str = (
-        "planned"  # planned, applied, ineffective (made, and what was found is still there), failed, skipped (--only)
-    )
+    state: str = "planned"  # planned, applied, ineffective (made, and still found), unneeded, failed, skipped (--only)
 
 
 class FixOutcome(Record):

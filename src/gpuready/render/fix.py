@@ -22,6 +22,7 @@ _HEADLINES = {
 _STATES = {
     "applied": "done",
     "ineffective": "made, and it did not help",
+    "unneeded": "not needed any more",
     "failed": "failed",
     "skipped": "left out by --only",
 }

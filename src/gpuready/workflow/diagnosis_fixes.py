@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes, load_catalog
 from gpuready.check.evaluate import judge
+from gpuready.diagnose.failure_facts import MAX_MESSAGE
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
+from gpuready.diagnose.origin import USER, package_of_frame
 from gpuready.logs.log_summary import LogSummary
+from gpuready.logs.logged_exception import StackFrame
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis
 from gpuready.rules import log_rules
@@ -23,6 +27,7 @@ from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
+    diagnosis = _name_hidden_module(diagnosis)
     remedy = find_remedy(diagnosis)
     if diagnosis.verdict != "cause":
         return diagnosis.replace(fix=(remedy,) if remedy else ())
@@ -42,7 +47,10 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!;])\s+|\n")
+_SENTENCE_END = re.compile(r"(?<=[.!;])(?<!e\.g\.)(?<!i\.e\.)\s+|\n(?!\s*[a-z(])")
+_UNFINISHED = re.compile(
+    r"(?:[,:(\[{=\u2026-]|\.\.\.|\b(?:an?|and|as|by|e\.g\.|for|from|i\.e\.|in|of|on|or|than|that|the|to|using|with))$"
+)
 _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
@@ -58,12 +66,35 @@ _IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blog
 
 def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
     """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
-    sentences = (text.strip() for one in diagnosis.exceptions for text in _SENTENCE_END.split(one.message))
+    whole = (
+        one.message if len(one.message) < MAX_MESSAGE else re.sub(r"[^.!;\n]*\Z", "", one.message)
+        for one in diagnosis.exceptions
+    )
+    sentences = (" ".join(text.split()) for message in whole for text in _SENTENCE_END.split(message))
     found = (
         text for text in sentences if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text))
     )
-    text = next((text for text in found if not _NO_REMEDY.search(text)), "")
+    text = next((text for text in found if not _NO_REMEDY.search(text) and not _UNFINISHED.search(text)), "")
     return FixStep(f"the message itself says: {text}") if text else None
+
+
+_STANDARD = re.compile(r"(?:[Mm]odule|from|named) '([A-Za-z_]\w*)")
+_PATHS = re.compile(r"[('\"]([^()'\"\n]{1,400}\.py)[)'\"]")
+
+
+def _name_hidden_module(diagnosis: Diagnosis) -> Diagnosis:
+    """A local file that has the name of a module of Python's own, as the error or its stack shows it, in place of two packages."""
+    one = diagnosis.exceptions[0] if diagnosis.exceptions else None
+    kinds = ("ImportError", "ModuleNotFoundError", "AttributeError")
+    match = _STANDARD.search(one.message) if one is not None and one.type in kinds else None
+    if one is None or match is None or match[1] not in sys.stdlib_module_names:
+        return diagnosis
+    for path in (*_PATHS.findall(one.message), one.file):
+        is_local = path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
+        if is_local and f"/{path}".endswith((f"/{match[1]}.py", f"/{match[1]}/__init__.py")):
+            hidden = diagnosis.replace(verdict="cause", cause="local-file-hides-module", code="PKG020", conflict={})
+            return hidden.replace(captures={"module": match[1], "path": path}, confidence=0.8)
+    return diagnosis
 
 
 def read_log_machine(on: str | None) -> Facts | None:

@@ -134,12 +134,18 @@ def _describe_undo(how: str, step: FixStep, target: FixTarget) -> str:
     return "none needed: the program makes the file again" if how == "remove" else " ".join(step.undo)
 
 
-def make_unmet_task(number: int, unmet: Sequence[str], target: FixTarget) -> FixTask:
-    """The change that lets uv resolve all packages together, where some lack what they require."""
+def put_unmet_first(tasks: Sequence[FixTask], unmet: Sequence[str], target: FixTarget) -> list[FixTask]:
+    """Put first that uv resolves all packages together, where some lack what they require: the others are made if that is not enough."""
     does = "resolve all installed packages together, so that each has what it requires"
     undo = _describe_undo("packages", FixStep(does), target)
-    item = FixItem(number, does, "gpuready", (UNMET_CODE,), ("; ".join(unmet[:3]),), undo=undo)
-    return FixTask(item, "packages")
+    item = FixItem(1, does, "gpuready", (UNMET_CODE,), ("; ".join(unmet[:3]),), undo=undo)
+    later = [task.item.replace(number=task.item.number + 1) for task in tasks]
+    notes = ["; ".join(filter(None, (item.note, "if 1 is not enough"))) for item in later]
+    rest = zip(tasks, later, notes, strict=True)
+    return [
+        FixTask(item, "packages"),
+        *(task.replace(item=own.replace(note=note) if task.how == "packages" else own) for task, own, note in rest),
+    ]
 
 
 def _skip_task(task: FixTask) -> FixTask:

@@ -14,7 +14,7 @@ from gpuready.apply.environment_packages import EnvironmentPackages, forbid_buil
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
 from gpuready.contracts import distribution_name
-from gpuready.model import FixStep, Report
+from gpuready.model import Finding, FixStep, Report
 from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
@@ -30,7 +30,7 @@ from gpuready.workflow.fix_items import (
     FixTask,
     describe_target,
     list_fix_tasks,
-    make_unmet_task,
+    put_unmet_first,
 )
 from gpuready.workflow.install import InstallOrder
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -83,11 +83,8 @@ class FixOrder:
         unmet = [] if self.target.kind != "venv" or self.target.refusal else list_unmet_needs(self.target.path)
         codes = _check_codes(only, self.before, UNMET_CODE if unmet else "")
         tasks = list_fix_tasks(self.found, self.target, spec, codes)
-        tasks += (
-            [make_unmet_task(len(tasks) + 1, unmet, self.target)]
-            if unmet and UNMET_CODE in (codes or UNMET_CODE)
-            else []
-        )
+        if unmet and UNMET_CODE in (codes or UNMET_CODE):
+            tasks = put_unmet_first(tasks, unmet, self.target)
         self.tasks = [self._make_task_runnable(task) for task in tasks]
         self.began = time.perf_counter()
         self.python_after, self.settings_file, self.copy = "", "", ""
@@ -159,7 +156,7 @@ class FixOrder:
         except BaseException:  # a signal: what was begun is taken back already
             self.show_step("stopped: " + self._describe_stop())
             raise
-        self._set_state(tasks, "applied")
+        self._set_state([task for task in self.tasks if task.how == how and task.item.state == "planned"], "applied")
 
     def _describe_stop(self) -> str:
         done = [str(task.item.number) for task in self.tasks if task.item.state == "applied"]
@@ -180,14 +177,18 @@ class FixOrder:
 
     def _change_packages(self, tasks: list[FixTask]) -> None:
         """Change a copy of the environment, check it, and exchange the two."""
-        copy = EnvironmentCopy(self.host, self.target.path)
+        copy, made = EnvironmentCopy(self.host, self.target.path), list[str]()
 
         def edit(draft: str) -> None:
-            steps, codes = _steps(tasks), {code for task in tasks for code in task.item.codes}
+            resolves_first = not all(
+                task.steps for task in tasks
+            )  # then the other changes are made if that is not enough
+            steps, codes = [] if resolves_first else _steps(tasks), {code for task in tasks for code in task.item.codes}
             packages = EnvironmentPackages(self.host, draft, self.uv_settings, self.show_step, UV_DEADLINE)
             known, first = packages.list_conflicts(), distribution_name(self.before.contract.framework)
             for _ in range(MAX_ROUNDS):
                 for step in steps:
+                    made.append(step.does)
                     self.show_step(step.does)
                     copy.journal.record_step("run", does=step.does, run=list(step.run))
                     run = step.run if self.allow_build else forbid_builds(step.run)
@@ -195,10 +196,11 @@ class FixOrder:
                 self._resolve_conflicts(packages, known, first)
                 self.show_step("checking the copy")
                 report = self._check(draft)
-                self._refuse_new_errors(report)
+                codes |= {finding.code for finding in self._new_errors(report)}
                 steps = self._steps_still_needed(report, codes)
                 if not steps:
                     break
+            self._refuse_new_errors(report)
             if fingerprint_environment(f"{draft}/lib") == fingerprint_environment(f"{copy.path}/lib"):
                 raise FixFailed("uv had nothing to change for what was found: a person has to look at it")
 
@@ -206,10 +208,11 @@ class FixOrder:
         self.show_step(f"copying {copy.path}: {format_size(size)}, by links where the disk has them")
         self.copy = copy.change(edit)
         self.space = copy.describe_space()
+        self._set_state([task for task in tasks if task.steps and task.item.does not in made], "unneeded")
 
     def _asked_ranges(self) -> dict[str, str]:
-        """Return what the findings ask of packages."""
-        needs = [need for finding in self.before.findings for need in finding.needs]
+        """Return what the findings ask of packages, but for what one installed package asks of another."""
+        needs = [need for finding in self.before.findings if finding.code != UNMET_CODE for need in finding.needs]
         return {need.key.removeprefix("package."): need.want for need in needs if need.key.startswith("package.")}
 
     def _resolve_conflicts(self, packages: EnvironmentPackages, known: Sequence[str], first: str) -> None:
@@ -237,11 +240,13 @@ class FixOrder:
         tasks = list_fix_tasks(found, self.target, report.contract.framework, tuple(codes))
         return _steps([task for task in tasks if task.how == "packages"])
 
+    def _new_errors(self, report: Report) -> list[Finding]:
+        known = {finding.code for finding in self.before.findings}
+        return [f for f in report.findings if f.severity == "error" and f.code not in known]
+
     def _refuse_new_errors(self, report: Report) -> None:
         """FixFailed where the changed copy has an error that the environment did not have."""
-        known = {finding.code for finding in self.before.findings}
-        new = [f for f in report.findings if f.severity == "error" and f.code not in known]
-        if new:
+        if new := self._new_errors(report):
             raise FixFailed(f"the changed copy has a new problem, so it was not taken ({new[0].code}): {new[0].says}")
 
     def _install_environments(self, tasks: list[FixTask]) -> None:

@@ -75,6 +75,6 @@ FAULTS: dict[str, Fault] = {
     ),
     "DRV013": lambda p: p.gpus(*[{"persistence": False}] * 8),
     "DRV014": lambda p: container(
-        p, "FROM nvidia/cuda:13.0.1-runtime-ubuntu22.04\nRUN pip install transformers\n", driver="470.42.01"
+        p, "FROM nvidia/cuda:13.0.1-runtime-ubuntu22.04\nRUN pip install transformers\n", driver="525.60.13"
     ),
 }
