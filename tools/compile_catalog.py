@@ -195,6 +195,7 @@ CAUSE_KEYS = {
     "so",
     "fix",
     "decide",
+    "broad",
     "source",
     "patterns",
     "consequences",

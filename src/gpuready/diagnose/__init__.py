@@ -32,7 +32,9 @@ from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
 from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
+from gpuready.logs.log_patterns import STRENGTHS
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
+from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
 Cause = Mapping[str, Any]
@@ -72,7 +74,7 @@ def judge(
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
-    first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup), lookup)
+    first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup, conflict), lookup)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -81,7 +83,11 @@ def judge(
         )
     alternatives = [_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]]
     alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
-    confidence = _estimate_confidence(first, others, order)
+    is_broad = bool((lookup(first.code, first.cause) or {}).get("broad"))
+    knows_direction = bool(conflict and conflict.direction not in ("", "undefined", "mixed"))
+    confidence = _estimate_confidence(first, others, order, is_broad, is_broad and knows_direction)
+    if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
+        confidence = min(confidence, MIN_NAMED)  # two packages of which none is named: a guess
     if confidence < MIN_NAMED and order.has_failed:
         alternatives.insert(0, _make_alternative(summary, first, lookup, order))
         found, confidence = _no_cause_diagnosis(summary, order), 0.0
@@ -105,7 +111,7 @@ def _collect_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) ->
         groups.setdefault(name, []).append(match)
     suspects = []
     for name, matches in groups.items():
-        matches.sort(key=lambda s: (_strength_order(s), order.match_position(s), -s.sign.specificity))
+        matches.sort(key=lambda s: (STRENGTHS.index(s.sign.strength), order.match_position(s), -s.sign.specificity))
         best = matches[0]
         if best.sign.strength == "trace":
             continue
@@ -188,21 +194,35 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
     return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=failure, captures=conflict.captures)
 
 
-def _correct_owner(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
-    """The program itself in place of two packages, where a file and the module that it imports from are of one source tree."""
+def _correct_owner(
+    summary: LogSummary, suspect: CauseSuspect, lookup: Lookup, conflict: VersionConflict | None
+) -> CauseSuspect:
+    """The program itself in place of two packages, where it imports from its own source tree, or a name that no release has."""
     number = _exception_of(suspect)
-    if suspect.cause != VERSION_CONFLICT or number is None or not imports_own_tree(summary.failures[number]):
+    failure = summary.failures[number] if number is not None else None
+    is_own = failure and (imports_own_tree(failure) or (conflict is None and _asks_for_name(failure)))
+    if suspect.cause != VERSION_CONFLICT or not is_own:
         return suspect
     return CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)
+
+
+def _asks_for_name(failure: LoggedException) -> bool:
+    """Whether a file of the user's imports a name from an installed module."""
+    is_import = failure.message.startswith("cannot import name") and "-packages/" in failure.message
+    return is_import and next((package for _, package in calling_frames(failure)), "") == USER
 
 
 def _name_pair(
     suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup, pairs: PairLookup
 ) -> CauseSuspect:
     """The cause that names two packages, or one of them, in place of the version conflict of any two."""
-    if suspect.cause != VERSION_CONFLICT or (conflict and conflict.direction in ("mixed", "undefined")):
+    if suspect.cause != VERSION_CONFLICT:
         return suspect
     named = suspect.seen[0].captures.get("package", "") if suspect.seen else ""
+    parts = conflict.captures if conflict else {"stated": named} if named else {}
+    suspect = suspect.replace(captures=suspect.captures or parts)
+    if conflict and conflict.direction in ("mixed", "undefined"):
+        return suspect
     pair = (conflict.caller, conflict.package or conflict.caller) if conflict else ("", named.lower().replace("-", "_"))
     slug = pairs(*pair)
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
@@ -233,10 +253,6 @@ def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
         return False
     lines, failures = {s.index for s in first.seen}, {s.failure for s in first.seen if s.failure is not None}
     return all(s.index in lines or s.failure in failures for s in other.seen)
-
-
-def _strength_order(match: PatternMatch) -> int:
-    return ("root", "symptom", "clue", "trace").index(match.sign.strength)
 
 
 def _code_of(lookup: Lookup, slug: str) -> str:
@@ -303,12 +319,20 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     return {}
 
 
-def _estimate_confidence(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> float:
-    """By what was observed: words that name the cause, in the exception that ended a process, without a rival."""
-    sure = {"root": 0.95, "symptom": 0.8, "unknown": 0.6, "clue": 0.55}[first.strength]
+def _estimate_confidence(
+    first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder, is_broad: bool, knows_direction: bool
+) -> float:
+    """By what was observed: 0.8 or more for words with one meaning, in what ended a process, without a rival."""
+    sure = {"root": 0.95, "symptom": 0.7, "unknown": 0.6, "clue": 0.55}[first.strength]
     alike = first.seen[0].sign.others if first.seen else ()
     if alike:
         sure = min(sure - 0.05, 0.7)
+    elif knows_direction and first.strength in ("root", "symptom"):
+        sure = 0.8
+    elif is_broad:
+        sure = min(sure, 0.7)
+    if not order.tells_end(first, by_itself=True):
+        sure = min(sure, 0.7)
     if not order.tells_end(first):
         sure = 0.0 if first.strength == "clue" and order.ends_otherwise(first.seen) else min(sure, 0.7)
     rivals = [other for other in others if other.strength == first.strength and other.cause not in alike]

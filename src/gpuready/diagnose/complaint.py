@@ -79,7 +79,8 @@ def read_complaint(failure: LoggedException) -> Complaint | None:
     if name == "typeerror" or (is_wrapped and _CALLED.search(text)):
         return _complaint_of_call(text, failure)
     if match := _IMPORT.search(text):
-        is_own = _is_local_file(match[3] or "") or imports_own_tree(failure) or _may_be_shadowed(text, match[2])
+        is_file = (match[3] or "").endswith(".py") and package_of_frame(StackFrame(match[3], 0)) == USER
+        is_own = is_file or imports_own_tree(failure) or _may_be_shadowed(text, match[2])
         return None if is_own else Complaint("name", match[2], match[1])
     if (name == "modulenotfounderror" or is_wrapped) and (match := _MODULE.search(text)):
         return None if "._c" in match[1].lower() else Complaint("module", match[1])
@@ -125,11 +126,6 @@ def _function_name(said: str, failure: LoggedException) -> str:
     code = failure.frames[-1].code if failure.frames else ""
     called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
     return str(called[-1]).rpartition(".")[2] if called else ""
-
-
-def _is_local_file(path: str) -> bool:
-    """Whether the module that lacks a name is a file of the user's, and not of an installed package."""
-    return path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
 
 
 def imports_own_tree(failure: LoggedException) -> bool:

@@ -111,8 +111,8 @@ class EventOrder:
         before = {place for place in before if place[0] not in self._reports}
         return any(end < at and where == source for end, where in (*self._own_ends(), *before))
 
-    def tells_end(self, suspect: CauseSuspect) -> bool:
-        """Whether a suspect is of an exception that ended a process, or of what was written right before it; true where there is none."""
+    def tells_end(self, suspect: CauseSuspect, by_itself: bool = False) -> bool:
+        """Whether a suspect is of an exception that ended a process, or (not ``by_itself``) of what was written before it; true where there is none."""
         failures = self.summary.failures
         ends = [n for n in range(len(failures)) if self._ended_process(n)]
         chains = {link for n in ends for link in exception_chain(failures, n)}
@@ -120,7 +120,8 @@ class EventOrder:
             return True
         mere = ("",) if suspect.strength != "clue" else ("", "launcher")
         return any(
-            m.failure in chains or m.line.place not in mere or self._is_before_end(m, ends) for m in suspect.seen
+            m.failure in chains or m.line.place not in mere or (not by_itself and self._is_before_end(m, ends))
+            for m in suspect.seen
         )
 
     def ends_otherwise(self, seen: Sequence[PatternMatch]) -> bool:
@@ -319,10 +320,11 @@ class EventOrder:
     def _rank_in_message(self, matches: list[PatternMatch]) -> int | None:
         """The rank a message names itself, or the command line above a dump of threads."""
         for match in matches:
-            for words in (match.line.folded_text, *self._exception_message(match)):
+            own = [self.summary.failures[match.failure]] if match.failure is not None else []
+            for words in (match.line.folded_text, *(f"{failure.type}: {failure.message}" for failure in own)):
                 if (rank := rank_named_in(words)) is not None:
                     return rank
-            for frame in self.summary.failures[match.failure].frames if match.failure is not None else ():
+            for frame in own[0].frames if own else ():
                 if (rank := rank_joined_in(frame.code)) is not None:
                     return rank
             if (rank := self._rank_of_unfinished(match)) is not None:
@@ -331,11 +333,6 @@ class EventOrder:
                 if line.text.startswith("Process ") and (rank := rank_named_in(line.folded_text)) is not None:
                     return rank
         return None
-
-    def _exception_message(self, match: PatternMatch) -> tuple[str, ...]:
-        """The exception's final message, where a pattern matches in its frames."""
-        failure = self.summary.failures[match.failure] if match.failure is not None else None
-        return (f"{failure.type}: {failure.message}",) if failure is not None else ()
 
     def _rank_of_unfinished(self, match: PatternMatch) -> int | None:
         """The rank whose traceback ends without a message right before a line without a rank."""

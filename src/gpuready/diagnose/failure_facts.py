@@ -66,12 +66,8 @@ def find_final_exception(summary: LogSummary, order: EventOrder) -> int | None:
     chosen = [n for n in own if summary.failures[n].rank in first] or own
     if not chosen:
         return None
-    speaker = _speaker(summary.failures[chosen[0]])
-    return [n for n in chosen if _speaker(summary.failures[n]) == speaker][-1]
-
-
-def _speaker(failure: LoggedException) -> object:
-    return failure.source, failure.rank, failure.pid, failure.role
+    speakers = {n: (f.source, f.rank, f.pid, f.role) for n in chosen if (f := summary.failures[n])}
+    return [n for n in chosen if speakers[n] == speakers[chosen[0]]][-1]
 
 
 def follow_chain(summary: LogSummary, number: int | None) -> list[int]:

@@ -33,8 +33,8 @@ _EXACT_CLASSES = (
     ("llama_cpp", LazyRegex(r"Llama(?:Grammar|Cache|Model|Context|Batch)$")),
     ("deepspeed", LazyRegex(r"(?:DeepSpeed\w{3,40}|FP16_\w{5,30}Optimizer|BF16_Optimizer)$")),
 )  # fmt: skip
-_INTERNAL = LazyRegex(r"\w{2,60}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$")
-_KEEPS_ATTRIBUTES = LazyRegex(
+PARTS_OF_MODELS = LazyRegex(r"\w{2,60}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$")
+KEEPS_ATTRIBUTES = LazyRegex(
     r"\w{0,70}(?:Tokenizer|TokenizerFast|Config|Cache|Processor|Trainer|Arguments|Args|Accelerator|State|Plugin|FeatureExtractor)$"
 )
 """Classes whose attributes are options: who asks for another one was written for another release. Of a model, it is as often a mistake."""
@@ -44,13 +44,3 @@ def package_of_class(name: str) -> str:
     """The package that makes a class of this name, where only one does; a user's own class may look like none of these."""
     found = next((package for package, pattern in _EXACT_CLASSES if pattern.match(name)), "")
     return found or ("transformers" if _FAMILY_CLASS.match(name) else "")
-
-
-def is_part_of_model(name: str) -> bool:
-    """Whether a class is a part of a model that only the model's own code calls."""
-    return bool(_INTERNAL.match(name))
-
-
-def keeps_attributes(name: str) -> bool:
-    """Whether the attributes of a class are part of its interface."""
-    return bool(_KEEPS_ATTRIBUTES.match(name))

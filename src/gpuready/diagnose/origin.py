@@ -36,7 +36,10 @@ _KIND_NAMES = {
     "network": "the network", "hub": "the model hub", "installer": "the package manager", "unknown": "",
 }  # fmt: skip
 
-_PACKAGE = LazyRegex(r"(?:site|dist)-packages/(?:[^/]{1,80}\.egg/)?([A-Za-z_]\w{0,60})")
+_PACKAGE = LazyRegex(
+    r"(?:(?:site|dist)-packages|/(?:custom_nodes|third[_-]?party|external|submodules|vendor|plugins)(?=/[\w.-]{1,60}/))/(?:[^/]{1,80}\.egg/)?([A-Za-z_]\w{0,60})"
+)
+"""Of packages that are installed, or that a program keeps beside its own code."""
 _STDLIB = LazyRegex(
     r"(?:^|/)(?:lib(?:64)?/python3?(?:\.\d{1,3}t?)?|python3\.\d{1,3}t?)/[\w/]{1,120}\.py$|/[Ll]ib/(?!site-packages)[\w/]{1,120}\.py$|^<(?!stdin|ipython|cell)"
 )

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuready.diagnose.complaint import Complaint, read_complaint
-from gpuready.diagnose.library_classes import is_part_of_model, keeps_attributes, package_of_class
+from gpuready.diagnose.library_classes import KEEPS_ATTRIBUTES, PARTS_OF_MODELS, package_of_class
 from gpuready.diagnose.origin import KNOWN_PACKAGES, PLAIN_NAMES, REMOTE_CODE, USER, calling_frames
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.logged_exception import LoggedException
@@ -111,7 +111,8 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     caller = next((package for _, package in calling_frames(failure) if package != own), own if failure.frames else "")
     if spans := _find_spans(complaint, find_spans):
         found = _conflict_from_table(complaint, _who_passes(failure, caller), spans)
-        return found or _conflict_of_own_part(complaint, failure, caller)
+        is_own = complaint.kind == "module" and _provider(complaint) == caller and _is_of_one_tree(failure)
+        return found or (VersionConflict(caller, caller, complaint.symbol, "mixed") if is_own else None)
     if spans := _find_overridden(complaint, find_spans):
         return _conflict_of_override(complaint, caller, spans)
     package = _provider(complaint)
@@ -153,6 +154,8 @@ def _conflict_of_missing(
 ) -> VersionConflict | None:
     """A module without a name or a part that somebody imports: a conflict where it is an installed package's."""
     package = _provider(complaint)
+    if caller == USER and complaint.kind == "name" and complaint.owner == package and find_spans("package", package):
+        return None  # the user asks for a name that no release has
     is_installed = (
         caller not in ("", USER)
         or "-packages" in failure.message
@@ -163,12 +166,6 @@ def _conflict_of_missing(
     if package == caller:
         return VersionConflict(package, caller, complaint.symbol, "mixed") if _is_of_one_tree(failure) else None
     return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
-
-
-def _conflict_of_own_part(complaint: Complaint, failure: LoggedException, caller: str) -> VersionConflict | None:
-    """An installed package imports a part of its own that some of its releases have."""
-    is_own = complaint.kind == "module" and _provider(complaint) == caller and _is_of_one_tree(failure)
-    return VersionConflict(caller, caller, complaint.symbol, "mixed") if is_own else None
 
 
 def _is_of_one_tree(failure: LoggedException) -> bool:
@@ -209,8 +206,8 @@ def _conflict_with_script(
     owner, _, method = complaint.owner.partition(".")
     is_hook = any(_LIGHTNING_HOOK.match(frame.function) for frame in failure.frames)
     package = "pytorch_lightning" if owner == "Trainer" and is_hook else package_of_class(owner)
-    is_with_data = method in _CALLED_WITH_DATA and not is_part_of_model(owner)
-    if not package or is_with_data or (complaint.kind == "attribute" and not keeps_attributes(owner)):
+    is_with_data = method in _CALLED_WITH_DATA and not PARTS_OF_MODELS.match(owner)
+    if not package or is_with_data or (complaint.kind == "attribute" and not KEEPS_ATTRIBUTES.match(owner)):
         return None
     kind, mark = ("attribute", ".") if complaint.kind == "attribute" else ("parameter", "(")
     is_word = complaint.kind != "count" and bool(find_spans(kind, f"*{mark}{complaint.name}"))

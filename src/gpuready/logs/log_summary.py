@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from time import thread_time
 
 from gpuready.logs.excerpt import READING_SHARE, Row, extract_excerpt
@@ -16,6 +16,7 @@ from gpuready.logs.log_prefixes import parse_lines
 from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.pattern_index import PatternIndex
 from gpuready.logs.process_exits import ProcessExit, find_exits
+from gpuready.logs.run_activity import states_error
 from gpuready.logs.runs import keep_last_run
 from gpuready.logs.stated_errors import state_errors
 from gpuready.logs.tracebacks import find_tracebacks, is_cut_line
@@ -30,8 +31,8 @@ _NOT_RAY = (
     "worker",
 )  # fmt: skip
 
-LINES_PER_SCAN, MAX_WHOLE = 200, 2000
-"""Lines searched at once, and characters of a message of several lines."""
+LINES_PER_SCAN, MAX_WHOLE, MIN_WRAPPED = 200, 2000, 60
+"""Lines searched at once, characters of a message of several lines, and the least width at which a terminal wraps."""
 
 MATCHING_SHARE, SAMPLE_ROWS, COST_OF_PARSED = 0.8, 200, 6
 """Share of the time that is over when a log is matched, rows by which the cost of all is estimated, and how many times as much
@@ -207,6 +208,12 @@ def _other_wordings(
 ) -> dict[int, list[str]]:
     """What else the patterns are matched with, by the index of the line: paths with slashes, what it states, a message of several lines."""
     found = {i: [text.replace("\\", "/")] for i, text in enumerate(texts) if "\\" in text}
+    for i, (line, after) in enumerate(pairwise(log_lines)):  # what a terminal broke in two
+        is_rest = (
+            (after.raw or after.text)[:1].islower() and not (after.level or after.place) and line.source == after.source
+        )
+        if is_rest and len(texts[i]) >= MIN_WRAPPED and states_error(line):
+            found.setdefault(i, []).append(f"{texts[i]} {texts[i + 1]}")
     for i, statement in state_errors(log_lines).items():
         found.setdefault(i, []).append(statement)
     long = {

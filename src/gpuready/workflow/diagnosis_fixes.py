@@ -16,7 +16,7 @@ from gpuready.diagnose.origin import USER, package_of_frame
 from gpuready.logs.log_summary import LogSummary
 from gpuready.logs.logged_exception import StackFrame
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
-from gpuready.model.diagnosis import VERSION_CONFLICT, AlternativeCause, Diagnosis
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis
 from gpuready.rules import log_rules
 from gpuready.rules.log_rules import cause_fix_steps
 from gpuready.system.private_files import may_be_of_another_user
@@ -31,7 +31,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     remedy = find_remedy(diagnosis)
     if diagnosis.verdict != "cause":
         return diagnosis.replace(fix=(remedy,) if remedy else ())
-    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
+    diagnosis = _add_decision(_add_conflict_steps(_add_cause_text(diagnosis)))
     contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
     if recorded is not None or here:
@@ -42,7 +42,8 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
     if remedy:
-        runnable.insert(0 if _IS_COMMAND.search(remedy.does) else 1, remedy)
+        is_first = diagnosis.cause == NOT_ENVIRONMENT or _IS_COMMAND.search(remedy.does)
+        runnable.insert(0 if is_first else 1, remedy)
     return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
 
 
@@ -54,7 +55,9 @@ _REMEDY = re.compile(
     r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
-_REMEDY_WITHIN = re.compile(r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to)\b")
+_REMEDY_WITHIN = re.compile(
+    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|environment variables?)\b"
+)
 _NO_REMEDY = re.compile(
     r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
 )
@@ -121,6 +124,15 @@ def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     if finding is None:
         return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
     return diagnosis.replace(says=finding.says, so=finding.so, fix=finding.fix)
+
+
+def _add_decision(diagnosis: Diagnosis) -> Diagnosis:
+    """What decides whether it is this cause, where that is not sure and no alternative says it."""
+    decide = (causes.find_cause(diagnosis.cause) or {}).get("decide", "")
+    is_told = any(other.decide for other in diagnosis.alternatives) or diagnosis.cause == NOT_ENVIRONMENT
+    if not decide or is_told or diagnosis.confidence >= 0.8:
+        return diagnosis
+    return diagnosis.replace(notes=(*diagnosis.notes, f"to find out whether it is this: {decide}"))
 
 
 def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
