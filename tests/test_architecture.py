@@ -52,7 +52,7 @@ ON_DEMAND = {
     "__init__.py": {"gpuready.commands"},
     "cli/__init__.py": {"gpuready.cli.help", "gpuready.render.json_document"},
     "cli/session.py": {"gpuready.cli.progress", "gpuready.render.run"},
-    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_document", "junit", "sarif")},
+    "commands/check.py": {f"gpuready.render.{name}" for name in ("facts", "html", "json_document", "junit", "prometheus", "sarif")},
     "commands/mcp.py": {"gpuready.mcp"},
     "commands/result.py": {"gpuready.render.html"},
     "commands/serve.py": {"gpuready.web"},
