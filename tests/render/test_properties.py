@@ -54,7 +54,7 @@ def some(of: st.SearchStrategy) -> st.SearchStrategy:
 
 FINDING = st.builds(Finding, CODE, SEVERITY, TEXT, some(FACT), some(NEED), TEXT, some(STEP))
 UNDECIDED = st.builds(UndecidedRule, CODE, SEVERITY, TEXT, some(FACT))
-CONTRACT = st.builds(Contract, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, some(TEXT), some(NEED), notes=some(TEXT))
+CONTRACT = st.builds(Contract, *[TEXT] * 7, platforms=some(TEXT), needs=some(NEED), notes=some(TEXT))
 REPORT = st.builds(
     Report,
     CONTRACT,
