@@ -39,7 +39,7 @@ def draft_contract(spec: str, path: str | None = None) -> Contract:
         raise Refused(f"{path} is of version {row['version']}, not {version}")
     start = {"framework": name, "distribution": row["name"], "title": name, "platforms": ["cuda"]}
     data = expand_release(start, row | {"line": version_line(row["version"])}, is_own=False)
-    data = {key: data[key] for key in data if key not in ("page", "says")}
+    data = {key: data[key] for key in data if key not in ("page", "says", "basis")}
     if problems := find_problems(data, spec):
         raise Refused(problems[0])
     return Contract.from_json(data)
