@@ -19,6 +19,7 @@ fake.__path__ = [os.path.join(os.path.dirname(gpuready.__file__), "workflow")]  
 def report(severity="error", name="demo"):
     found = (Finding("GPU001", severity, "it is wrong \\u2717"),) if severity else ()
     return Report(Contract(name, "1.0"), Facts([Fact("gpu.count", 0, "sysfs")], "here"), found)
+fake.sort_asked_files = lambda words: (list(words), {{}})
 fake.check_machine = lambda *a, **k: [report()]
 fake.make_fixes_runnable = lambda reports, here: reports
 sys.modules["gpuready.workflow"] = gpuready.workflow = fake

@@ -104,6 +104,8 @@ def test_check_passes_on_what_was_said(reported, workflow):
         "deep": False,
         "imports": "needed",
         "run_python": False,
+        "packages": None,
+        "ask_index": True,
     }
 
 

@@ -89,7 +89,7 @@ def test_commands_flags_choices_and_names(place, shell):
     assert ask(place, "fleet", "ch") == {"check"}
     assert ask(place, "check", "--dr") == {"--driver"}
     assert ask(place, "fleet", "check", "--pro") == {"--prolog"}
-    assert ask(place, "check", "--format", "") == {"text", "json", "sarif", "junit"}
+    assert ask(place, "check", "--format", "") == {"text", "json", "sarif", "junit", "prometheus"}
     assert ask(place, "check", "tr") == {"transformers", "trl"}
     assert ask(place, "explain", "DRV00") >= {"DRV001", "DRV002"}
     offered = ask(place, "check", "--on", "h1")
@@ -112,7 +112,7 @@ def test_every_flag_of_every_command_is_offered(place, name):
 
 def test_a_value_behind_an_equals_sign_and_what_follows_two_dashes(place):
     assert bash(place, "check", "--format", "=", "sa") == {"sarif"}
-    assert bash(place, "check", "--format", "=") == {"text", "json", "sarif", "junit"}
+    assert bash(place, "check", "--format", "=") == {"text", "json", "sarif", "junit", "prometheus"}
     assert bash(place, "fit", "llama", "--gradient-checkpointing", "=", "") == {"reentrant", "off"}
     assert "--seq" in bash(place, "fit", "--gradient-checkpointing", "--s")
     assert bash(place, "run", "--", "fo") == {"folder"}

@@ -55,7 +55,7 @@ FROZEN = {
         | {"--contract": "FILE", "--strict": "", "--ignore": "CODE=REASON", "-q": "", "-v": ""}
         | {"--since": "FILE", "--format": "FORMAT", "--dockerfile": "FILE"}
         | WHAT_IF
-        | {"--deep": "", "--import": "", "--image": "NAME"}
+        | {"--deep": "", "--import": "", "--image": "NAME", "--packages": "FILE"}
         | ALWAYS,
     ),
     "serve": (
@@ -93,7 +93,7 @@ FROZEN = {
         | ALWAYS,
     ),
     "install": (
-        (0, 1),
+        (0, 64),
         {"-e": "DIR", "--on": "MACHINE", "--python": "PATH", "--lock": "FILE", "--dry-run": ""}
         | {"--rollback": "", "--verify": "", "--keep": "N", "--yes": ""}
         | RESOLVE
@@ -104,7 +104,7 @@ FROZEN = {
         (0, 1),
         {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
         | {"--find-links": "DIR", "--offline": "", "--only": "CODES", "--dry-run": "", "--undo": "", "--yes": ""}
-        | {"-q": "", "-v": ""}
+        | {"-q": "", "-v": "", "--on": "MACHINE"}
         | {"--allow-build": "", "--use-project-config": ""}
         | ALWAYS,
     ),

@@ -147,7 +147,7 @@ else:
 """, ranks=2, room="old", env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}),
     Provoke("ranks-uneven-batches", "collective-mismatch", (r"epoch done", r"Timed out waiting|[Tt]imeout|Connection closed by peer"),
             UNEVEN, ranks=2, env={"PG_TIMEOUT": "10"}, variant="uneven"),
-    Provoke("ranks-verify-params", "model-differs", (r"appears not to match|has different number of params|params? .*match|"
+    Provoke("ranks-verify-params", "ranks-with-other-models", (r"appears not to match|has different number of params|params? .*match|"
             r"DDP expects same model across all ranks",), PLAIN + """
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP

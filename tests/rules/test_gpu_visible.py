@@ -210,7 +210,7 @@ def test_code_of_another_major_or_a_higher_minor_does_not_run(capability, arch):
 def test_of_mixed_gpus_only_the_uncovered_one_is_named():
     machine = cards(("NVIDIA A100", "8.0"), ("Tesla P40", "6.1")) | {"torch.arch": ("sm_75", "sm_80")}
     found = judged("GPU004", machine)
-    assert found.says == "torch has no code for GPU 1 (Tesla P40, 6.1)"
+    assert found.says == "torch has no code (sm_61) for GPU 1 (Tesla P40, 6.1)"
     assert any(step.does == "show only the other GPUs: CUDA_VISIBLE_DEVICES=GPU-0" for step in found.fix)
 
 
@@ -221,7 +221,7 @@ def test_a_gpu_that_is_not_shown_does_not_count():
 
 def test_several_alike_are_named_once():
     machine = cards(*[("Tesla P40", "6.1")] * 4) | {"torch.arch": ("sm_80",)}
-    assert judged("GPU004", machine).says == "torch has no code for the 4 GPUs (Tesla P40, 6.1)"
+    assert judged("GPU004", machine).says == "torch has no code (sm_61) for the 4 GPUs (Tesla P40, 6.1)"
 
 
 def test_the_fix_is_a_build_inside_the_pins_for_this_driver_and_python():

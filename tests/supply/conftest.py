@@ -38,7 +38,7 @@ def release(tmp_path_factory) -> Release:
     sources.mkdir()
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, sources)
-    for name in ("src", "scripts", "tools"):
+    for name in ("src", "scripts", "tools", "docs"):
         shutil.copytree(ROOT / name, sources / name, ignore=tool.LEFT_OUT)
     shutil.copy(ROOT / ".gitignore", sources)
     made = (sources / "src").glob("gpuready/*/data/*.py")
