@@ -112,6 +112,7 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
         if len(kept) >= 3:
             break
         time.sleep(0.1)
+    time.sleep(0.5)  # the last line is written to its end
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert len(kept) == 3, "three of five had answered"
