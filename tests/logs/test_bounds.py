@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import time
+from itertools import count
 
 import pytest
 
@@ -23,6 +24,13 @@ def quick(monkeypatch):
     """A tenth of a second of processor time, whatever the log."""
     load_pattern_table()
     monkeypatch.setattr(ReadBudget, "most_seconds", SECONDS)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """A clock by which every question for the time takes a third of it: on any machine the time is over soon after the beginning."""
+    clock = count()
+    monkeypatch.setattr(log_streams.time, "thread_time", lambda: next(clock) * SECONDS / 3)
 
 
 def words() -> bytes:
@@ -57,24 +65,25 @@ def judged(*paths):
 @pytest.mark.parametrize(
     ("kind", "packer"), [*zip(LINES, ("xz", "gz", "bz2"), strict=True), ("few-words-a-line", "plain")]
 )
+@pytest.mark.usefixtures("slow")
 def test_a_log_that_is_slow_to_read_is_given_up_and_that_is_said(tmp_path, kind, packer):
     data = LINES[kind]()
     size = log_streams.CHUNK_BYTES if packer == "plain" else 1 << 19
     data = HEALTHY + data * (1 + size // len(data))
     path = tmp_path / "run.log"
     path.write_bytes(PACKERS[packer](data))
-    found, seconds = judged(path)
-    assert seconds < SECONDS + 4  # the piece that was begun is finished, and what was read is judged
+    found = diagnose_logs([str(path)], look=False)
     assert any("of processor time; the rest was not looked at" in note for note in found.notes), found.notes
     assert found.verdict != "healthy"
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_folder_of_slow_logs_has_one_bound_for_all(tmp_path):
     packed = lzma.compress((words() + b" ") * 5, preset=0)
     for number in range(30):
         (tmp_path / f"rank-{number}.log").write_bytes(packed)
-    found, seconds = judged(tmp_path)
-    assert seconds < SECONDS + 4 and "the rest was not looked at" in " ".join(found.notes)
+    found = diagnose_logs([str(tmp_path)], look=False)
+    assert sum(log.bytes > 0 for log in found.logs) < 5 and "the rest was not looked at" in " ".join(found.notes)
 
 
 def test_a_folder_of_bombs_has_one_bound_for_all(tmp_path, monkeypatch):
@@ -98,11 +107,11 @@ def test_members_without_content_do_not_hold_it(tmp_path, pack):
     assert found.verdict == "unknown" or not found.notes
 
 
+@pytest.mark.usefixtures("slow")
 def test_a_text_that_an_agent_sends_is_bounded_too():
     data = b"\n".join(words()[at : at + 700] for at in range(0, len(words()), 700)) + b"\n"
-    started = time.thread_time()
     found = diagnose_logs([[data * (1 + (1 << 18) // len(data))]], look=False)
-    assert time.thread_time() - started < SECONDS + 4 and "the rest was not looked at" in found.notes[-1]
+    assert "the rest was not looked at" in found.notes[-1]
 
 
 def test_a_large_log_of_an_ordinary_run_is_read_to_its_end(tmp_path, monkeypatch):
