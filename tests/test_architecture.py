@@ -57,7 +57,6 @@ ON_DEMAND = {
     "commands/result.py": {"gpuready.render.html"},
     "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
-    "probe/environment_choice.py": {"gpuready.probe.project_environment"},
     "probe/gpu.py": {"gpuready.probe.nvidia_smi"},
     "probe/imports.py": {"gpuready.system.imports.real_import"},
     "probe/job.py": {"gpuready.jobs"},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from pathlib import Path
 
@@ -11,7 +9,6 @@ import pytest
 
 from gpuready import workflow
 from gpuready.probe.environment_choice import NO_ENVIRONMENT, choose_environment, choose_interpreter
-from gpuready.probe.project_environment import read_toml_string
 from gpuready.system import ReplayHost, RunResult
 from tests.probe.fakes import Fake
 
@@ -211,70 +208,17 @@ def test_pixi():
     assert chosen(conda(prefix), SYSTEM) == (prefix, "pixi project")
 
 
-POETRY = '[project]\nname = "My.App"  # a name\n\n[tool.poetry]\npackage-mode = false\n'
-FOLDER_ID = base64.urlsafe_b64encode(hashlib.sha256(PROJECT.encode()).digest()).decode()[:8]
-POETRY_ID = f"my-app-{FOLDER_ID}"
-
-
 @pytest.mark.parametrize(
-    ("more", "env", "folder"),
+    ("files", "command"),
     [
-        ({}, {}, f"{HOME}/.cache/pypoetry/virtualenvs"),
-        ({}, {"XDG_CACHE_HOME": "/big"}, "/big/pypoetry/virtualenvs"),
-        ({}, {"POETRY_CACHE_DIR": "/big"}, "/big/virtualenvs"),
-        ({}, {"POETRY_VIRTUALENVS_PATH": "~/envs"}, f"{HOME}/envs"),
-        ({f"{PROJECT}/poetry.toml": '[virtualenvs]\npath = "/p"\n'}, {}, "/p"),
-        ({f"{HOME}/.config/pypoetry/config.toml": 'cache-dir = "/q"\n'}, {}, "/q/virtualenvs"),
+        ({f"{PROJECT}/poetry.lock": ""}, "poetry env info --executable"),
+        ({f"{PROJECT}/pyproject.toml": "[tool.hatch.envs.default]\n"}, "hatch env find"),
     ],
 )
-def test_poetry(more: dict[str, str], env: dict[str, str], folder: str):
-    files = {f"{PROJECT}/pyproject.toml": POETRY, **more}
-    files |= venv(f"{folder}/other-{FOLDER_ID}-py3.11") | venv(f"{folder}/{POETRY_ID}-py3.11")
-    assert chosen(files, SYSTEM, env=env) == (f"{folder}/{POETRY_ID}-py3.11", "poetry project")
-
-
-def test_poetry_with_several_pythons():
-    folder = f"{HOME}/.cache/pypoetry/virtualenvs"
-    files = {
-        f"{PROJECT}/pyproject.toml": POETRY,
-        **venv(f"{folder}/{POETRY_ID}-py3.9"),
-        **venv(f"{folder}/{POETRY_ID}-py3.12"),
-    }
-    assert chosen(files)[0].endswith("-py3.12")
-    files[f"{folder}/envs.toml"] = f'[{POETRY_ID}]\nminor = "3.9"\npatch = "3.9.1"\n'
-    assert chosen(files)[0].endswith("-py3.9")
-
-
-@pytest.mark.parametrize(
-    ("more", "env", "prefix"),
-    [
-        ({}, {}, f"{HOME}/.local/share/hatch/env/virtual/my-app/{FOLDER_ID}/my-app"),
-        ({}, {"HATCH_ENV": "gpu"}, f"{HOME}/.local/share/hatch/env/virtual/my-app/{FOLDER_ID}/gpu"),
-        ({}, {"HATCH_DATA_DIR": "/d"}, f"/d/env/virtual/my-app/{FOLDER_ID}/my-app"),
-        ({}, {"HATCH_ENV_TYPE_VIRTUAL_PATH": "here"}, f"{PROJECT}/here"),
-        ({f"{PROJECT}/hatch.toml": '[envs.default]\npath = "/h"\n'}, {}, "/h"),
-        ({f"{HOME}/.config/hatch/config.toml": '[dirs.env]\nvirtual = ".hatch"\n'}, {}, f"{PROJECT}/.hatch/my-app"),
-        (
-            {f"{HOME}/.config/hatch/config.toml": '[dirs.env]\nvirtual = "~/.virtualenvs"\n'},
-            {},
-            f"{HOME}/.virtualenvs/my-app",
-        ),
-    ],
-)
-def test_hatch(more: dict[str, str], env: dict[str, str], prefix: str):
-    files = {f"{PROJECT}/pyproject.toml": '[project]\nname = "My.App"\n', **more, **venv(prefix)}
-    assert chosen(files, SYSTEM, env=env) == (prefix, "hatch project")
-
-
-def test_strings_of_a_toml_file():
-    text = 'a = 1\nname = "root"\n[tool.x.y]\nname = "wrong"\n[tool.x] # here\n# name = "no"\n"name" = \'right\'\n'
-    assert [read_toml_string(text, table, "name") for table in ("", "tool.x", "tool.x.y", "z")] == [
-        "root",
-        "right",
-        "wrong",
-        "",
-    ]
-    assert read_toml_string("[t]\nname = 3\nother\n", "t", "name") == ""
+def test_where_only_its_tool_knows_the_environment_nothing_is_guessed(files: dict[str, str], command: str):
+    found = choose_environment(machine(SYSTEM, files))
+    assert not found.prefix and f'--python "$({command})"' in found.gap
+    assert chosen(SYSTEM, files, venv(f"{PROJECT}/.venv"))[0] == f"{PROJECT}/.venv"
 
 
 # -- launchers on PATH --------------------------------------------------------------------------------

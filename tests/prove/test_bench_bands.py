@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -58,46 +56,3 @@ def test_only_a_gpu_with_a_record_has_a_band():
     assert bands.find_band("h200", "matmul-bf16", rows) is not None
     assert bands.find_band("NVIDIA H100 80GB HBM3", "matmul-bf16", rows) is None
     assert bands.find_band("NVIDIA H200", "matmul-fp16", rows) is None
-
-
-@pytest.fixture
-def learn():
-    sys.path.append(str(ROOT / "tools"))
-    import learn_bands
-
-    sys.path.remove(str(ROOT / "tools"))
-    return learn_bands
-
-
-def test_the_bands_are_what_the_records_give(learn):
-    before = learn.BANDS.read_text()
-    assert learn.text(learn.bands(), before) == before
-
-
-def test_how_a_band_is_learned(learn, tmp_path):
-    measures = [
-        {"name": "matmul-bf16", "device": "GPU 0", "verdict": "undecided", "passes": [780e12, 776e12]},
-        {"name": "memory-copy", "device": "GPU 0", "verdict": "noisy", "passes": [4.2e12, 3.9e12]},
-        {"name": "kernel-launch", "device": "GPU 0", "verdict": "measured", "passes": [4e-6, 4e-6]},
-        {"name": "matmul-fp8", "device": "GPU 0", "verdict": "failed", "passes": []},
-        {"name": "disk-read", "device": "cpu", "verdict": "measured", "passes": [1e9]},
-    ]
-    run = {"hardware": {"gpu.name": ["NVIDIA H200"]}, "measures": measures}
-    (tmp_path / "bench-h200.json").write_text(json.dumps({"runs": [run, run]}))
-    rows = {one["measure"]: one for one in learn.bands(tmp_path)}
-    assert set(rows) == {"matmul-bf16", "memory-copy"} and rows["matmul-bf16"]["records"] == 2
-    assert rows["matmul-bf16"]["low"] == pytest.approx(776e12 * 0.95, rel=0.005)
-    assert rows["memory-copy"]["low"] == pytest.approx(3.9e12 * (1 - 2 * 0.3 / 4.2), rel=0.005)
-    whole = learn.text(list(rows.values()), learn.BANDS.read_text(), tmp_path)
-    data = _toml(whole)
-    assert {m["name"] for m in data["measure"] if m.get("executed") == "h200"} >= {"matmul-bf16", "kernel-launch"}
-    assert data["band"][0]["source"] == "benchmarks/results/bench-h200.json"
-
-
-def _toml(text):
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    return tomllib.loads(text)

@@ -1,12 +1,10 @@
 """From the built wheel, beside environments of the user as each tool lays them out: which one is examined?
 
-uv, uvx and `uv tool` are real, pipx in ``make faults``; poetry, hatch, conda and pixi are laid out as they document it.
+uv, uvx and `uv tool` are real, pipx in ``make faults``; conda and pixi are laid out as they document it.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import shutil
@@ -97,10 +95,6 @@ def make_conda(prefix: Path) -> Path:
         (prefix / name).parent.mkdir(parents=True, exist_ok=True)
         (prefix / name).write_text("{}")
     return mark(prefix)
-
-
-def folder_id(folder: Path) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(str(folder).encode()).digest()).decode()[:8]
 
 
 @pytest.fixture(scope="session")
@@ -248,20 +242,6 @@ def test_uv_project(bare, home, project):
     subprocess.run(sync, cwd=project, env=variables(home, **elsewhere), check=True)
     there = mark(home / "envs/app")
     assert_users(examine(bare, home, project, **elsewhere), there, "uv project")
-
-
-def test_poetry_project(bare, home, project):
-    (project / "pyproject.toml").write_text(
-        '[project]\nname = "My.App"\nversion = "1"\n\n[tool.poetry]\npackage-mode = false\n'
-    )
-    where = make_venv(home / f".cache/pypoetry/virtualenvs/my-app-{folder_id(project)}-py{MINOR}")
-    assert_users(examine(bare, home, project), where, "poetry project")
-
-
-def test_hatch_project(bare, home, project):
-    (project / "pyproject.toml").write_text('[project]\nname = "My.App"\nversion = "1"\n')
-    where = make_venv(home / f".local/share/hatch/env/virtual/my-app/{folder_id(project)}/my-app")
-    assert_users(examine(bare, home, project), where, "hatch project")
 
 
 def test_pixi_project(bare, home, project):

@@ -1,6 +1,6 @@
 """Contracts made from releases: a row per version, read from its wheel, over the contract that people wrote nearest to it.
 
-A row has what files tell: pins, Python, what commands import at their start, variables, version gates. What they cannot tell (gates
+A row has what files tell: pins, Python, variables, version gates; and in ``starts`` what commands import at their start. What they cannot tell (gates
 on hardware and on jobs, capabilities, errors) comes from the base; that of another version only advises.
 """
 
@@ -147,7 +147,7 @@ def start_needs(row: Mapping[str, Any]) -> list[dict[str, str]]:
     That is on another architecture, without an extra, or because a module of torch imports it.
     """
     needs = []
-    for text in row["starts"]:
+    for text in row.get("starts", ()):
         module, place, through = (*text.split(" "), "")[:3]
         lines = [line for line in row["requires"] if _requirement_name(line) == canonical_package_name(module)]
         covered = {cell for line in lines for cell in _cells(line, "")}
@@ -199,7 +199,7 @@ def _mark_own_default(variable: Mapping[str, Any], uses: list[list[str]]) -> dic
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
     named = {_requirement_name(line) for line in row["requires"]}
-    starts = [text.split(" ") for text in row["starts"]]
+    starts = [text.split(" ") for text in row.get("starts", ())]
     unnamed = [f"{words[0]} {words[1]}" for words in starts if canonical_package_name(words[0]) not in named]
     notes = (
         [f"Its commands import at their start what its metadata does not name: {', '.join(unnamed)}."]

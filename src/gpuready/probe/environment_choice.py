@@ -27,6 +27,8 @@ TOOL_RECEIPTS = ("uv-receipt.toml", "pipx_metadata.json")
 """Files in an environment that `uv tool install` or pipx made for one program."""
 UV_CACHE_BUCKETS = ("archive-v", "builds-v")
 """Folders of uv's cache in which `uvx` and `uv run --with` make environments."""
+POETRY = 'poetry keeps this project\'s environment and it is not active: --python "$(poetry env info --executable)"'
+HATCH = 'hatch keeps this project\'s environment and it is not active: --python "$(hatch env find)"'
 
 
 def choose_environment(host: HostAccess, python: str | None = None) -> TargetEnvironment:
@@ -146,6 +148,10 @@ def _project_environment(host: HostAccess, broken: dict[str, str]) -> Iterator[T
                 yield describe_environment(host, prefix, path, prefix, may_run=False).replace(chosen_by=chosen_by)
             elif read_if_present(host.stat_path, f"{prefix}/pyvenv.cfg"):
                 broken.setdefault(prefix, chosen_by if "/" in chosen_by else prefix)
+        if read_if_present(host.stat_path, f"{folder}/poetry.lock"):
+            yield NOTHING_FOUND.replace(gap=POETRY)
+        elif "[tool.hatch.envs" in (read_if_present(host.read_text, f"{folder}/pyproject.toml") or ""):
+            yield NOTHING_FOUND.replace(gap=HATCH)
 
 
 def _project_folders(host: HostAccess, here: str) -> list[str]:
@@ -169,10 +175,6 @@ def _project_prefixes(host: HostAccess, folder: str, here: str) -> Iterator[tupl
         yield (configured if configured.startswith("/") else f"{folder}/{configured}").rstrip("/"), "uv project"
     yield f"{folder}/.venv", "./.venv" if folder == here else f"{folder}/.venv"
     yield f"{folder}/.pixi/envs/default", "pixi project"
-    if described:
-        from gpuready.probe import project_environment
-
-        yield from project_environment.list_project_prefixes(host, folder)
 
 
 # -- PATH ---------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Draft a contract of a release from its files, or from its metadata on the user's index.
 
-Files and syntax trees are read; nothing is imported or run. A draft has pins, Python, what the commands import at
-their start, variables and version gates; people add gates on hardware and jobs.
+Files and syntax trees are read; nothing is imported or run. A draft has pins, Python, variables and version gates;
+people add gates on hardware and jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from gpuready.system.imports.package_source import (
     find_version_gates,
     read_package_source,
 )
-from gpuready.system.imports.start_imports import find_start_imports
 from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
 from gpuready.workflow.index_contract import ReleaseFinder
 from gpuready.workflow.refusal import Refused, call_or_refuse
@@ -58,7 +57,7 @@ def _read_index_row(name: str, version: str) -> dict[str, Any]:
     if release is None:
         raise Refused(f"no index knows {name}{f'=={version}' if version else ''}: name a wheel or a checkout after it")
     metadata = PackageSource(
-        name, release.version, release.requires_dist, release.requires_python, is_dynamic=False, commands=(), files={}
+        name, release.version, release.requires_dist, release.requires_python, is_dynamic=False, files={}
     )
     return read_release_row(metadata, "metadata of the index")
 
@@ -82,19 +81,17 @@ def read_file_row(path: str, name: str, version: str) -> dict[str, Any]:
 
 
 def _with_project_table(source: PackageSource, data: dict[str, Any]) -> PackageSource:
-    """A checkout has no METADATA: name, version, pins and commands stand in ``[project]``, as far as they are static."""
+    """A checkout has no METADATA: name, version and pins stand in ``[project]``, as far as they are static."""
     project = _table(data, "project")
     requires = _texts(project.get("dependencies"))
     for extra, rows in _table(project, "optional-dependencies").items():
         requires += [_with_extra(row, extra) for row in _texts(rows)]
-    scripts = _texts(list(_table(project, "scripts").values()))
     return source.replace(
         name=str(project.get("name", "")),
         version=str(project.get("version", "")),
         requires_dist=tuple(requires),
         requires_python=str(project.get("requires-python", "")),
         is_dynamic="dependencies" in _texts(project.get("dynamic")),
-        commands=tuple(dict.fromkeys(text.partition(":")[0] for text in scripts)),
     )
 
 
@@ -130,25 +127,12 @@ def read_release_row(source: PackageSource, where: str, name: str = "", version:
         "python": source.requires_python,
         "dynamic": source.is_dynamic,
         "requires": list(source.requires_dist),
-        "starts": [
-            f"{one.module} {one.path}:{one.line} {one.through}".strip()
-            for one in find_start_imports(source.parse_modules(), _list_commands(source))
-        ],
         "variables": _summarize_uses(find_variable_uses(source.parse_modules(SOURCES_WITH_VARIABLES))),
         "gates": [
             f"{g.package}{g.specifier} ({g.path}:{g.line})"
             for g in find_version_gates(source.parse_modules(SOURCES_WITH_GATES))
         ],
     }
-
-
-def _list_commands(source: PackageSource) -> list[str]:
-    """The modules of its commands; of a package without any, the package itself."""
-    tops = sorted(
-        {path.partition("/")[0] for path in source.files if path.count("/") == 1 and path.endswith("__init__.py")}
-    )
-    own = source.name.lower().replace("-", "_")
-    return list(source.commands) or [top for top in tops if top.lower() == own] or tops[:1]
 
 
 def _summarize_uses(uses: list[VariableUse]) -> list[str]:

@@ -7,7 +7,8 @@ import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from gpuready.model import Record
 from gpuready.model.metadata import parse_metadata, parse_requires_file
@@ -15,57 +16,27 @@ from gpuready.system.archive_members import list_tar_members
 
 MAX_SOURCE_BYTES = 4 << 20
 _ASIDE = r"(?:^|/)(?:tests?|docs?[\w-]*|examples?|benchmarks?|scripts|cicd|\.github|build|third_party|applications)/|(?:^|/)(?:setup|conftest)\.py$"
+Modules = Iterator[tuple[str, ast.Module]]
 _METADATA = r"[^/]+\.dist-info/METADATA|PKG-INFO"
 
 
 class PackageSource(Record):
-    """A release as its files have it: sources by path, what its metadata requires, and its commands."""
+    """A release as its files have it: sources by path, and what its metadata requires."""
 
     name: str
     version: str
     requires_dist: tuple[str, ...]
     requires_python: str
     is_dynamic: bool  # its requirements are worked out anew by each build
-    commands: tuple[str, ...]  # modules of its entry points
     files: dict[str, str]
 
-    def parse_modules(self, pattern: str = "") -> SourceModules:
-        """Return the modules whose text has a pattern; each is parsed when it is asked for."""
+    def parse_modules(self, pattern: str = "") -> Modules:
+        """Yield the path and the syntax tree of each module whose text has a pattern, and that this Python can parse."""
         wanted = re.compile(pattern, re.M)
-        return SourceModules(
-            {module_name(path): path for path, text in self.files.items() if wanted.search(text)}, self.files
-        )
-
-
-class SourceModules:
-    """The path and the syntax tree of each module of a release, by its name; what this Python cannot parse has no statements."""
-
-    def __init__(self, paths: Mapping[str, str], files: Mapping[str, str]):
-        self.paths, self.files = paths, files
-        self.parsed: dict[str, ast.Module] = {}
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.paths
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.paths)
-
-    def __getitem__(self, name: str) -> tuple[str, ast.Module]:
-        path = self.paths[name]
-        if name not in self.parsed:
-            try:
-                self.parsed[name] = ast.parse(self.files[path])
-            except (SyntaxError, ValueError, RecursionError):
-                self.parsed[name] = ast.Module([], [])
-        return path, self.parsed[name]
-
-    def values(self) -> Iterator[tuple[str, ast.Module]]:
-        return (self[name] for name in self.paths)
-
-
-def module_name(path: str) -> str:
-    """``axolotl/cli/__init__.py`` -> ``axolotl.cli``."""
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for path, text in self.files.items():
+            if wanted.search(text):
+                with suppress(SyntaxError, ValueError, RecursionError):
+                    yield path, ast.parse(text)
 
 
 def read_package_source(path: str) -> PackageSource:
@@ -83,7 +54,6 @@ def make_package_source(members: Iterable[tuple[str, str]], is_wheel: bool) -> P
     head = next((text for name, text in files.items() if re.fullmatch(_METADATA, name)), "")
     metadata = parse_metadata(head)
     listed = next((text for name, text in files.items() if name.endswith(".egg-info/requires.txt")), "")
-    entries = next((text for name, text in files.items() if name.endswith("entry_points.txt")), "")
     sources = {name.removeprefix("src/"): text for name, text in files.items() if _is_source(name, is_wheel)}
     return PackageSource(
         name=_field(head, "Name"),
@@ -91,13 +61,6 @@ def make_package_source(members: Iterable[tuple[str, str]], is_wheel: bool) -> P
         requires_dist=tuple(metadata["requires_dist"] or parse_requires_file(listed)),
         requires_python=metadata["requires_python"] or "",
         is_dynamic=not is_wheel and re.search(r"^Dynamic: requires-dist$", head, re.M | re.I) is not None,
-        commands=tuple(
-            dict.fromkeys(
-                re.findall(
-                    r"^[ \t]{0,9}[\w.-]{1,100}[ \t]{0,9}=[ \t]{0,9}([\w.]{1,200}):\w", _console_scripts(entries), re.M
-                )
-            )
-        ),
         files=sources,
     )
 
@@ -107,17 +70,13 @@ def _field(head: str, name: str) -> str:
     return found[1] if found else ""
 
 
-def _console_scripts(text: str) -> str:
-    return text.partition("[console_scripts]")[2].partition("\n[")[0]
-
-
 def _is_source(name: str, is_wheel: bool) -> bool:
     return name.endswith(".py") and ".dist-info/" not in name and (is_wheel or re.search(_ASIDE, name) is None)
 
 
 def is_wanted_member(name: str) -> bool:
-    """Whether a member of a wheel tells anything: a source, the metadata, the entry points."""
-    return name.endswith((".py", ".dist-info/METADATA", "entry_points.txt"))
+    """Whether a member of a wheel tells anything: a source, or the metadata."""
+    return name.endswith((".py", ".dist-info/METADATA"))
 
 
 def _wheel_files(path: str) -> Iterator[tuple[str, str]]:
@@ -137,7 +96,7 @@ def _archive_files(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_readable_member(name: str) -> bool:
-    return name.endswith((".py", "entry_points.txt", ".egg-info/requires.txt")) or name == "PKG-INFO"
+    return name.endswith((".py", ".egg-info/requires.txt")) or name == "PKG-INFO"
 
 
 def _folder_files(folder: str) -> Iterator[tuple[str, str]]:
@@ -167,10 +126,10 @@ class VersionGate(Record):
     line: int
 
 
-def find_version_gates(modules: SourceModules) -> list[VersionGate]:
+def find_version_gates(modules: Modules) -> list[VersionGate]:
     """Return each gate once, at the first place that has it."""
     found: dict[tuple[str, str], VersionGate] = {}
-    for path, tree in modules.values():
+    for path, tree in modules:
         for node in ast.walk(tree):
             for package, specifier in _gates_of(node):
                 gate = VersionGate(package, specifier, path, node.lineno)  # type: ignore[attr-defined]
