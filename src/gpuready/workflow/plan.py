@@ -88,6 +88,7 @@ def plan_frameworks(
     config: str | None = None,
     what_if: Mapping[str, str] | None = None,
     resolve: bool = True,
+    ask_index: bool | None = None,
     source: str | None = None,
     find_links: Sequence[str] = (),
     offline: bool = False,
@@ -97,7 +98,10 @@ def plan_frameworks(
     note: ShowNote = lambda *_: None,
     run_python: bool = False,
 ) -> PlanResult:
-    """Plan the environment for these frameworks on this or another machine; changes nothing."""
+    """Plan the environment for these frameworks on this or another machine; changes nothing.
+
+    ``ask_index``: what releases require is read from the index; without it, as ``resolve`` says.
+    """
     own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     asked = _parse_asked(frameworks, own_contract)
     stated = dict(what_if or {})
@@ -108,7 +112,8 @@ def plan_frameworks(
     asked = asked if own_contract else [_take_default(one, facts) for one in asked]
     facts = contract_choice.add_extras(facts, [extra for one in asked for extra in one.extras])
     request = _make_plan_request(facts, on, python, wants, contract, stated)
-    find_release = ReleaseFinder(request.python, find_links, offline, use_project_config) if resolve else None
+    ask = resolve if ask_index is None else ask_index
+    find_release = ReleaseFinder(request.python, find_links, offline, use_project_config) if ask else None
     choices, lines = [], []
     for one in asked:
         found = [own_contract] if own_contract else _contracts_to_try(facts, one, find_release)
@@ -138,8 +143,8 @@ def plan_here_or_elsewhere(frameworks: Sequence[str], **options: Any) -> PlanRes
     gpu, on_cpu = ways[0].run[ways[0].run.index("--on") + 1], ",".join(filter(None, (options.get("wants"), "cpu")))
     notes = [f"this machine has no GPU: this is the plan for --on {gpu}"]
     notes += [f"or {one.change}: {one.then}" for one in ways[1:]]
-    without_index = options | {"resolve": False, "source": None, "find_links": ()}
-    if plan_frameworks(frameworks, **(without_index | {"wants": on_cpu})).verdict == "plan":
+    for_cpu = options | {"resolve": False, "ask_index": options.get("resolve", True), "source": None, "wants": on_cpu}
+    if plan_frameworks(frameworks, **for_cpu).verdict == "plan":
         notes.append(f"or for this CPU: gpuready plan {' '.join(frameworks)} --wants {on_cpu}")
     planned = plan_frameworks(frameworks, **(options | {"on": gpu}))
     first, *rest = planned.plans
