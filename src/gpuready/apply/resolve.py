@@ -24,7 +24,7 @@ from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
 
 FindFault = Callable[[Plan], PlanConflict | None]
-_UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
+UvAnswer = tuple[LockedPackage, ...] | PlanConflict | uv_output.InconclusiveResolution
 
 
 MACOS_TARGET = "MACOSX_DEPLOYMENT_TARGET"
@@ -63,6 +63,30 @@ def resolve_plan(
         if found.lock:
             break
     return found
+
+
+def resolve_requirements(
+    host: HostAccess,
+    path: str,
+    words: Sequence[str],
+    target: Plan,
+    note: Callable[..., None] = lambda *_: None,
+    deadline: float = uv.DEADLINE,
+) -> UvAnswer:
+    """Return what uv makes of the requirements of a file, on the Python, the platform and torch's index of ``target``.
+
+    What asks for torch to state its requirements is left out: its release is what the file says.
+    """
+    plan, settings = target.replace(framework=path.rpartition("/")[2]), uv.make_uv_settings(host)
+    resolver = _PlanResolver(host, plan, Contract(plan.framework, ""), settings, None, False, note, lambda _: None, deadline)
+    unasked = set(indexes.packages_needing_torch()) - {"torch"}
+    asked = {word: packages.canonical_package_name(packages.split_requirement(word)[0]) for word in words}
+    own = {} if is_default_index(target.index) else dict.fromkeys(indexes.torch_index_packages(), target.index)
+    sources = {name: index for name, index in own.items() if name in asked.values()}
+    addresses = {index: indexes.index_url(index) for index in sources.values()}
+    kept = tuple(word for word, name in asked.items() if name not in unasked)
+    request = ResolutionRequest(kept, sources, addresses, tuple(sorted(unasked)), target.python, target.platform)
+    return resolver.find_answer(request)
 
 
 class _PlanResolver:
@@ -139,7 +163,7 @@ class _PlanResolver:
         """pip's extra indexes: the address without its password, and the variables that pass it to uv."""
         return [uv_config.split_index_login(url, f"PIP_{at}") for at, url in enumerate(self.settings.extra)]
 
-    def find_answer(self, request: ResolutionRequest) -> _UvAnswer:
+    def find_answer(self, request: ResolutionRequest) -> UvAnswer:
         text = (
             request.format_project(),
             request.format_overrides(),
@@ -158,7 +182,7 @@ class _PlanResolver:
             resolution_cache.store_answer(self.host, name, {"rows": [row.to_json() for row in answer]})
         return answer
 
-    def mark_built(self, answer: _UvAnswer) -> _UvAnswer:
+    def mark_built(self, answer: UvAnswer) -> UvAnswer:
         """Mark the rows that have no wheel: of those that were learnt on the way, or of all where uv may build any."""
         if not isinstance(answer, tuple):
             return answer
@@ -166,7 +190,7 @@ class _PlanResolver:
         suspects = [row for row in answer if self.allow_build or known.get(row.name, {}).get("version") == row.version]
         return wheel_search.mark_built(self.host, answer, suspects, self.plan, self.settings)
 
-    def ask_uv(self, request: ResolutionRequest) -> _UvAnswer:
+    def ask_uv(self, request: ResolutionRequest) -> UvAnswer:
         """Ask uv, in more rounds where packages have no wheel: what the catalogue knows of them is stated."""
         answer, log = self.compile_request(request)
         stated: tuple[str, ...] = ()
@@ -197,8 +221,8 @@ class _PlanResolver:
         return learnt
 
     def find_source_only(
-        self, request: ResolutionRequest, answer: _UvAnswer, suspects: tuple[str, ...], stated: tuple[str, ...]
-    ) -> _UvAnswer:
+        self, request: ResolutionRequest, answer: UvAnswer, suspects: tuple[str, ...], stated: tuple[str, ...]
+    ) -> UvAnswer:
         """Refuse an answer where uv avoided packages without wheels, by old releases of others. Nothing is built."""
         if not isinstance(answer, tuple):
             return answer
@@ -219,7 +243,7 @@ class _PlanResolver:
             uv_output.describe_source_only(found), cause=UnresolvedCause("no-wheel", found)
         )
 
-    def compile_request(self, request: ResolutionRequest, from_source: tuple[str, ...] = ()) -> tuple[_UvAnswer, str]:
+    def compile_request(self, request: ResolutionRequest, from_source: tuple[str, ...] = ()) -> tuple[UvAnswer, str]:
         """Ask uv once; return its answer and its log. ``from_source``: taken without wheels, by stated requirements."""
         with TemporaryFolder(unredacted_variables(self.host)) as folder:
             save_atomically(f"{folder}/pyproject.toml", request.format_project())
@@ -236,7 +260,7 @@ class _PlanResolver:
             ran = uv.run_uv(self.host, argv, self.settings, count_line, left, self.uv_environment(), config)
         return self.parse_answer(request, ran, left), ran.err
 
-    def parse_answer(self, request: ResolutionRequest, ran: RunResult, seconds: float) -> _UvAnswer:
+    def parse_answer(self, request: ResolutionRequest, ran: RunResult, seconds: float) -> UvAnswer:
         if ran.end == "deadline":
             return uv_output.InconclusiveResolution(f"uv gave no answer in {seconds:.0f} s")
         if ran.rc != 0:
@@ -342,7 +366,7 @@ class _PlanResolver:
         return [uv.describe_index(address.removeprefix("file://"), "pip's settings") for address in addresses]
 
 
-def _source_only_suspects(answer: _UvAnswer, log: str) -> tuple[str, ...]:
+def _source_only_suspects(answer: UvAnswer, log: str) -> tuple[str, ...]:
     """Return packages that may have no wheel: those that uv names, or found no version of and left out."""
     if isinstance(answer, tuple):
         locked = {row.name for row in answer}

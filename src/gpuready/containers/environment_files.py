@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
+from gpuready.catalog.packages import find_package
 from gpuready.containers import installs
 from gpuready.containers.base_image import BaseImage
 from gpuready.containers.dockerfile_facts import pinned_torch_facts
-from gpuready.containers.installs import PackagePin
+from gpuready.containers.installs import Install, PackagePin
 from gpuready.containers.stages import ReadFile
 from gpuready.jobs.job_files import decode_mapping
 from gpuready.model import Fact, Record, Requirement
@@ -26,6 +27,7 @@ class EnvironmentFile(Record):
     path: str
     pins: tuple[PackagePin, ...] = ()
     python: str = ""  # a specifier
+    words: tuple[str, ...] = ()  # its requirements as written, for a resolver; none of a lock, which is resolved
 
     def to_facts(self, arch: str) -> list[Fact]:
         """Return the exact versions, and the Python where it is one."""
@@ -54,12 +56,13 @@ def read_environment_file(read: ReadFile, path: str, text: str, environment: Map
         return _read_conda_file(path, text)
     if name.endswith((".toml", ".lock")):
         return _read_toml_file(path, text, environment)
-    return EnvironmentFile(path, tuple(_read_requirements(read, path, text, "", [path])))
+    found = list(_read_requirements(read, path, text, "", [path]))
+    pins = tuple(pin.replace(build=pin.build or one.build) for one in found for pin in one.pins)
+    return EnvironmentFile(path, pins, "", tuple(word for one in found for word in one.words))
 
 
-def _read_requirements(read: ReadFile, path: str, text: str, build: str, opened: list[str]) -> Iterator[PackagePin]:
-    found = installs.parse_requirements_file(text, build)
-    yield from (pin.replace(build=pin.build or found.build) for pin in found.pins)
+def _read_requirements(read: ReadFile, path: str, text: str, build: str, opened: list[str]) -> Iterator[Install]:
+    yield (found := installs.parse_requirements_file(text, build))
     for name in found.files:
         inner = name if name.startswith("/") else path[: path.rfind("/") + 1] + name
         if inner not in opened and len(opened) < MAX_INCLUDED_FILES:
@@ -78,8 +81,10 @@ def _read_conda_file(path: str, text: str) -> EnvironmentFile:
     pip = [str(one) for row in rows if isinstance(row, dict) for one in row.get("pip") or ()]
     pip += [word for word in ranges if set(word) & set("<>!~")]
     conda = installs.parse_conda_words([word for word in words if not set(word) & set("<>!~")])
-    pins = (*conda.pins, *installs.parse_requirements_file("\n".join(pip), "").pins)
-    return EnvironmentFile(path, pins, f"=={conda.python}.*" if conda.python else "")
+    by_pip = installs.parse_requirements_file("\n".join(pip), "")
+    words = tuple(f"{pin.name}=={pin.version}" for pin in conda.pins if pin.version and find_package(pin.name))
+    python = f"=={conda.python}.*" if conda.python else ""
+    return EnvironmentFile(path, (*conda.pins, *by_pip.pins), python, (*words, *by_pip.words))
 
 
 def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> EnvironmentFile:
@@ -93,7 +98,8 @@ def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> Env
     if not isinstance(project, dict):
         raise ValueError("it has neither a [project] nor locked packages")
     words = [str(one) for one in project.get("dependencies") or ()]
-    return EnvironmentFile(path, _parse_words(words, _find_uv_build(data)), str(project.get("requires-python") or ""))
+    pins, named = _parse_words(words, _find_uv_build(data)), str(project.get("requires-python") or "")
+    return EnvironmentFile(path, pins, named, tuple(word for word in words if "@" not in word))
 
 
 def _parse_words(words: Iterable[str], build: str) -> tuple[PackagePin, ...]:

@@ -50,6 +50,7 @@ class Install(Record):
     python: str = ""  # the version of a Python that it installs; ``system`` for the distribution's own
     toolkit: str = ""
     files: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # of a requirements file: its requirements as written
     build: str = ""  # torch build of the index used for the files
     program: str = ""  # the program that is run: pip3, python3.12, /opt/venv/bin/pip
     target: str = ""  # what it names: the folder of a new venv, --python of uv
@@ -267,6 +268,7 @@ def parse_requirements_file(text: str, build: str) -> Install:
     """Return the pins of a requirements file, and the files that it includes."""
     pins: list[PackagePin] = []
     files: list[str] = []
+    words: list[str] = []
     is_literal = True
     for raw in text.replace("\\\n", " ").splitlines()[:20_000]:
         line = raw.partition(" #")[0].strip()
@@ -278,8 +280,11 @@ def parse_requirements_file(text: str, build: str) -> Install:
         elif line and not line.startswith("#"):
             pin = parse_requirement(line, build)
             pins += [pin.replace(sure=";" not in line)] if pin else []
+            words += [line.partition(" --")[0]] if pin and "@" not in line and "/" not in line else []
             is_literal = is_literal and pin is not None
-    return Install("pip", tuple(pins), files=tuple(files), build=build, is_literal=is_literal)
+    return Install(
+        "pip", tuple(pins), files=tuple(files), words=tuple(words), build=build, is_literal=is_literal
+    )
 
 
 def _find_option(words: list[str], *names: str) -> str:

@@ -34,6 +34,9 @@ from gpuready.plan.torch_packages import has_cuda_wheel
 NOT_CHOSEN = ("toolkit.", "compiler.", "disk.", "system.", "env.", "can.", "log.", "fit.", "fleet.", "package.")
 """Provided by the user, the resolver or a later command: no choice of torch depends on it."""
 
+ASSUMED_GLIBC = "2.35"
+"""The glibc of a system that nobody stated: that of Ubuntu 22.04."""
+
 WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
 WHEEL_GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
 WHEEL_MACOS, WHEEL_MACOS_SINCE = "14", "2.11"

@@ -103,6 +103,7 @@ def check_machine(
 
             package_file = asked_file.read_package_file(packages, facts)
             facts = asked_file.add_packages(facts, package_file)
+            facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file)
         chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
         if packages is not None:

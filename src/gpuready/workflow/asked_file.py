@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 from gpuready import contracts
+from gpuready.apply.resolution_request import python_minor_version
+from gpuready.apply.resolve import UvAnswer, resolve_requirements
+from gpuready.apply.uv_output import InconclusiveResolution
+from gpuready.catalog.indexes import list_indexes
 from gpuready.catalog.releases import list_releases
-from gpuready.catalog.torch import list_torch_releases
+from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
 from gpuready.containers.environment_files import EnvironmentFile, read_environment_file
 from gpuready.contracts.catalogued_release import make_torch_contract
 from gpuready.contracts.pins import marker_environment
 from gpuready.jobs.job_files import decode_mapping
-from gpuready.model import NOT_STATED, Contract, Facts
-from gpuready.model.versions import satisfies_specifier
+from gpuready.model import NOT_STATED, Contract, Fact, Facts
+from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
+from gpuready.model.versions import major_minor, satisfies_specifier
+from gpuready.plan.change import SOURCE, end_state_facts
+from gpuready.plan.limits import ASSUMED_GLIBC
 from gpuready.plan.platform import machine_facts_only
+from gpuready.system import LiveHost
 from gpuready.workflow import contract_choice
 from gpuready.workflow.container_file import read_referenced_file
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
@@ -22,6 +31,8 @@ CONTAINER_NAMES = ("dockerfile", "containerfile")
 PACKAGE_SUFFIXES = (".txt", ".in", ".toml", ".lock")
 JOB_SUFFIXES = (".json", ".py", ".sh")
 YAML_SUFFIXES = (".yml", ".yaml")
+USUAL_PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.8")
+"""The Pythons that a file without one is resolved for, the most usual first."""
 
 
 def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -67,6 +78,79 @@ def add_packages(facts: Facts, file: EnvironmentFile) -> Facts:
     machine = machine_facts_only(facts)
     stated = file.to_facts(str(machine.value_if_known("os.arch") or "x86_64"))
     return Facts(machine, facts.host, NOT_STATED).with_facts(*stated)
+
+
+def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object]) -> Facts:
+    """Return the facts with every version that uv resolves the file to on this machine, or with what it holds against the file.
+
+    Without a stated Python the newest of the usual ones with which it resolves is taken.
+    """
+    if not file.words:
+        return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
+    host, stated = LiveHost(), str(facts.value_if_known("python.version") or "")
+    pythons = [python_minor_version(stated)] if stated else _list_usual_pythons(file)
+    first: UvAnswer | None = None
+    for python in pythons:
+        answer = _resolve_on_python(host, facts, file, python, note)
+        if isinstance(answer, tuple):
+            return facts.with_facts(*_locked_facts(facts, file, answer, python))
+        first = first or answer
+        if isinstance(answer, InconclusiveResolution) and (answer.cause is None or answer.cause.kind != "no-wheel"):
+            break
+    if isinstance(first, PlanConflict):
+        needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or file.path} for n in first.needs)
+        says = f"{first.says} (uv, Python {pythons[0]})"
+        return facts.with_facts(Fact("contract.conflict", {"says": says, "needs": needs}, file.path, "stated"))
+    gap = f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
+    return facts.with_facts(Fact("contract.conflict", None, file.path, "stated", gap))
+
+
+def _resolve_on_python(
+    host: LiveHost, facts: Facts, file: EnvironmentFile, python: str, note: Callable[..., object]
+) -> UvAnswer:
+    """Ask uv; where only torch's own index cannot be read, with the torch of the same release on PyPI."""
+    arch, glibc = facts.value_if_known("os.arch") or "x86_64", facts.value_if_known("os.glibc") or ASSUMED_GLIBC
+    platform = "{}-manylinux_{}_{}".format(arch, *major_minor(str(glibc)))
+    pin = next((one for one in file.pins if one.name == "torch"), None)
+    local = ((pin and pin.version) or "").partition("+")[2]
+    index = local or (pin.build if pin else "")
+    target = Plan("", "", "plan", python=python, platform=platform, index=index if index in list_indexes() else "pypi")
+    answer = call_or_refuse(resolve_requirements, host, file.path, file.words, target, note)
+    is_unread = isinstance(answer, InconclusiveResolution) and (answer.cause or UnresolvedCause("")).names == (index,)
+    if target.index != "pypi" and is_unread:
+        words = tuple(re.sub(r"(==\d[\d.]*)\+\w+", r"\1", word) for word in file.words)
+        return call_or_refuse(resolve_requirements, host, file.path, words, target.replace(index="pypi"), note)
+    return answer
+
+
+def _list_usual_pythons(file: EnvironmentFile) -> list[str]:
+    """Return the Pythons to ask with: those that the torch of the file has wheels for, and that the file accepts."""
+    pin = next((one for one in file.pins if one.name == "torch"), None)
+    row = find_torch_release((pin.version or "").partition("+")[0]) if pin else None
+    known = row["python"] if row else USUAL_PYTHONS
+    fitting = [one for one in USUAL_PYTHONS if one in known]
+    return [one for one in fitting if not file.python or satisfies_specifier(f"{one}.99", file.python)]
+
+
+def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage, ...], python: str) -> list[Fact]:
+    """Return the environment that uv made of the file as the judge of a plan sees it; what the file states itself stays."""
+    found = {row.name: row.version for row in rows if row.version}
+    stated = {pin.name: pin.version for pin in file.pins if pin.version and pin.sure}
+    torch = str(facts.value_if_known("package.torch") or "") or _default_torch(found.get("torch", ""), facts)
+    build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
+    plan = Plan("", "", "plan", python=python, torch=torch, packages=found | stated, lock=rows)
+    end = end_state_facts(facts, plan.replace(cuda=build.cuda if build else "")) if torch else facts
+    source = f"uv, for {file.path} on Python {python}"
+    planned = [one for one in end if one.source == SOURCE or one.key.startswith("torch.")]
+    is_new = {one.key for one in planned if one.key not in facts}
+    more = [Fact("package." + name, version, source, "stated") for name, version in found.items()] if not torch else []
+    return [one.replace(source=source) for one in (*planned, *more) if one.key in is_new or one in more]
+
+
+def _default_torch(version: str, facts: Facts) -> str:
+    """``2.6.0`` -> ``2.6.0+cu124``: what the default index has of a release for this processor."""
+    builds = list_torch_builds(version, str(facts.value_if_known("os.arch") or "x86_64")) if version else ()
+    return next((f"{version}+{one.variant}" for one in builds if one.pypi), version)
 
 
 def choose_file_contracts(facts: Facts, file: EnvironmentFile) -> list[Contract]:
