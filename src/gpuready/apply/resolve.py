@@ -78,7 +78,9 @@ def resolve_requirements(
     What asks for torch to state its requirements is left out: its release is what the file says.
     """
     plan, settings = target.replace(framework=path.rpartition("/")[2]), uv.make_uv_settings(host)
-    resolver = _PlanResolver(host, plan, Contract(plan.framework, ""), settings, None, False, note, lambda _: None, deadline)
+    resolver = _PlanResolver(
+        host, plan, Contract(plan.framework, ""), settings, None, False, note, lambda _: None, deadline
+    )
     unasked = set(indexes.packages_needing_torch()) - {"torch"}
     asked = {word: packages.canonical_package_name(packages.split_requirement(word)[0]) for word in words}
     own = {} if is_default_index(target.index) else dict.fromkeys(indexes.torch_index_packages(), target.index)

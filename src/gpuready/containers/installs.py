@@ -282,9 +282,7 @@ def parse_requirements_file(text: str, build: str) -> Install:
             pins += [pin.replace(sure=";" not in line)] if pin else []
             words += [line.partition(" --")[0]] if pin and "@" not in line and "/" not in line else []
             is_literal = is_literal and pin is not None
-    return Install(
-        "pip", tuple(pins), files=tuple(files), words=tuple(words), build=build, is_literal=is_literal
-    )
+    return Install("pip", tuple(pins), files=tuple(files), words=tuple(words), build=build, is_literal=is_literal)
 
 
 def _find_option(words: list[str], *names: str) -> str:

@@ -101,7 +101,9 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or file.path} for n in first.needs)
         says = f"{first.says} (uv, Python {pythons[0]})"
         return facts.with_facts(Fact("contract.conflict", {"says": says, "needs": needs}, file.path, "stated"))
-    gap = f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
+    gap = (
+        f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
+    )
     return facts.with_facts(Fact("contract.conflict", None, file.path, "stated", gap))
 
 
