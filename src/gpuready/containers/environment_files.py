@@ -76,11 +76,11 @@ def _read_conda_file(path: str, text: str) -> EnvironmentFile:
     rows = decode_mapping(text, path).get("dependencies")
     if not isinstance(rows, list):
         raise ValueError("it has no list of dependencies")
-    words = [row.replace(" ", "") for row in rows if isinstance(row, str)]
-    ranges = ["torch" + word.removeprefix("pytorch") if word.startswith("pytorch") else word for word in words]
+    named = [row.replace(" ", "") for row in rows if isinstance(row, str)]
+    ranges = ["torch" + word.removeprefix("pytorch") if word.startswith("pytorch") else word for word in named]
     pip = [str(one) for row in rows if isinstance(row, dict) for one in row.get("pip") or ()]
     pip += [word for word in ranges if set(word) & set("<>!~")]
-    conda = installs.parse_conda_words([word for word in words if not set(word) & set("<>!~")])
+    conda = installs.parse_conda_words([word for word in named if not set(word) & set("<>!~")])
     by_pip = installs.parse_requirements_file("\n".join(pip), "")
     words = tuple(f"{pin.name}=={pin.version}" for pin in conda.pins if pin.version and find_package(pin.name))
     python = f"=={conda.python}.*" if conda.python else ""

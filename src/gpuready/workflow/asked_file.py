@@ -89,7 +89,7 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
     host, stated = LiveHost(), str(facts.value_if_known("python.version") or "")
     pythons = [python_minor_version(stated)] if stated else _list_usual_pythons(file)
-    first: UvAnswer | None = None
+    first: PlanConflict | InconclusiveResolution | None = None
     for python in pythons:
         answer = _resolve_on_python(host, facts, file, python, note)
         if isinstance(answer, tuple):
