@@ -7,8 +7,8 @@ import torch
 from convolutions import BATCH_NORM_OPS, CONVOLUTION_OPS, Convolution, lay_out_norm
 from emulation import multiply_groups
 from kernel_scratch import KernelScratch
+from known_values import HostMode
 from mixed_types import refuse_mixed_types, refuse_overflow
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 ATEN = torch.ops.aten
@@ -24,7 +24,7 @@ PRODUCT_MARKS = {
 STEP_WORD = re.compile(r"^(fwd|bwd|ref|step|zero)\d+")
 
 
-class AllocationRecorder(TorchDispatchMode):
+class AllocationRecorder(HostMode):
     """Records events: a number is an allocation, its complement frees the n-th one.
 
     Text ends a phase; ``=kind`` sets the kind of what follows, ``!`` marks a matrix product.

@@ -5,8 +5,7 @@ The rows are those of fit/time/kernel_time.py: a kind, then sizes.
 
 import math
 
-from known_values import find_tensors
-from torch.utils._python_dispatch import TorchDispatchMode
+from known_values import HostMode, find_tensors
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
 SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
@@ -39,7 +38,7 @@ ALIGNMENT = 16
 MANY_TENSORS = ("_foreach_", "_fused_", "_amp_foreach")
 
 
-class KernelRecorder(TorchDispatchMode):
+class KernelRecorder(HostMode):
     """The rows of kernels in order; ``["phase", name]`` ends a phase."""
 
     def __init__(self, by_token=False):

@@ -41,6 +41,76 @@ def value_limit(dtype):
     return 1 << 16 if dtype.is_floating_point or dtype.is_complex else 1 << 22
 
 
+class ShapesOfResults:
+    """The shapes that operations gave for the same shapes before: torch's own rules for them are Python, and slow."""
+
+    def __init__(self):
+        self.made, self.fresh = {}, {}
+
+    def run(self, func, args, kwargs):
+        """Run an operation on the meta device, or make its result as it was for such inputs before."""
+        if func not in self.fresh:
+            self.fresh[func] = not any(a.alias_info for a in (*func._schema.arguments, *func._schema.returns))
+        key = self.make_key(func, args, kwargs) if self.fresh[func] else None
+        rows = self.made.get(key)
+        if rows is None:
+            out = func(*args, **kwargs)
+            if key is not None:
+                self.made[key] = self.describe(out, find_tensors(args, kwargs))
+            return out
+        if not rows:
+            return func(*args, **kwargs)
+        kind, sizes = rows
+        found = [
+            None if size is None else torch.empty_strided(*size[:2], dtype=size[2], device="meta") for size in sizes
+        ]
+        return found[0] if kind is None else kind(found)
+
+    def make_key(self, func, args, kwargs):
+        """Return what decides the shapes; None where something else might."""
+        try:
+            key = func, torch.get_default_dtype(), describe_argument(args), describe_argument(tuple(kwargs.items()))
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def describe(self, out, inputs):
+        """Return the kind of a result and its sizes; nothing where it is more than new tensors."""
+        several = isinstance(out, (list, tuple))
+        if several and type(out) not in (list, tuple):
+            return ()
+        known, sizes = {one.untyped_storage()._cdata for one in inputs}, []
+        for one in out if several else (out,):
+            if one is not None and not (type(one) is torch.Tensor and is_new(one, known)):
+                return ()
+            sizes.append(None if one is None else (one.shape, one.stride(), one.dtype))
+        return type(out) if several else None, sizes
+
+
+def is_new(tensor, known):
+    """Whether a tensor is alone in a storage of just its size."""
+    if tensor.device.type != "meta" or tensor.layout is not torch.strided or tensor.storage_offset():
+        return False
+    storage = tensor.untyped_storage()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    needed = (last + 1) * tensor.element_size() if tensor.numel() else 0
+    return storage._cdata not in known and storage.nbytes() == needed and not tensor.is_conj() and not tensor.is_neg()
+
+
+def describe_argument(one):
+    """Return what an argument tells of a result's shape; TypeError where that is not known."""
+    if isinstance(one, torch.Tensor):
+        if one.device.type != "meta" or one.layout is not torch.strided:
+            raise TypeError
+        return one.shape, one.stride(), one.dtype, one.is_conj()
+    if isinstance(one, (list, tuple)):
+        return tuple([describe_argument(each) for each in one])
+    if isinstance(one, torch.Generator):
+        raise TypeError
+    return type(one), one
+
+
 class Refusal(Exception):
     """Why a model is not traced, in one sentence."""
 
@@ -49,7 +119,15 @@ class NeedsValues(Refusal):
     """The model reads a value that only data and weights decide."""
 
 
-class KnownValues(TorchDispatchMode):
+class HostMode(TorchDispatchMode):
+    """A mode that torch does not guard against its compiler at every operation: nothing is compiled here."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+
+class KnownValues(HostMode):
     """Keeps the values of a meta storage on the host, where they are known; views and in-place writes share them.
 
     Ranks of unknown values (top-k of a router) are spread evenly. ``decisions`` has the places where a condition on
@@ -59,6 +137,7 @@ class KnownValues(TorchDispatchMode):
     def __init__(self):
         super().__init__()
         self.values, self.written, self.decisions, self.spread = {}, {}, {}, False
+        self.shapes = ShapesOfResults()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -75,7 +154,7 @@ class KnownValues(TorchDispatchMode):
         if name in MASKED_INDEX_OPS and not known:
             args = self.list_masked_indices(args)
         try:
-            out = func(*args, **kwargs)
+            out = self.shapes.run(func, args, kwargs)
         except (RuntimeError, NotImplementedError) as error:  # the shape depends on values
             return self.shape_by_value(func, name, args, kwargs, known, error)
         if known and all(self.may_hold(x) for x in find_tensors(out)):

@@ -31,9 +31,10 @@ class UserLines:
 
     def find(self):
         """Return the file and the number of the line that runs."""
-        frame, library = sys._getframe(1), None
+        frame, library, kinds = sys._getframe(1), None, self.kinds
         while frame is not None:
-            kind = self.classify(frame.f_code.co_filename)
+            path = frame.f_code.co_filename
+            kind = kinds[path] if path in kinds else self.classify(path)
             if kind == "user":
                 return frame.f_code.co_filename, frame.f_lineno
             if kind == "library" and library is None:
