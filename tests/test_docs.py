@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
 from tests.running import call_gpuready as gpuready
 from tests.sampling import FUZZ
 
@@ -190,7 +191,7 @@ def mentioned_names(text: str) -> set[str]:
     return {name for name in names if name.rpartition(".")[2] not in files}
 
 
-@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)
+@every("page", TEXTS, ids=lambda page: page.name)
 def test_names_in_the_docs_exist(page):
     for name in sorted(mentioned_names(page.read_text())):
         try:
@@ -204,7 +205,7 @@ OWN_FILES = [page for page in TEXTS if page.stem != "environment-pages"]
 """Pages that name files of this repository only; the others quote files of frameworks."""
 
 
-@pytest.mark.parametrize("page", OWN_FILES, ids=lambda page: page.name)
+@every("page", OWN_FILES, ids=lambda page: page.name)
 def test_files_in_the_docs_exist(page):
     """Files of the repository by their path, and of the package by their path inside it (``catalog/gpus.toml``)."""
     outside = re.sub(r"^```(?!python).*?^```", "", page.read_text(), flags=re.S | re.M)

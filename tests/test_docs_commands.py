@@ -6,11 +6,10 @@ import re
 import shlex
 import subprocess
 
-import pytest
-
 from gpuready.cli import parser
 from gpuready.commands import COMMAND_MODULES
 from tests.docs_commands import PAGES, find_commands, load_changes, strip_comment
+from tests.every import every
 
 COMMANDS = {page: commands for page in PAGES if (commands := find_commands(page))}
 EVERY = [command for commands in COMMANDS.values() for command in commands]
@@ -25,7 +24,7 @@ def test_a_shell_parses_every_command():
     assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("page", COMMANDS, ids=lambda page: page.stem)
+@every("page", COMMANDS, ids=lambda page: page.stem)
 def test_gpuready_takes_the_words_of_every_command(page):
     for command in COMMANDS[page]:
         assert "…" not in command and "..." not in command, command

@@ -18,6 +18,7 @@ from gpuready.apply.resolve import resolve_plan
 from gpuready.plan.lock import read_lock
 from tests.apply.asking import contract, default, need, plan
 from tests.apply.wheels import wheel
+from tests.every import every
 
 
 @pytest.fixture
@@ -194,7 +195,7 @@ def test_the_sound_one_is_read():
     assert read_lock(tampered(lambda data, row: None), "x.lock").lock[0].name == "torch"
 
 
-@pytest.mark.parametrize(
+@every(
     "change",
     [
         lambda d, r: d.update(schema=2),

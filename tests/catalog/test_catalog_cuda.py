@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.every import every
 
 from gpuready.catalog import cuda
 
@@ -41,13 +42,13 @@ def nvidia_says_it_runs(driver: str, release: str) -> bool:
     return numbers(driver) >= floor
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@every("driver", DRIVERS)
 def test_every_driver_with_every_release(driver):
     for release in cuda.list_cuda_releases():
         assert cuda.driver_runs_cuda(driver, release) is nvidia_says_it_runs(driver, release), release
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
+@every("driver", DRIVERS)
 def test_the_newest_cuda_of_a_driver(driver):
     if numbers(driver) >= numbers("596.0"):
         return  # newer than the table

@@ -7,27 +7,28 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import every
 
 from gpuready.catalog import gpus, load_catalog, machine_names
 
 ROWS = load_catalog("gpus")["gpu"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
+@every("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_every_gpu_is_found_by_what_nvidia_smi_prints(row):
     assert gpus.find_gpu(row["name"], memory=row["vram_gib"] * 2**30) is row
     for alias in row.get("aliases", ()):
         assert gpus.find_gpu(alias)["name"] == row["name"]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
+@every("row", ROWS, ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_every_gpu_is_found_by_its_short_names(row):
     for name in [*row.get("short", ()), *row.get("default_for", ())]:
         for spelling in (name, name.upper(), name.replace("-", " "), f"NVIDIA {name}"):
             assert gpus.find_gpu(spelling) is row, spelling
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "found"),
     [
         ("h100", "NVIDIA H100 80GB HBM3"),

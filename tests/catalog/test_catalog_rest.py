@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.every import every
 
 from gpuready.catalog import facts, gpus, packages
 from gpuready.model import Facts
@@ -10,7 +11,7 @@ from gpuready.model import Facts
 # -- features -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     ("gpu", "feature", "has"),
     [
         ("t4", "bf16", False),
@@ -203,7 +204,7 @@ net.interface net.ib fabric.manager hub.cache hub.offline hub.token
 """
 
 
-@pytest.mark.parametrize("key", KNOWN.split())
+@every("key", KNOWN.split())
 def test_the_house_knows_this_fact(key):
     assert key in facts.list_fact_keys()
 

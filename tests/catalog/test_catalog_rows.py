@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.every import every
 
 import gpuready.catalog
 from gpuready.catalog.facts import KINDS, LISTS
@@ -75,7 +76,7 @@ def test_the_files_are_all_there():
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_each_file_says_its_schema_and_its_day(name):
     assert DATA[name]["schema"] == 1
     assert re.fullmatch(r"20\d\d-\d\d-\d\d", DATA[name]["as_of"])
@@ -97,7 +98,7 @@ def test_every_row_has_a_source_and_says_whether_it_is_confirmed(name):
         assert isinstance(row["confirmed"], bool), label
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_unconfirmed_fields_are_fields(name):
     # Any field of the file: some are unconfirmed because nobody knows them at all.
     known = {field for _, row in every_row(name) for field in row} | {"builds"}
@@ -167,7 +168,7 @@ def test_torch_releases_are_in_order_and_unique():
     assert DATA["torch"]["newest"] == found[-1]
 
 
-@pytest.mark.parametrize("row", rows("torch", "torch"), ids=lambda r: r["version"])
+@every("row", rows("torch", "torch"), ids=lambda r: r["version"])
 def test_a_torch_row(row):
     assert DATE.fullmatch(row["date"])
     assert re.fullmatch(r"[0-9a-f]{40}", row["commit"])
@@ -180,7 +181,7 @@ def test_a_torch_row(row):
     assert [b["variant"] for b in row["build"] if b["pypi"]] == [row["default"]]
 
 
-@pytest.mark.parametrize("row", rows("torch", "torch"), ids=lambda r: r["version"])
+@every("row", rows("torch", "torch"), ids=lambda r: r["version"])
 def test_the_builds_of_a_torch_row(row):
     known = {r["version"]: set(r["targets"]) for r in rows("cuda", "cuda")}
     variants = [b["variant"] for b in row["build"]]
@@ -227,7 +228,7 @@ def test_two_cards_of_one_name_have_a_default():
         assert sum("default_for" in row for row in same) == 1, name
 
 
-@pytest.mark.parametrize("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
+@every("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_a_gpu_row(row):
     assert CAPABILITY.fullmatch(row["compute_capability"])
     assert row["market"] in ("geforce", "titan", "workstation", "datacenter", "jetson")
@@ -244,7 +245,7 @@ def test_a_gpu_row(row):
     assert set(row.get("derived", ())) <= set(row)
 
 
-@pytest.mark.parametrize("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
+@every("row", rows("gpus", "gpu"), ids=lambda r: f"{r['name']}-{r['vram_gib']}")
 def test_the_features_of_a_gpu_follow_its_capability(row):
     capability = versions.major_minor(row["compute_capability"])
     for feature, least in {"bf16": (8, 0), "tf32": (8, 0), "fp8": (8, 9), "mxfp8": (10, 0), "fp4": (10, 0)}.items():
@@ -334,7 +335,7 @@ def test_fact_keys_are_unique():
     assert len(set(found)) == len(found)
 
 
-@pytest.mark.parametrize("row", rows("facts", "fact"), ids=lambda r: r["key"])
+@every("row", rows("facts", "fact"), ids=lambda r: r["key"])
 def test_a_fact_is_well_declared(row):
     assert KEY.fullmatch(row["key"])
     assert row["type"] in {**KINDS, **LISTS}
@@ -356,7 +357,7 @@ def test_releases_are_unique_and_in_order():
         assert all(versions.compare_versions(a, b) < 0 for a, b in itertools.pairwise(found)), name
 
 
-@pytest.mark.parametrize("row", rows("releases", "release"), ids=lambda r: f"{r['name']}-{r['versions'][0]}")
+@every("row", rows("releases", "release"), ids=lambda r: f"{r['name']}-{r['versions'][0]}")
 def test_a_row_of_releases(row):
     for specifier in (row.get("requires_python"), row.get("torch")):
         assert specifier is None or not specifier or versions.satisfies_specifier("3.12", specifier) in (True, False)

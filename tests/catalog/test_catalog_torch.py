@@ -7,6 +7,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.every import every
 
 from gpuready.catalog import cuda, gpus, load_catalog, torch
 
@@ -37,13 +38,13 @@ def capability(entry: str) -> str:
     return f"{digits[:-1]}.{digits[-1]}"
 
 
-@pytest.mark.parametrize("code", CAPABILITIES)
+@every("code", CAPABILITIES)
 def test_every_code_on_every_device(code):
     for device in CAPABILITIES:
         assert torch.covers_capability([sm(code)], device)[0] is (device in RUNS_ON[code]), (code, device)
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
+@every("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
 def test_every_gpu_with_every_build(build):
     native = set().union(*(RUNS_ON[capability(entry)] for entry in build.arch if entry.startswith("sm_")))
     for row in load_catalog("gpus")["gpu"]:
@@ -116,7 +117,7 @@ def test_integrated_gpus_take_common_code_from_cuda_13_2_on():
     assert torch.covers_capability(["sm_80"], "8.7", cuda="13.2")[0] is True
 
 
-@pytest.mark.parametrize(("code", "device"), list(itertools.product(["9.0", "10.0", "10.3", "12.0"], CAPABILITIES)))
+@every(("code", "device"), list(itertools.product(["9.0", "10.0", "10.3", "12.0"], CAPABILITIES)))
 def test_architecture_code_needs_that_very_gpu(code, device):
     assert torch.covers_capability([sm(code) + "a"], device)[0] is (device == code)
     assert torch.covers_capability([sm(code).replace("sm", "compute") + "a"], device)[0] is (device == code)
@@ -138,7 +139,7 @@ def test_family_code_stays_in_its_major(code, device, covered):
     assert torch.covers_capability([code], device)[0] is covered
 
 
-@pytest.mark.parametrize(("code", "device"), list(itertools.product(CAPABILITIES, CAPABILITIES)))
+@every(("code", "device"), list(itertools.product(CAPABILITIES, CAPABILITIES)))
 def test_ptx_compiles_for_everything_that_is_not_older(code, device):
     covered, why = torch.covers_capability([sm(code).replace("sm", "compute")], device)
     older = [int(part) for part in device.split(".")] < [int(part) for part in code.split(".")]
@@ -247,7 +248,7 @@ def test_a_dgx_spark_has_builds():
     ]
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
+@every("build", BUILDS, ids=lambda b: f"{b.version}-{b.variant}-{b.machine}")
 def test_a_build_is_whole(build):
     assert build.arch and build.python and build.cite
     assert cuda.driver_runs_cuda(build.driver_floor, build.cuda) is True

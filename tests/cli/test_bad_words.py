@@ -10,6 +10,7 @@ import pytest
 from gpuready.commands import load_all_commands
 from gpuready.commands.declaration import call_command
 from gpuready.workflow.refusal import Refused
+from tests.every import every
 from tests.running import call_gpuready as gpuready
 
 
@@ -135,7 +136,7 @@ def test_absurd_numbers_and_choices_of_every_command(folder, name):
             assert one.flag in run.err and run.err.count("\n") == 1 and "failed" not in run.err, run.err
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every("name", COMMANDS)
 def test_absurd_numbers_of_every_python_call(name):
     for one in COMMANDS[name].parameters.values():
         is_number = one.kind in ABSURD and one.python and one.group != "job"

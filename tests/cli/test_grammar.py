@@ -11,6 +11,7 @@ from gpuready.cli.parser import ParsedCommand, parse_command_line
 from gpuready.commands import UNLISTED_COMMANDS, load_all_commands
 from gpuready.commands.declaration import UsageError
 from gpuready.render.layout import Screen
+from tests.every import every
 
 COMMANDS = load_all_commands()
 
@@ -233,7 +234,7 @@ def test_the_command_line_is_frozen():
     assert table == FROZEN
 
 
-@pytest.mark.parametrize(
+@every(
     ("argv", "reported"),
     [
         ([], ParsedCommand("help", help=True)),
@@ -335,7 +336,7 @@ def test_a_default_is_not_shared():
     assert ParsedCommand("x").flags == {} and parse_command_line(["check"]).flags == {}
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@every("name", COMMANDS)
 def test_every_command_has_three_examples_that_parse_and_that_its_help_shows(name):
     examples = COMMANDS[name].examples
     assert len(set(examples)) >= 3

@@ -6,6 +6,7 @@ import pytest
 
 from gpuready import workflow
 from gpuready.containers import base_image, dockerfile_facts
+from tests.every import every
 from tests.running import gpuready
 
 OPEN = "nothing"
@@ -53,7 +54,7 @@ BASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("image", BASES)
+@every("image", BASES)
 def test_a_base_states_its_system_its_c_library_and_its_python(image):
     found = facts_of(f"FROM {image}\n")
     keys = ("os.name", "os.version", "os.glibc", "python.version", "python.path")
@@ -151,7 +152,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@every("case", REFUSED)
 def test_an_install_that_pip_refuses_is_seen(case):
     text, refused = REFUSED[case]
     assert ("container.refused" in facts_of(text)) is refused

@@ -9,6 +9,7 @@ from gpuready.catalog import packages
 from gpuready.check.evaluate import judge
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts
+from tests.every import every
 from tests.rules.worlds import H100, facts
 
 NAMES = {
@@ -78,7 +79,7 @@ def catalogue_row(distribution):
     return packages.find_framework(distribution) or packages.find_package(distribution)["version"][-1]
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "key", "condition", "level", "wanted"),
     [
         ("vllm", "package.torch", "", "required", "==2.13.0"),

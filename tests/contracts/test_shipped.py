@@ -14,6 +14,7 @@ from gpuready.contracts import contract_file, want, when
 from gpuready.model import Contract, Fact, Facts, UnknownFactError
 from gpuready.workflow.contract_draft import check_contract_file
 from tests.contracts import guide_example
+from tests.every import every
 
 FOLDER = Path(gpuready.contracts.__file__).parent
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -42,13 +43,13 @@ def test_every_framework_and_variant_is_there():
     assert set(NAMES) >= expected
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_the_file_name_is_the_contracts_name(name):
     one = contract(name)
     assert name == "-".join(part for part in (one.framework, one.version, one.variant) if part)
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_every_row_is_cited(name):
     one = contract(name)
     for table in ("needs", "capabilities", "variables", "errors"):
@@ -66,13 +67,13 @@ def test_contract_check_finds_no_fault(path):
     assert not found  # the two pins of roll-0.3.0-torch260-vllm contradict each other, which PKG024 tells
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_every_table_has_something_to_say(name):
     one = contract(name)
     assert one.needs and one.capabilities and one.variables and one.errors and one.steps
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_no_two_rows_say_different_things_on_one_subject(name):
     seen = {}
     for need in contract(name).needs:
@@ -86,7 +87,7 @@ def test_no_two_rows_say_different_things_on_one_subject(name):
     assert len(capabilities) == len(set(capabilities))
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_conditions_can_be_asked_of_any_machine(name):
     empty = Facts([])
     one = contract(name)
@@ -97,19 +98,19 @@ def test_conditions_can_be_asked_of_any_machine(name):
             assert want.describe_want(row.want)
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_codes_are_codes_of_the_ledger(name):
     assert {e.code for e in contract(name).errors} - {""} <= set(rules.list_codes())
 
 
-@pytest.mark.parametrize("name", TO_CHECK)
+@every("name", TO_CHECK)
 def test_the_gpu_is_required_and_cuda_is_to_be_proved(name):
     one = contract(name)
     assert [n.want for n in one.requirements_for("gpu.count") if n.level == "required"] == [">=1"]
     assert [c.name for c in one.capabilities if c.level == "required"] == ["cuda"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@every("name", NAMES)
 def test_the_compact_form_is_the_same_contract(name):
     """What was read from its release is added: needs of the start of its commands, variables, notes."""
     one = contract(name)
@@ -150,7 +151,7 @@ def test_the_page_of_transformers_is_whole():
     assert len(contract(name).errors) == 4
 
 
-@pytest.mark.parametrize(
+@every(
     ("name", "key", "condition", "wanted"),
     [
         ("transformers-5.22", "python.version", "", ">=3.11"),

@@ -9,13 +9,14 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gpuready.contracts import want
+from tests.every import every
 
 VERSIONS = st.builds(lambda parts: ".".join(map(str, parts)), st.lists(st.integers(0, 30), min_size=1, max_size=4))
 CLAUSES = st.builds(str.__add__, st.sampled_from([">=", "<=", "==", "!=", ">", "<"]), VERSIONS)
 WANTS = st.lists(st.lists(CLAUSES, min_size=1, max_size=3).map(",".join), min_size=1, max_size=3)
 
 
-@pytest.mark.parametrize(
+@every(
     ("asked", "value", "answer"),
     [
         (">=2.2,<=2.5.1", "2.5.1", True),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts, UnknownFactError
+from tests.every import every
 
 
 def machine(**values):
@@ -16,7 +17,7 @@ def machine(**values):
     return Facts([Fact("python.packages", 3), *facts])
 
 
-@pytest.mark.parametrize(
+@every(
     ("condition", "facts", "answer"),
     [
         ("", {}, True),

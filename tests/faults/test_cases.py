@@ -9,8 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-import pytest
-
+from tests.every import every
 from tests.faults import rows
 from tests.faults.leftovers import Leftovers
 
@@ -29,7 +28,7 @@ def test_every_case_is_there_once():
     assert [case["id"] for case in CASES] == wanted and len(wanted) == 58 + 16 + 23 + 64 + 35 + 24 + 18 == 238
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
+@every("case", CASES, ids=lambda case: case["id"])
 def test_a_case_has_a_test_or_says_why_not(case):
     assert set(case) - {"within"} == {"id", "fault", "how", "expect", "where"} and all(case.values())
     assert case["how"] in ("injected", "replayed", "recorded", "not run")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.every import every
 from tests.fleet.worlds import machine
 
 from gpuready.fleet import facets
@@ -86,7 +86,7 @@ def test_order_and_repetition_change_nothing(extra, dice):
 # -- what a node may not say (E33) -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@every(
     "hostile",
     [
         "",

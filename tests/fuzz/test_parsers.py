@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.every import every
 from tests.fuzz.paper import RECORDED
 from tests.fuzz.parsers import PARSERS, feed
 
@@ -103,7 +104,7 @@ def test_a_value_of_another_kind_is_answered_or_refused(name):
             feed(name, (b" " if seed.startswith(b" ") else b"") + result.encode())
 
 
-@pytest.mark.parametrize("name", PARSERS)
+@every("name", PARSERS)
 def test_the_corpus_is_read(name):
     for data in seeds(name)[:3]:
         feed(name, data)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.every import every
 from tests.induce import clean, corpus, gpu, stage
 from tests.induce.everywhere import EVERYWHERE
 from tests.induce.slugs import SLUGS
@@ -38,7 +39,7 @@ def test_it_is_small() -> None:
     assert sum(file.stat().st_size for file in corpus.FOLDER.glob("*.jsonl")) < 1_500_000
 
 
-@pytest.mark.parametrize("case", CASES, ids=by_id)
+@every("case", CASES, ids=by_id)
 def test_each_case_is_well_formed(case: corpus.Case) -> None:
     assert case.cause in SLUGS
     assert case.negative == (case.cause in corpus.NOT_ENVIRONMENT)
@@ -48,7 +49,7 @@ def test_each_case_is_well_formed(case: corpus.Case) -> None:
     assert not PRIVATE.search(case.log)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.ranks], ids=by_id)
+@every("case", [case for case in CASES if case.ranks], ids=by_id)
 def test_ranks_add_up_to_the_log(case: corpus.Case) -> None:
     whole = sorted(corpus.untagged(case.log).splitlines())
     parts = sorted(line for text in (case.agent, *case.ranks.values()) for line in text.splitlines())

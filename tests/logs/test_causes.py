@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from gpuready.workflow.diagnose import diagnose_logs
+from tests.every import every
 
 FOLDER = Path(__file__).parent / "causes"
 
@@ -21,22 +20,22 @@ def cases():
         for line in [*path.read_text(encoding="utf-8").splitlines(), "# cause: end"]:
             if line.startswith("# cause:"):
                 if title:
-                    yield pytest.param(title, "\n".join(lines), id=f"{path.stem}-{title.split()[2]}-{len(lines)}")
+                    yield f"{path.stem}: {title}", "\n".join(lines)
                 title, lines = line, []
             else:
                 lines.append(line)
 
 
-@pytest.mark.parametrize(("title", "text"), list(cases()))
+@every(("title", "text"), list(cases()))
 def test_the_cause_is_found(title, text):
-    words = title.split()
+    words = title.partition("# cause:")[2].split()
     found = diagnose_logs([[text.encode()]], look=False)
-    assert (found.cause or found.verdict) == words[2], [e.text for e in found.evidence]
+    assert (found.cause or found.verdict) == words[0], [e.text for e in found.evidence]
     if "rank:" in words:
         assert found.rank == int(words[words.index("rank:") + 1])
-    if words[2] not in ("healthy", "not-environment", "unknown"):
+    if words[0] not in ("healthy", "not-environment", "unknown"):
         assert found.says
-        assert found.fix or words[2] == "version-conflict", "a cause has a fix, unless nobody knows which release fits"
+        assert found.fix or words[0] == "version-conflict", "a cause has a fix, unless nobody knows which release fits"
     assert not [step for step in found.fix if re.search(r"\{[a-z_]+\}|FRAMEWORK", step.does)], (
         "nothing is left unfilled"
     )

@@ -8,6 +8,7 @@ from gpuready.diagnose.python_release import load_python_names
 from gpuready.logs.line_forms import undo_markdown
 from gpuready.logs.stated_errors import CUDA_ERRORS, parse_cuda_error
 from gpuready.workflow.diagnose import diagnose_logs
+from tests.every import every
 
 HEAD = "Traceback (most recent call last):\n"
 SITE = "/opt/env/lib/python3.10/site-packages"
@@ -150,7 +151,7 @@ def test_a_status_in_the_log_of_every_request_is_no_refusal():
 # -- errors of CUDA ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", CUDA_ERRORS)
+@every("number", CUDA_ERRORS)
 def test_an_error_of_cuda_by_number_and_name(number):
     name = f"cudaError{CUDA_ERRORS[number]}"
     for text in (

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gpuready.logs.log_lines import decode_line, parse_line, visible_lines
 from gpuready.logs.log_prefixes import induce_prefix, parse_lines
+from tests.every import every
 
 SAID = [
     ("[rank11]: torch.OutOfMemoryError: CUDA", {"rank": 11}, "torch.OutOfMemoryError: CUDA"),
@@ -47,7 +46,7 @@ SAID = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "reported", "words"), SAID, ids=[text[:40] for text, _, _ in SAID])
+@every(("text", "reported", "words"), SAID, ids=[text[:40] for text, _, _ in SAID])
 def test_prefixes(text, reported, words):
     line = parse_line(text)
     assert {key: getattr(line, key) for key in reported} == reported

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.rules.gpu import row_remap_pending
+from tests.every import every
 from tests.machines import goldens
 from tests.machines.goldens import by_framework as part
 from tests.sampling import FUZZ, sample_cases
@@ -61,7 +62,7 @@ def test_a_rule_that_judges_otherwise_is_seen(monkeypatch):
         assert goldens.made("ecc-errors", ("transformers",))[0] != golden[0]
 
 
-@pytest.mark.parametrize("name", goldens.NAMES)
+@every("name", goldens.NAMES)
 def test_three_findings_are_at_most_24_lines(name):
     golden, shown = (path.read_text() for path in goldens.paths(name))
     rows = [row for row in json.loads(golden)["says"] if row["for"] == "all" or "transformers" in row["for"].split()]
@@ -88,7 +89,7 @@ WARNED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", EXPERT)
+@every("name", EXPERT)
 def test_an_expert_would_say_the_same(name):
     golden = json.loads(goldens.paths(name)[0].read_text())
     verdict, errors = golden["verdicts"]["transformers"], said(golden, "error")

@@ -21,6 +21,7 @@ from gpuready.plan.fix import plan_fix as mend
 from gpuready.plan.fix_changes import list_fix_changes
 from gpuready.rules.fix_steps import install_packages_step
 from gpuready.workflow.fix import plan_fix
+from tests.every import every
 from tests.rules.worlds import H100, contract, example, facts, need
 
 MACHINES = "tests/machines"
@@ -85,7 +86,7 @@ def test_what_can_be_turned_off_is(rule):
     assert (found.plan.verdict == "impossible") == bool(found.plan.conflicts)
 
 
-@pytest.mark.parametrize("rule", LOOKED, ids=lambda rule: rule.CODE)
+@every("rule", LOOKED, ids=lambda rule: rule.CODE)
 def test_no_step_is_there_for_nothing(rule):
     agreed, known, found, again = mended_example(rule)
     left = codes(again) - trusted(found)

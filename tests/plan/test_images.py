@@ -8,6 +8,7 @@ from gpuready.catalog import cuda, images, torch
 from gpuready.model import Fact, Facts, versions
 from gpuready.model.plan import KernelPlan, Plan
 from gpuready.plan.deployment import add_container_image
+from tests.every import every
 
 
 def plan(cuda_release="12.6", **fields) -> Plan:
@@ -34,7 +35,7 @@ def test_a_driver_that_has_less_gets_an_image_that_it_starts():
     assert add_container_image(plan("12.8"), on("580.95.05")).image.startswith("nvidia/cuda:12.8.1-")
 
 
-@pytest.mark.parametrize(
+@every(
     "build",
     [b for r in torch.list_torch_releases() for b in torch.list_torch_builds(r)],
     ids=lambda b: f"{b.version}+{b.variant}",

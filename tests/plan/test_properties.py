@@ -16,6 +16,7 @@ from gpuready.plan.candidates import PYTHONS, make_torch_facts
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.platform import PlanRequest
 from gpuready.probe import stated_machine
+from tests.every import every
 from tests.sampling import FUZZ, sample_cases
 
 DRIVERS = (None, "470.82.01", "525.60.13", "550.54.15", "570.86.15", "580.65.06", "595.45.04")
@@ -197,7 +198,7 @@ def test_the_choice_and_the_rules_agree(case):
     assert own_pins or by_catalogue or possible(facts, contract, pythons) is None, found.conflicts[0].says
 
 
-@pytest.mark.parametrize("case", list(sampled(40, 11)), ids=ident)
+@every("case", list(sampled(40, 11)), ids=ident)
 def test_a_conflict_is_smallest(case):
     """Without any one of its limits, some choice is left."""
     from gpuready.plan.platform import machine_facts_only

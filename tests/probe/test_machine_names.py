@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.probe import stated_machine
+from tests.every import every
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -18,7 +19,7 @@ else:
 NAMES = tomllib.loads(Path(__file__).with_name("machine_names.toml").read_text())["name"]
 
 
-@pytest.mark.parametrize("row", [row for row in NAMES if "gpus" in row], ids=lambda row: row["typed"])
+@every("row", [row for row in NAMES if "gpus" in row], ids=lambda row: row["typed"])
 def test_a_name_that_is_meant(row):
     facts = stated_machine.stated_machine_facts(row["typed"], {})
     found = Counter(facts.value_if_known("gpu.name") or facts.value("accelerator.name"))

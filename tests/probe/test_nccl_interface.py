@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuready.probe.network import choose_nccl_interface, match_interfaces, read_nccl_setting
+from tests.every import every
 from tests.probe.fakes import DENIED, Fake
 from tests.probe.links import interface, looked, machine, route, row
 
@@ -28,7 +28,7 @@ def without(*names):
     return {name: about for name, about in TYPICAL.items() if not name.startswith(names)}
 
 
-@pytest.mark.parametrize(
+@every(
     ("interfaces", "value", "taken"),
     [
         (TYPICAL, None, "ib0"),

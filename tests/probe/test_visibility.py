@@ -13,6 +13,7 @@ from gpuready.model import Fact
 from gpuready.probe import visibility
 from gpuready.probe.visibility import parse_visible_devices
 from gpuready.system import AccessError
+from tests.every import every
 from tests.probe.fakes import Fake, by_key
 from tests.probe.samples import uuid
 
@@ -44,7 +45,7 @@ MEASURED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("value", MEASURED, ids=repr)
+@every("value", MEASURED, ids=repr)
 def test_as_measured(value):
     assert len(parse_visible_devices(value, 1, (OWN,)).shown) == MEASURED[value]
 

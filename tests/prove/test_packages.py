@@ -14,6 +14,7 @@ from gpuready import contracts
 from gpuready.catalog import proofs
 from gpuready.prove import runner
 from tests import target_environment
+from tests.every import every
 from tests.prove.scripts import run_single_proof
 
 SCRIPTS = Path(runner.SCRIPTS_FOLDER)
@@ -249,7 +250,7 @@ def test_every_capability_of_every_contract_has_a_proof():
     assert len(wanted) > 50 and wanted <= set(proofs.list_proof_capabilities())
 
 
-@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
+@every("row", OURS, ids=lambda row: row.name)
 def test_a_row_names_a_script_that_knows_its_word(row):
     path = SCRIPTS / f"{row.script}.py"
     text = path.read_text()

@@ -11,6 +11,7 @@ import pytest
 from gpuready import rules
 from gpuready.check.evaluate import judge
 from gpuready.model import Fact, Facts
+from tests.every import every
 from tests.rules.worlds import H100, contract
 
 if sys.version_info >= (3, 11):
@@ -52,7 +53,7 @@ def machine(case: dict[str, Any]) -> Facts:
     return Facts([Fact(k, None if k in gaps else v, "test", gap=gaps.get(k, "")) for k, v in values.items()])
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case["title"])
+@every("case", CASES, ids=lambda case: case["title"])
 def test_ill_hardware_is_not_clear(case):
     report = judge(RULES, machine(case), contract())
     severities = {finding.severity for finding in report.findings}

@@ -7,6 +7,7 @@ import pytest
 from gpuready import contracts, rules
 from gpuready.check.evaluate import judge
 from gpuready.model import Fact, Facts
+from tests.every import every
 from tests.rules.worlds import example, facts
 
 ANCHORED = [*rules.list_required_facts(), "RUN001"]  # the rules of logs are one class
@@ -20,7 +21,7 @@ def without(code: str) -> dict[str, object]:
     return gone | {key: value for key, value in EMPTY.items() if "gpu.count" in gone}
 
 
-@pytest.mark.parametrize("code", ANCHORED)
+@every("code", ANCHORED)
 def test_a_rule_whose_anchor_is_gone_has_nothing_to_say(code):
     rule = rules.load_rule(code)
     for world in (rule.BROKEN, rule.HEALTHY):
@@ -45,7 +46,7 @@ def test_nor_has_it_under_any_contract(code, wants):
         assert report.findings == () and report.undecided == (), name
 
 
-@pytest.mark.parametrize("code", ANCHORED)
+@every("code", ANCHORED)
 def test_what_is_unknown_or_there_wakes_it(code):
     key = rules.required_facts(code)[0]
     rest = [Fact(other, None) for other in rules.required_facts(code)[1:]]

@@ -13,6 +13,7 @@ from gpuready.model import NOT_STATED, Fact, Facts, UnknownFactError
 from gpuready.rules.bld import build_tools_fall_short
 from gpuready.rules.sys import need_not_met
 from tests.contracts.guide_example import load_guide_contract
+from tests.every import every
 from tests.rules.worlds import H100, dark, declared, facts, outcome
 
 ROWS = contracts.list_contract_rows()
@@ -130,7 +131,7 @@ def test_what_is_not_stated_is_outside_the_fold(agreed):
         assert report.verdict == "clear", report.findings
 
 
-@pytest.mark.parametrize("agreed", [c for c in SHIPPED if "cuda" in c.platforms], ids=named)
+@every("agreed", [c for c in SHIPPED if "cuda" in c.platforms], ids=named)
 def test_a_fit_machine_raises_no_alarm(agreed):
     """An H100 with everything that the contract asks for: no error, save what torch's own pin makes of it."""
     values = complete(agreed)

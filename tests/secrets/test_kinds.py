@@ -10,6 +10,7 @@ import pytest
 from gpuready.system import redact_text
 from gpuready.system.redaction.lines import redact_lines
 from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
+from tests.every import every
 from tests.secrets.seeded import ALNUM, HEX, WORD, Mint
 
 BASE = ALNUM + "+/"
@@ -117,7 +118,7 @@ def _samples() -> list[tuple[str, str]]:
     return [(start, mint.mixed(size, letters)) for rows in SHAPES.values() for start, size, letters in rows]
 
 
-@pytest.mark.parametrize(("start", "body"), _samples())
+@every(("start", "body"), _samples())
 def test_a_token_is_known_by_its_beginning(start, body):
     token = start + body
     forms = (
@@ -138,7 +139,7 @@ def test_a_uuid_is_a_secret_behind_the_right_beginning(start):
     assert redact_text(token.replace(start, "GPU-")) == token.replace(start, "GPU-")
 
 
-@pytest.mark.parametrize("where", WRITTEN)
+@every("where", WRITTEN)
 def test_a_secret_is_known_by_where_it_stands(where):
     mint = Mint(12)
     for body in (mint.mixed(32), mint.mixed(40, HEX), mint.mixed(24)):
@@ -190,6 +191,6 @@ HARMLESS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@every("text", HARMLESS)
 def test_what_only_begins_so_stays(text):
     assert redact_text(text) == text

@@ -10,6 +10,7 @@ from gpuready.system import redact_text
 from gpuready.system.redaction.lines import redact_lines
 from gpuready.system.redaction.secret_names import is_surely_generated
 from gpuready.system.redaction.text import may_contain_secret, redact_json
+from tests.every import every
 from tests.secrets.seeded import HEX, Mint
 from tests.secrets.shown import HARMLESS, LEAKS
 
@@ -29,7 +30,7 @@ def samples(where: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-@pytest.mark.parametrize("where", LEAKS)
+@every("where", LEAKS)
 def test_a_secret_does_not_pass(where):
     for text, secrets in samples(where):
         for form in (text, f"before\n{text}\nafter", json.dumps({"line": text}), repr(text)):
@@ -39,14 +40,14 @@ def test_a_secret_does_not_pass(where):
         assert redact_text(f"before\n\n{text}\n\nafter").endswith("after")
 
 
-@pytest.mark.parametrize("where", [where for where in LEAKS if where not in FIRST])
+@every("where", [where for where in LEAKS if where not in FIRST])
 def test_nor_line_by_line(where):
     for text, secrets in samples(where):
         shown = "\n".join(redact_lines(["before", *text.split("\n"), "after"]))
         assert [s for s in secrets if s in shown] == [], text
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@every("text", HARMLESS)
 def test_what_is_near_a_name_and_no_secret_stays(text):
     assert redact_text(text) == text
     assert redact_text(f"before\n{text}\nafter") == f"before\n{text}\nafter"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.every import every
 from tests.running import gpuready
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +36,7 @@ def test_a_promise_names_the_tests_that_hold_it(promise):
         assert not function or re.search(rf"^def {function}\b", (ROOT / path).read_text(), re.M), (path, function)
 
 
-@pytest.mark.parametrize(
-    "path", sorted(set(re.findall(r"`((?:tests|benchmarks|tools|src|requirements)/[\w./-]+)`", TEXT)))
-)
+@every("path", sorted(set(re.findall(r"`((?:tests|benchmarks|tools|src|requirements)/[\w./-]+)`", TEXT))))
 def test_every_file_that_the_page_names_is_there(path):
     assert (ROOT / path).exists()
 

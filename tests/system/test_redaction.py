@@ -9,6 +9,7 @@ import pytest
 
 from gpuready.system import redact_text, redact_value
 from gpuready.system.redaction.text import may_contain_secret, redact_json
+from tests.every import every
 from tests.system.redact_texts import HARMLESS, SECRETS, A
 
 
@@ -18,7 +19,7 @@ def test_the_tables_are_large_enough():
     assert len(HARMLESS) >= 60
 
 
-@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
+@every(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_a_secret_does_not_pass(kind, text, secret):
     shown = redact_text(text)
     assert secret not in shown
@@ -28,7 +29,7 @@ def test_a_secret_does_not_pass(kind, text, secret):
         assert not any(piece in shown for piece in pieces if len(piece) == size)
 
 
-@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
+@every(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_nor_in_the_midst_of_other_text(kind, text, secret):
     shown = redact_text(f"2026-01-01 12:00:00 worker 3 said\n{text}\nand went on: 12 tokens/s\n")
     assert secret not in shown
@@ -37,13 +38,13 @@ def test_nor_in_the_midst_of_other_text(kind, text, secret):
         assert shown.endswith("\nand went on: 12 tokens/s\n")
 
 
-@pytest.mark.parametrize(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
+@every(("kind", "text", "secret"), SECRETS, ids=[f"{i}-{s[0]}" for i, s in enumerate(SECRETS)])
 def test_what_is_redacted_stays_as_it_is(kind, text, secret):
     once = redact_text(text)
     assert redact_text(once) == once
 
 
-@pytest.mark.parametrize("text", HARMLESS)
+@every("text", HARMLESS)
 def test_what_is_no_secret_is_not_touched(text):
     assert redact_text(text) == text
     around = f"before\n{text}\nafter"

@@ -7,6 +7,7 @@ import pytest
 from gpuready.system import redact_value
 from gpuready.system.redaction.secret_names import is_digest, is_plain_path, looks_generated, secret_kind, split_name
 from gpuready.system.redaction.text import redact_json, redact_text
+from tests.every import every
 from tests.system.redact_texts import HEX, A
 
 # Name and value of a variable; the value goes whole.
@@ -114,13 +115,13 @@ HARMLESS_NAMED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), NAMED)
+@every(("name", "value"), NAMED)
 def test_a_variable_with_a_telling_name(name, value):
     assert redact_value(name, value) == "[redacted]"
     assert redact_json({"env": {name: value}}) == {"env": {name: "[redacted]"}}
 
 
-@pytest.mark.parametrize(("name", "value"), HARMLESS_NAMED)
+@every(("name", "value"), HARMLESS_NAMED)
 def test_a_variable_without_one(name, value):
     assert redact_value(name, value) == value
 
