@@ -54,13 +54,12 @@ def read_row(text: str, index: str, name: str, version: str) -> dict[str, Any]:
     """The row of a file, a folder or a release on an index."""
     if "==" not in text:
         return read_file_row(text, name, version)
-    from refresh.index import Index
-    from refresh.web import Trouble, Web
-    from refresh_catalog import configured
+    from refresh.index import Index, configured
+    from refresh.wheel import Trouble
 
     name, _, version = text.partition("==")
     try:
-        known = Index(Web(index or configured()))
+        known = Index(index or configured())
         wheels = [f for f in known.files(name) if str(f.version) == version and (f.pure or f.linux("x86_64"))]
         if not wheels:
             raise SystemExit(f"{text} has no wheel on the index: download its source archive and name the file")

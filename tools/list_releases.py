@@ -27,9 +27,8 @@ from packaging.requirements import Requirement  # noqa: E402
 from packaging.specifiers import SpecifierSet  # noqa: E402
 from packaging.utils import canonicalize_name  # noqa: E402
 from packaging.version import Version  # noqa: E402
-from refresh.index import File, Index, Metadata, best  # noqa: E402
-from refresh.web import Missing, Trouble, Web  # noqa: E402
-from refresh_catalog import configured  # noqa: E402
+from refresh.index import File, Index, Metadata, best, configured  # noqa: E402
+from refresh.wheel import Missing, Trouble  # noqa: E402
 
 from gpuready import contracts  # noqa: E402
 from gpuready.catalog import catalog_date  # noqa: E402
@@ -75,7 +74,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, default=TABLE)
     asked = parser.parse_args(words)
     try:
-        reader = ReleaseReader(Index(Web(asked.index or configured())))
+        reader = ReleaseReader(Index(asked.index or configured()))
         rows = []
         for name in asked.only or list_distributions():
             rows += reader.read_project(name)

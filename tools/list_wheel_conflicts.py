@@ -31,10 +31,8 @@ sys.path[:0] = [path for path in (str(HERE), str(HERE.parent / "src")) if path n
 from packaging.specifiers import SpecifierSet  # noqa: E402
 from packaging.utils import canonicalize_name  # noqa: E402
 from packaging.version import Version  # noqa: E402
-from refresh.index import File, Index, best  # noqa: E402
-from refresh.web import Trouble, Web  # noqa: E402
-from refresh.wheel import Wheel  # noqa: E402
-from refresh_catalog import configured  # noqa: E402
+from refresh.index import File, Index, best, configured  # noqa: E402
+from refresh.wheel import Trouble, Wheel  # noqa: E402
 from symbol_history import MONTHS, PACKAGES  # noqa: E402
 
 from gpuready.catalog import catalog_date  # noqa: E402
@@ -72,7 +70,7 @@ def main(words: list[str] | None = None) -> int:
     asked = parser.parse_args(words)
     since = (datetime.now(timezone.utc) - timedelta(days=30.4 * MONTHS)).date().isoformat()
     try:
-        index = Index(Web(asked.index or configured()))
+        index = Index(asked.index or configured())
         rows = [row for name in asked.packages for row in read_project(index, name, since)]
     except Trouble as bad:
         print(f"list_wheel_conflicts: {bad}; nothing was written", file=sys.stderr)
@@ -96,7 +94,7 @@ def read_project(index: Index, name: str, since: str) -> list[dict[str, Any]]:
     ]
     read = read_libraries if name == "bitsandbytes" else read_conflicts
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda one: read(Index(index.web), name, one[1]), known))
+        found = list(pool.map(lambda one: read(Index(index.given), name, one[1]), known))
     print(f"{name}: {len(known)} releases", file=sys.stderr, flush=True)
     return [*_join_releases(name, [version for version, _ in known], found)]
 

@@ -19,11 +19,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE), str(HERE.parent / "src")) if path not in sys.path]
 
-from refresh.index import File, Index, best  # noqa: E402
+from refresh.index import File, Index, best, configured  # noqa: E402
 from refresh.symbols import FileSymbols, read_symbols  # noqa: E402
-from refresh.web import Trouble, Web  # noqa: E402
-from refresh.wheel import Wheel  # noqa: E402
-from refresh_catalog import configured  # noqa: E402
+from refresh.wheel import Trouble, Wheel  # noqa: E402
 
 PACKAGES = (
     "torch", "torchvision", "transformers", "accelerate", "peft", "trl", "datasets", "tokenizers", "huggingface_hub",
@@ -52,7 +50,7 @@ def main(words: list[str] | None = None) -> int:
     target = Path(args.write)
     sections = _read_sections(target)
     try:
-        index = Index(Web(args.index or configured()))
+        index = Index(args.index or configured())
         sections |= {name: _package_section(index, name, since) for name in args.packages}
     except Trouble as bad:
         print(f"symbol_history: {bad}; nothing was written", file=sys.stderr)

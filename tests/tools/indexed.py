@@ -11,7 +11,6 @@ import re
 import threading
 import zipfile
 from functools import cache
-from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -49,7 +48,7 @@ class Served:
         self.pages = {name: [dict(row) for row in rows] for name, rows in pages().items()}
         self.wheels = dict(wheels())
         self.special: dict[str, object] = {}
-        self.json = self.pep658 = False
+        self.pep658 = False
         self.seen: list[tuple[str, str]] = []
         self.sent = 0
         outer = self
@@ -86,8 +85,7 @@ class Served:
         path = handler.path
         if path.startswith("/simple/") and path.strip("/").partition("/")[2] in self.pages:
             project = path.strip("/").partition("/")[2]
-            kind = "application/vnd.pypi.simple.v1+json" if self.json else "text/html"
-            handler.say(200, self._json(project) if self.json else self._html(project), Content_Type=kind)
+            handler.say(200, self._json(project), Content_Type="application/vnd.pypi.simple.v1+json")
         elif path.endswith(".metadata") and self.pep658:
             handler.say(200, self.metadata(path.rpartition("/")[2].removesuffix(".metadata")))
         elif path.startswith("/files/") and path.rpartition("/")[2] in self.wheels:
@@ -98,14 +96,6 @@ class Served:
     def metadata(self, wheel: str) -> bytes:
         with zipfile.ZipFile(io.BytesIO(self.wheels[wheel])) as opened:
             return opened.read(next(n for n in opened.namelist() if n.endswith(".dist-info/METADATA")))
-
-    def _html(self, project: str) -> bytes:
-        links = "".join(
-            f'<a href="../../files/{row["href"]}#sha256=00" data-requires-python="{escape(row["requires-python"])}" '
-            f'data-upload-time="{row["upload-time"]}"{" data-yanked" if row["yanked"] else ""}>{row["name"]}</a>'
-            for row in self.pages[project]
-        )
-        return f"<!DOCTYPE html><html><body>{links}</body></html>".encode()
 
     def _json(self, project: str) -> bytes:
         rows = []

@@ -19,8 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
 
 from refresh import packages, releases  # noqa: E402
-from refresh.index import ACCEPT, Index, _file, _from_json, _from_page, best  # noqa: E402
-from refresh.web import Web  # noqa: E402
+from refresh.index import KINDS, Index, _file, _links, best  # noqa: E402
 
 HEADERS = ("Metadata-Version:", "Name:", "Version:", "Requires-")
 # Project: the releases that are kept.
@@ -40,7 +39,7 @@ KEPT = {
 
 
 def main(index: str) -> None:
-    asked = Index(Web(index))
+    asked = Index(index)
     pages, wheels = {}, io.BytesIO()
     with zipfile.ZipFile(wheels, "w", zipfile.ZIP_DEFLATED) as out:
         for project, kept in KEPT.items():
@@ -50,17 +49,18 @@ def main(index: str) -> None:
                     record(asked, project, files, out)
     (HERE / "recorded" / "pages.json").write_text(json.dumps(pages, indent=1) + "\n", encoding="utf-8")
     (HERE / "recorded" / "wheels.zip").write_bytes(wheels.getvalue())
-    print(f"{asked.web.bytes} bytes read, {len(wheels.getvalue())} kept")
+    print(f"{len(wheels.getvalue())} bytes kept")
 
 
 def page(asked: Index, project: str, kept: list[str]) -> list[dict[str, Any]]:
-    body, kind, where = asked.web.page(asked.web.index + project + "/", ACCEPT)
-    rows = _from_json(body, project) if "json" in kind else _from_page(body, project, kind)
+    address = f"{asked.address}{project}/"
     found = []
-    for row in rows:
-        file = _file(row, where, project)
+    body = asked.read(address, accept=KINDS)
+    for row in _links(body) if body.lstrip().startswith(b"<") else json.loads(body)["files"]:
+        file = _file(row, address, project)
         if file and str(file.version) in kept:
-            found.append(row | {"href": row["name"], "metadata": ""})
+            keys = {key: row.get(key) or "" for key in ("requires-python", "upload-time")}
+            found.append(keys | {"name": file.name, "href": file.name, "yanked": file.withdrawn, "metadata": ""})
     return found
 
 

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.tags import Tag
 from packaging.version import Version
 from refresh.index import File, Metadata
-from refresh.web import Missing
+from refresh.wheel import Missing
 
 PURE = frozenset([Tag("py3", "none", "any")])
 

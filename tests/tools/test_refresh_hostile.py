@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import struct
 import zipfile
 
 import pytest
@@ -32,16 +31,8 @@ def circle(handler):
     handler.say(302, Location=handler.path)
 
 
-def short(handler):
-    handler.say(206, b"PK", Content_Length="65536", Content_Range="bytes 0-65535/65536")
-
-
 def whole(handler):
-    handler.say(200, handler.served.wheels[X86])
-
-
-def elsewhere(handler):
-    handler.say(206, bytes(100), Content_Range="bytes 0-99/1000000")
+    handler.say(200, handler.served.wheels[X86] + bytes(65 << 20))
 
 
 def lying(handler):
@@ -50,36 +41,14 @@ def lying(handler):
     ranged(handler, body[: len(body) // 2])
 
 
-def huge_directory(handler):
-    """The end of the zip says that its list of members is 3 GB long, in a file of 4 GB."""
-    size = 4 << 30
-    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 9, 9, 3 << 30, size - 22 - (3 << 30), 0)
-    tail = bytes(65536 - len(end)) + end
-    handler.say(206, tail, Content_Range=f"bytes {size - 65536}-{size - 1}/{size}")
-
-
-def unplaced(handler):
-    handler.say(206, b"x" * 10)
-
-
-def dropped(handler):
-    handler.connection.close()
-
-
 WHEELS = {
-    "ignores Range": (whole, "the server ignores Range, and no wheel is downloaded whole"),
-    "truncated": (lying, "not a zip file that can be read"),
-    "huge directory": (huge_directory, "which no honest wheel needs"),
-    "content-length": (short, "broke off"),
-    "another range": (elsewhere, "the server sent another range"),
-    "no range told": (unplaced, "does not say which range"),
-    "gone": (lambda h: h.say(404), "not there (404)"),
-    "error": (lambda h: h.say(503), "Service Unavailable"),
-    "circle": (circle, "redirects in a circle"),
-    "to a file": (lambda h: h.say(302, Location="file:///etc/passwd"), "redirect"),
-    "hung up": (dropped, "no answer"),
-    "no zip": (lambda h: ranged(h, b"\0" * 100_000), "not a zip file that can be read"),
-    "empty": (lambda h: h.say(416), "Range"),
+    "ignores Range": (whole, "is larger than"),
+    "truncated": (lying, "cannot be read"),
+    "gone": (lambda h: h.say(404), "cannot be read"),
+    "circle": (circle, "cannot be read"),
+    "to a file": (lambda h: h.say(302, Location="file:///etc/passwd"), "cannot be read"),
+    "hung up": (lambda h: h.connection.close(), "cannot be read"),
+    "no zip": (lambda h: ranged(h, b"\0" * 100_000), "cannot be read"),
 }
 
 
@@ -88,34 +57,17 @@ def test_a_wheel_that_cannot_be_read(refresh, served, room, before_215, special,
     served.special[WHEEL] = special
     first = texts(room)
     code, _, err = refresh("--write", "--only", "torch")
-    lines = err.splitlines()
-    assert code == 2 and len(lines) == 2, err
-    assert says in lines[0] and X86 in lines[0] and "127.0.0.1" not in err
-    assert lines[1] == "refresh_catalog: 1 answer could not be used; nothing was written"
+    assert code == 2 and err.count("\n") == 1 and says in err and X86 in err and "127.0.0.1" not in err, err
     assert texts(room) == first
 
 
-def test_a_server_that_ignores_range_is_not_read_to_the_end(refresh, served, before_215):  # noqa: F811
-    served.special[WHEEL] = whole
-    _, out, _ = refresh("--only", "torch")
-    read = float(out.rpartition("read ")[2].partition(" MB")[0])
-    assert read < len(served.wheels[X86]) / 2e6
-
-
 PAGES = {
-    "404": (lambda h: h.say(404), "not there (404)"),
-    "no JSON": (lambda h: h.say(200, b"<html>", Content_Type="application/json"), "it is no list of files"),
-    "another JSON": (
-        lambda h: h.say(200, b'{"files": [3]}', Content_Type="application/vnd.pypi.simple.v1+json"),
-        "it is no list of files",
-    ),
-    "deep JSON": (lambda h: h.say(200, b"[" * 200_000, Content_Type="application/json"), "no list of files"),
-    "an image": (lambda h: h.say(200, b"GIF89a", Content_Type="image/gif"), "neither a simple page nor JSON"),
-    "no kind": (lambda h: h.say(200, b"x"), "of no kind"),
-    "no links": (lambda h: h.say(200, b"<html>log in</html>", Content_Type="text/html"), "lists no files"),
-    "circle": (circle, "redirects in a circle"),
-    "cut": (lambda h: h.say(200, b"<a", Content_Type="text/html", Content_Length="900"), "broke off"),
-    "forbidden": (lambda h: h.say(403), "Forbidden"),
+    "404": (lambda h: h.say(404), "bitsandbytes: "),
+    "no JSON": (lambda h: h.say(200, b"<html>"), "is no list of files"),
+    "another JSON": (lambda h: h.say(200, b'{"files": [3]}'), "is no list of files"),
+    "deep JSON": (lambda h: h.say(200, b"[" * 200_000), "no list of files"),
+    "circle": (circle, "bitsandbytes: "),
+    "cut": (lambda h: h.say(200, b"<a", Content_Length="900"), "broke off"),
 }
 
 
@@ -125,7 +77,7 @@ def test_a_page_that_cannot_be_read(refresh, served, room, special, says):  # no
     without(room, "packages", "package.version", "version", "1.9.0")
     first = texts(room)
     code, out, err = refresh("--write", "--only", "packages")
-    assert code == 2 and says in err.splitlines()[0] and len(err.splitlines()) == 2, err
+    assert code == 2 and says in err and err.count("\n") == 1, err
     assert "fbgemm-gpu-genai/1.9.0" in out, "the others are still told"
     assert texts(room) == first
 
@@ -153,7 +105,7 @@ def test_a_wheel_whose_contents_make_no_sense(refresh, served, room, before_215,
     served.wheels[X86] = zipped(kept, compression=zipfile.ZIP_DEFLATED)
     first = texts(room)
     code, _, err = refresh("--write", "--only", "torch")
-    assert code == 2 and says in err.splitlines()[0] and len(err.splitlines()) == 2, err
+    assert code == 2 and says in err and err.count("\n") == 1, err
     assert "\x1b" not in err and texts(room) == first
 
 
@@ -164,32 +116,18 @@ def test_a_member_that_is_damaged(refresh, served, room, before_215):  # noqa: F
     body[at + 80 : at + 400] = b"\xff" * 320
     served.wheels[X86] = bytes(body)
     code, _, err = refresh("--write", "--only", "torch")
-    assert code == 2 and "not a zip file that can be read" in err
+    assert code == 2 and "cannot be read" in err
 
 
-def test_a_file_that_changes_while_it_is_read(refresh, served, before_215):  # noqa: F811
-    asked = []
-
-    def other(handler):
-        asked.append(1)
-        body = served.wheels[X86]
-        ranged(handler, body if len(asked) < 2 else body + b"more")
-
-    served.special[WHEEL] = other
-    code, _, err = refresh("--only", "torch")
-    assert code == 2 and "the file changed while it was read" in err
-
-
-@pytest.mark.parametrize("address", ["ftp://host/simple", "file:///srv/simple", "nonsense", "http://", "http://[::1"])
+@pytest.mark.parametrize("address", ["ftp://host/simple", "file:///srv/simple", "nonsense", "http://"])
 def test_an_index_that_cannot_be_asked(refresh, room, address):  # noqa: F811
     first = texts(room)
     code, _, err = refresh("--write", "--index", address)
-    assert code == 2 and err.count("\n") == 1 and "is no index that can be asked" in err
+    assert code == 2 and err.count("\n") == 1 and "is no http or https address" in err
     assert texts(room) == first
 
 
 def test_a_page_may_not_lead_out_of_the_web(refresh, served, before_215):  # noqa: F811
-    served.json = True
     for row in served.pages["torch"]:
         row["href"] = "../" + row["href"]
     whole_page = served._json("torch").replace(b'"url": "/files/../', b'"url": "file:///files/')
@@ -224,7 +162,6 @@ def test_hostile_text_reaches_neither_the_screen_nor_the_file_raw(refresh, serve
     without(room, "packages", "package.version", "version", "0.50.2")
     for row in served.pages["bitsandbytes"]:
         row["requires-python"] = '>=3.10\x1b[2J"\n[[package]]\nname = "evil'
-    served.json = True
     code, out, _ = refresh("--write", "--only", "packages/bitsandbytes")
     assert code == 0 and "\x1b" not in out
     row = next(p for p in data(room, "packages")["package"] if p["name"] == "bitsandbytes")["version"][-1]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import email.parser
 import hashlib
-import html.parser
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable
+from base64 import b64encode
+from collections.abc import Iterable
 from dataclasses import dataclass
+from html.parser import HTMLParser
+from http.client import HTTPException
 from typing import Any
 
 from packaging.markers import UndefinedComparison, UndefinedEnvironmentName
@@ -20,10 +25,12 @@ from packaging.tags import Tag
 from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from refresh.web import Missing, Trouble, Web, shown
-from refresh.wheel import Wheel
+from gpuready.system.download import _download_error, _open_url, read_whole
+from gpuready.system.host_access import AccessError
+from refresh.wheel import Missing, Trouble, Wheel
 
-ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.5, text/html;q=0.1"
+KINDS = "application/vnd.pypi.simple.v1+json, text/html;q=0.1"
+PAGE_LIMIT = 64 << 20
 # The machine that rows describe; the Python is the one of the wheel that is read.
 LINUX = {
     "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64",
@@ -72,16 +79,50 @@ class Metadata:
         return [one for one in self.requires if _holds(one, here)]
 
 
-class Index:
-    """An index that answers every question once."""
+def configured() -> str:
+    """The index of the environment: the variables of uv and pip, then pip's files."""
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        if value := os.environ.get(name, ""):
+            return value.partition("=")[2] if "=" in value.partition("://")[0] else value  # uv's name=https://…
+    words = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    found = next((value.strip().strip("'\"") for key, _, value in pairs if key.endswith(".index-url")), "")
+    if not found:
+        raise Trouble("no index is known here: give --index URL, or set PIP_INDEX_URL")
+    return found
 
-    def __init__(self, web: Web, note: Callable[[str], None] = lambda name: None) -> None:
-        self.web = web
-        self._note = note  # is told the name of each project and wheel before it is read
+
+class Index:
+    """An index that answers every question once. A login in its address goes to its own host alone."""
+
+    def __init__(self, address: str) -> None:
+        scheme, _, rest = address.partition("://")
+        login, _, self.host = rest.partition("/")[0].rpartition("@")
+        if scheme not in ("http", "https") or not self.host:
+            raise Trouble("the index is no http or https address")
+        self.address = f"{scheme}://{self.host}/{rest.partition('/')[2].strip('/')}/"
+        self._auth = f"Basic {b64encode(urllib.parse.unquote(login).encode()).decode()}" if login else ""
+        self.given = address
         self._files: dict[str, list[File]] = {}
         self._wheels: dict[str, Wheel] = {}
         self._one_at_a_time = threading.Lock()
-        self.opened: dict[str, int] = {}  # name and size of each wheel that was looked into
+
+    def read(self, address: str, limit: int = PAGE_LIMIT, accept: str = "*/*") -> bytes:
+        """A whole answer; Trouble in one sentence."""
+        try:
+            with _open_url(address, self._login_for(address), "", 60, {"Accept": accept}) as stream:
+                return read_whole(stream, limit)
+        except (AccessError, OSError, ValueError, HTTPException) as bad:
+            name = address.rstrip("/").rpartition("/")[2]
+            kind = Missing if getattr(bad, "code", 0) in (404, 410) else Trouble
+            raise kind(f"{name}: {bad if isinstance(bad, AccessError) else _download_error(bad)}") from None
+
+    def _login_for(self, address: str) -> str:
+        scheme, _, rest = address.partition("://")
+        if scheme not in ("http", "https"):
+            raise Trouble(f"{address.rpartition('/')[2]}: not followed, it is no address of the web")
+        return self._auth if rest.partition("/")[0] == self.host else ""
 
     def files(self, project: str) -> list[File]:
         """The files of a project's final releases, without those that were withdrawn."""
@@ -89,11 +130,13 @@ class Index:
 
     def _list_files(self, project: str) -> list[File]:
         if project not in self._files:
-            self._note(project)
-            address = urllib.parse.urljoin(self.web.index, project + "/")
-            body, kind, found_at = self.web.page(address, ACCEPT)
-            rows = _from_json(body, project) if "json" in kind else _from_page(body, project, kind)
-            read = (_file(row, found_at, project) for row in rows)
+            address = urllib.parse.urljoin(self.address, project + "/")
+            body = self.read(address, accept=KINDS)
+            try:
+                rows = _links(body) if body.lstrip().startswith(b"<") else json.loads(body)["files"]
+                read = [_file(row, address, project) for row in rows]
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                raise Trouble(f"{project}: the answer is no list of files") from None
             self._files[project] = [f for f in read if f and not f.version.is_prerelease and not f.version.local]
         return self._files[project]
 
@@ -109,11 +152,9 @@ class Index:
     def wheel(self, file: File) -> Wheel:
         with self._one_at_a_time:
             if file.address not in self._wheels:
-                self._note(file.name)
                 if len(self._wheels) > 7:  # a wheel that was opened holds a few megabytes
                     del self._wheels[next(iter(self._wheels))]
-                self._wheels[file.address] = Wheel(self.web, file.address)
-                self.opened[file.name] = self._wheels[file.address].size
+                self._wheels[file.address] = Wheel(file.address, self._login_for(file.address))
             return self._wheels[file.address]
 
     def metadata(self, file: File) -> Metadata:
@@ -129,7 +170,7 @@ class Index:
 
     def _offered(self, file: File) -> str | None:
         try:
-            body, _, _ = self.web.page(file.address + ".metadata", "*/*", 4 << 20)
+            body = self.read(file.address + ".metadata", 4 << 20)
         except Missing:
             return None  # promised and not there: the wheel has it too
         if file.metadata != "any" and hashlib.sha256(body).hexdigest() != file.metadata:
@@ -144,85 +185,43 @@ def _by_release(files: Iterable[File]) -> dict[Version, list[File]]:
     return dict(sorted(found.items()))
 
 
-def _from_json(body: bytes, project: str) -> list[dict[str, Any]]:
-    try:
-        rows = json.loads(body)["files"]
-        return [_plain(row) for row in rows]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise Trouble(f"{project}: the answer says it is JSON, and it is no list of files") from None
+def _links(page: bytes) -> list[dict[str, Any]]:
+    """The links of a simple page, with the keys of a JSON answer."""
+    rows: list[dict[str, Any]] = []
 
+    class Links(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            has = {name.removeprefix("data-"): value or "" for name, value in attrs}
+            if tag == "a" and (url := has.get("href")):
+                offered = has.get("core-metadata") or has.get("dist-info-metadata") or ""
+                name = urllib.parse.unquote(url.partition("#")[0].rpartition("/")[2])
+                hashed = {"sha256": offered.partition("=")[2] or "any"} if offered else None
+                rows.append({**has, "filename": name, "url": url, "yanked": "yanked" in has, "core-metadata": hashed})
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """One file of a JSON answer, with the keys of a page's attributes."""
-    offered = row.get("core-metadata", row.get("dist-info-metadata"))
-    hashed = offered.get("sha256", "any") if isinstance(offered, dict) else ("any" if offered else "")
-    return {
-        "name": row["filename"],
-        "href": row["url"],
-        "requires-python": row.get("requires-python") or "",
-        "upload-time": row.get("upload-time") or "",
-        "yanked": bool(row.get("yanked")),
-        "metadata": hashed,
-    }
-
-
-class _Links(html.parser.HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rows: list[dict[str, Any]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        has = dict(attrs)
-        if tag != "a" or not has.get("href"):
-            return
-        offered = has.get("data-core-metadata") or has.get("data-dist-info-metadata") or ""
-        self.rows.append({
-            "name": shown(str(has["href"])),
-            "href": has["href"],
-            "requires-python": has.get("data-requires-python") or "",
-            "upload-time": has.get("data-upload-time") or "",
-            "yanked": "data-yanked" in has,
-            "metadata": offered.partition("=")[2] or ("any" if offered == "true" else ""),
-        })  # fmt: skip
-
-
-def _from_page(body: bytes, project: str, kind: str) -> list[dict[str, Any]]:
-    if "html" not in kind:
-        raise Trouble(f"{project}: the answer is {kind or 'of no kind'}, neither a simple page nor JSON")
-    page = _Links()
-    page.feed(body.decode("utf-8", "replace"))
-    if not page.rows:
-        raise Trouble(f"{project}: the page lists no files")
-    return page.rows
+    Links().feed(page.decode("utf-8", "replace"))
+    if not rows:
+        raise ValueError
+    return rows
 
 
 def _file(row: dict[str, Any], base: str, project: str) -> File | None:
-    """A row as a File; None for what is of another project, or no package at all."""
-    name, tags = str(row["name"]), frozenset[Tag]()
+    """A row of a JSON answer as a File; None for what is of another project, or no package at all."""
+    name, tags = str(row["filename"]), frozenset[Tag]()
     try:
         if name.endswith(".whl"):
             owner, version, _, tags = parse_wheel_filename(name)
         else:
             owner, version = parse_sdist_filename(name)
+        address = urllib.parse.urljoin(base, str(row["url"])).partition("#")[0]
     except (InvalidWheelFilename, InvalidSdistFilename):
         return None
     if owner != project:
         return None
-    try:
-        address = urllib.parse.urljoin(base, str(row["href"])).partition("#")[0]
-    except ValueError:
-        return None
-    day = str(row["upload-time"])[:10]
-    return File(
-        name,
-        address,
-        version,
-        tags,
-        _specifier(str(row["requires-python"])),
-        day if DAY.fullmatch(day) else "",
-        str(row["metadata"]),
-        bool(row["yanked"]),
-    )
+    offered = row.get("core-metadata", row.get("dist-info-metadata"))
+    hashed = offered.get("sha256", "any") if isinstance(offered, dict) else ("any" if offered else "")
+    day, python = str(row.get("upload-time") or "")[:10], _specifier(str(row.get("requires-python") or ""))
+    is_day = DAY.fullmatch(day) is not None
+    return File(name, address, version, tags, python, day if is_day else "", str(hashed), bool(row.get("yanked")))
 
 
 def _parsed(text: str, file: File) -> Metadata:

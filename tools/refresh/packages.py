@@ -11,10 +11,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from refresh.changes import DIFFERS, NEW, TODO, Change, brief, cited, compared, touched
-from refresh.index import File, Index, Metadata, best
-from refresh.text import Document
-from refresh.web import Trouble
+from refresh.index import File, Index, Metadata, Trouble, best
+from refresh.text import NEW, TODO, Change, Row, brief, insert_row, list_rows, replace_row, touched
 from refresh.wheel import Wheel
 
 RUNTIME = re.compile(r"libcudart\.so\.\d+\Z")
@@ -30,40 +28,28 @@ ARCH = re.compile(r"\d{1,2}\.\d[af]?(\+PTX)?")
 BY_HAND = ("for_torch", "wheels", "wheels_cuda", "archs", "built_with", "pinned_by")
 
 
-def changes(data: dict[str, Any], index: Index, deep: bool, only: list[str]) -> tuple[list[Change], list[str]]:
-    """New releases of every package that has rows, known ones against the index, frameworks; and the troubles."""
+def changes(data: dict[str, Any], index: Index, only: list[str]) -> tuple[list[Change], list[str]]:
+    """New releases of every package that has rows, and of the frameworks; and what could not be read."""
+    looks: list[tuple[str, Any]] = []
+    for row in data["package"]:
+        if row.get("version"):
+            looks.append((f"packages/{row['name']}", lambda row=row: _package(row, index, only)))
+    for row in data["framework"]:
+        looks.append((f"packages/framework/{row['name']}", lambda row=row: _framework(row, index)))
     found: list[Change] = []
     troubles: list[str] = []
-    for row in data["package"]:
-        key = f"packages/{row['name']}"
-        if row.get("version") and touched(key, only):
-            _gather(found, troubles, key, lambda row=row: _package(row, index, deep, only))
-    for row in data["framework"]:
-        key = f"packages/framework/{row['name']}"
-        if touched(key, only):
-            _gather(found, troubles, key, lambda row=row: _framework(row, index, deep))
+    for key, look in looks:
+        try:
+            found += look() if touched(key, only) else ()
+        except Trouble as bad:
+            troubles.append(f"{key}: {bad}")
     return found, troubles
 
 
-def _gather(found: list[Change], troubles: list[str], key: str, look: Any) -> None:
-    try:
-        found += look()
-    except Trouble as bad:
-        troubles.append(f"{key}: {bad}")
-
-
-def _package(row: dict[str, Any], index: Index, deep: bool, only: list[str]) -> list[Change]:
-    known = {Version(one["version"]): one for one in row["version"]}
-    found: list[Change] = []
-    for version, files in index.releases(row["name"]).items():
-        key = f"packages/{row['name']}/{version}"
-        if not touched(key, only):
-            continue
-        if version in known:
-            found += _known(key, row, known[version], files, index, deep)
-        elif version > max(known):
-            found += _new(key, row, files, index)
-    return found
+def _package(row: dict[str, Any], index: Index, only: list[str]) -> list[Change]:
+    newest = max(Version(one["version"]) for one in row["version"])
+    keys = {f"packages/{row['name']}/{v}": files for v, files in index.releases(row["name"]).items() if v > newest}
+    return [one for key, files in keys.items() if touched(key, only) for one in _new(key, row, files, index)]
 
 
 def from_page(files: list[File]) -> dict[str, Any]:
@@ -190,74 +176,37 @@ def _new(key: str, row: dict[str, Any], files: list[File], index: Index) -> list
 
 
 def _insert(name: str, learned: dict[str, Any]) -> Any:
-    def edit(document: Document) -> None:
-        first = document.find("package", "name", name)
-        assert first is not None
-        at = first + 1
-        for i in range(first + 1, document.family(first)):
-            if Version(document.blocks[i].values["version"]) < Version(learned["version"]):
-                at = i + 1
-        document.insert(at, "package.version", learned)
+    def edit(text: str) -> str:
+        rows, version = list_rows(text), Version(learned["version"])
+        start = next(row.start for row in rows if row.name == "package" and row.values["name"] == name)
+        end = min((row.start for row in rows if row.name != "package.version" and row.start > start), default=len(text))
+
+        def is_before(row: Row) -> bool:
+            is_older = row.name == "package.version" and Version(row.values["version"]) < version
+            return row.start == start or (is_older and start < row.start < end)
+
+        return insert_row(text, is_before, [("package.version", learned)])
 
     return edit
 
 
-def _known(
-    key: str, row: dict[str, Any], one: dict[str, Any], files: list[File], index: Index, deep: bool
-) -> list[Change]:
-    def place(document: Document) -> int:
-        first = document.find("package", "name", row["name"])
-        assert first is not None
-        at = document.find("package.version", "version", one["version"], first, document.family(first))
-        assert at is not None
-        return at
-
-    learned = opened(row, files, index) if deep else from_page(files)
-    if "requires" in learned and parsed(learned["requires"]) == parsed(one.get("requires", ())):
-        learned.pop("requires")
-    learned["version"] = one["version"]  # 1.0 and 1.0.0 are one release
-    source = learned.get("source", f"PyPI's list of the files of {row['name']}")
-    return compared(key, one, learned, source, place)
-
-
-def _framework(row: dict[str, Any], index: Index, deep: bool) -> list[Change]:
+def _framework(row: dict[str, Any], index: Index) -> list[Change]:
+    """The row of a framework is of its newest release."""
     releases = index.releases(row["name"])
     if not releases:
         raise Trouble("the index lists no release of it")
     version, files = list(releases.items())[-1]
-    key, known = f"packages/framework/{row['name']}", Version(row["version"])
-    if version == known and not deep:
+    if version == Version(row["version"]):
         return []
     wheel = best(files)
     learned = from_page(files) | (declared(index.metadata(wheel), _followed(row)) if wheel else {})
     learned.pop("dist")
     if parsed(learned.get("requires", ())) == parsed(row.get("requires", ())):
         learned.pop("requires", None)
-
-    def place(document: Document) -> int:
-        at = document.find("framework", "name", row["name"])
-        assert at is not None
-        return at
-
-    if version == known:
-        return compared(
-            key, row, learned | {"version": row["version"]}, f"{row['name']} {version} PyPI metadata", place
-        )
-    return _moved(key, row, learned, place)
-
-
-def _moved(key: str, row: dict[str, Any], learned: dict[str, Any], place: Any) -> list[Change]:
-    """A framework has a newer release: its row is of the one before, and a person decides."""
-    source = f"{row['name']} {learned['version']} PyPI metadata"
-
-    def edit(document: Document) -> None:
-        for field, value in (learned | {"source": source}).items():
-            document.blocks[place(document)].set(field, value)
-
+    key, new = f"packages/framework/{row['name']}", row | learned
+    new["source"] = f"{row['name']} {learned['version']} PyPI metadata"
     changed = ", ".join(f"{k} {brief(v)}" for k, v in learned.items() if row.get(k) != v and k != "version")
-    says = f"was {row['version']} ({cited(row)}), index says {learned['version']}: {changed}"
+    says = f"was {row['version']}, index says {learned['version']}: {changed}"
+    found = [Change(NEW, key, says, lambda text: replace_row(text, "framework", "name", new))]
     left = [f for f in ("torch", "extras", "note") if f in row and f not in learned]
-    found = [Change(DIFFERS, key, says, edit)]
-    if left:
-        found.append(Change(TODO, key, f"{', '.join(left)} of the row before would stay: look at them by hand"))
-    return found
+    return found + ([Change(TODO, key, f"{', '.join(left)} stay as before: look at them by hand")] if left else [])

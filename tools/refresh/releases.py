@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
 from datetime import date
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from refresh.changes import NEW, TODO, UNSURE, Change, compared, touched
-from refresh.index import File, Index, Metadata, best, in_order
-from refresh.text import Document
-from refresh.web import Trouble
+from refresh.index import File, Index, Metadata, Trouble, best, in_order
+from refresh.text import NEW, TODO, Change, Row, insert_row, list_rows, set_head, touched
 
 # Field of the row: how the distribution's name begins.
 PINS = {
@@ -28,34 +25,24 @@ ARCHS = re.compile(rb"((?:sm|compute)_\d+[af]?(?: (?:sm|compute)_\d+[af]?)+)\0")
 TABLE = "torch/cuda/__init__.py PYTORCH_RELEASES_CODE_CC in the PyPI wheel"
 
 
-def changes(data: dict[str, Any], index: Index, deep: bool, only: list[str]) -> tuple[list[Change], list[str]]:
-    """New releases as whole rows; known ones against the page, and with ``deep`` against their wheels.
-
-    Also a sentence for each release that could not be read.
-    """
-    known = {Version(row["version"]): row for row in data["torch"]}
+def changes(data: dict[str, Any], index: Index, only: list[str]) -> tuple[list[Change], list[str]]:
+    """New releases as whole rows; also a sentence for each release that could not be read."""
+    known = {Version(row["version"]) for row in data["torch"]}
     offered = index.releases("torch")
     found: list[Change] = []
     troubles: list[str] = []
     for version, files in offered.items():
         key = f"torch/{version}"
-        if version < min(known) or not touched(key, only):
-            continue
-        try:
-            row = known.get(version)
-            found += _checked(key, row, files, index, deep) if row else _added(key, version, files, index)
-        except Trouble as bad:
-            troubles.append(f"{key}: {bad}")
-    gone = [str(v) for v in known if v not in offered]
-    found += [Change(TODO, f"torch/{v}", "in the catalogue, and the index has it no longer") for v in gone if not only]
+        if version > min(known) and version not in known and touched(key, only):
+            try:
+                found.append(_added(key, version, files, index))
+            except Trouble as bad:
+                troubles.append(f"{key}: {bad}")
     newest = str(max(offered, default=max(known)))
     if Version(newest) > Version(data["newest"]):
-        found.append(Change(NEW, "torch/newest", f"{data['newest']} -> {newest}", _newest(newest)))
+        says = f"{data['newest']} -> {newest}"
+        found.append(Change(NEW, "torch/newest", says, lambda text: set_head(text, "newest", newest)))
     return found, troubles
-
-
-def _newest(version: str) -> Any:
-    return lambda document: document.blocks[0].set("newest", version)
 
 
 def from_page(files: list[File]) -> dict[str, Any]:
@@ -223,7 +210,7 @@ def _days(first: str, then: str) -> int:
     return (date.fromisoformat(then) - date.fromisoformat(first)).days
 
 
-def _added(key: str, version: Version, files: list[File], index: Index) -> list[Change]:
+def _added(key: str, version: Version, files: list[File], index: Index) -> Change:
     row, builds = opened(files, index)
     missing = [field for field in ("date", "requires_python", "nccl", "cudnn") if not row.get(field)]
     unsure = ["builds"] if any(not b["confirmed"] for b in builds) else []
@@ -233,10 +220,10 @@ def _added(key: str, version: Version, files: list[File], index: Index) -> list[
         missing += [] if row[name] else [name]
     if missing or row["default"] == "cpu":
         why = f"no {', '.join(missing)}" if missing else "its wheel is a CPU build"
-        return [Change(TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_summary(row)}")]
+        return Change(TODO, key, f"new, and not written: {why} in what the index gives; the rest is {_summary(row)}")
     row = _ordered(row, unsure)
     says = f"{_summary(row)}; builds " + " ".join(b["variant"] for b in builds)
-    return [Change(NEW, key, says, _insert(row, builds))]
+    return Change(NEW, key, says, _insert(row, builds))
 
 
 def _ordered(row: dict[str, Any], unsure: list[str]) -> dict[str, Any]:
@@ -252,51 +239,16 @@ def _summary(row: dict[str, Any]) -> str:
 
 
 def _insert(row: dict[str, Any], builds: list[dict[str, Any]]) -> Any:
-    def edit(document: Document) -> None:
-        at = len(document.blocks)
-        for i, block in enumerate(document.blocks):
-            if block.name == "torch" and Version(block.values["version"]) < Version(row["version"]):
-                at = document.family(i)
-        for offset, (name, one) in enumerate([("torch", row), *(("torch.build", b) for b in builds)]):
-            document.insert(at + offset, name, one)
+    """Behind the builds of the newest release that is older."""
+
+    def edit(text: str) -> str:
+        rows, version = list_rows(text), Version(row["version"])
+        newer = (r.start for r in rows if r.name == "torch" and Version(r.values["version"]) > version)
+        end = min(newer, default=len(text))
+
+        def is_before(one: Row) -> bool:
+            return one.name in ("torch", "torch.build") and one.start < end
+
+        return insert_row(text, is_before, [("torch", row), *(("torch.build", build) for build in builds)])
 
     return edit
-
-
-def _checked(key: str, row: dict[str, Any], files: list[File], index: Index, deep: bool) -> list[Change]:
-    def place(document: Document) -> int:
-        at = document.find("torch", "version", row["version"])
-        assert at is not None
-        return at
-
-    page = {k: v for k, v in from_page(files).items() if v}
-    if not deep:
-        return compared(key, row, page, "PyPI's list of the files of torch", place)
-    learned, builds = opened(files, index)
-    found = compared(key, row, {k: v for k, v in learned.items() if v}, learned["source"][0], place)
-    return found + [
-        change for build in builds for change in _build_changes(key, row, build, learned["source"][0], place)
-    ]
-
-
-def _build_changes(
-    key: str, row: dict[str, Any], build: dict[str, Any], metadata: str, place: Callable[[Document], int]
-) -> list[Change]:
-    known = next((b for b in row["build"] if b["variant"] == build["variant"]), None)
-    name = f"{key}/build/{build['variant']}"
-
-    def there(document: Document) -> int:
-        first = place(document)
-        at = document.find("torch.build", "variant", build["variant"], first, document.family(first))
-        assert at is not None
-        return at
-
-    def insert(document: Document) -> None:
-        document.insert(document.family(place(document)), "torch.build", build)
-
-    if known is None:
-        says = f"named by {build['source'][0]}; whether the wheel index has it is not known"
-        return [Change(UNSURE, name, says, insert)]
-    pinned: dict[str, Any] = {k: build[k] for k in ("nccl", "cudnn") if k in build and k in known}
-    learned = {k: v for k, v in build.items() if k not in ("nccl", "cudnn")}
-    return compared(name, known, learned, build["source"][0], there) + compared(name, known, pinned, metadata, there)

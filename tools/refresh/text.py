@@ -1,10 +1,12 @@
-"""Changes to a TOML file as text: comments, order and everything that is not touched stay as they are."""
+"""Rows of a TOML file as text: what is not touched stays as it is, with its comments and its order."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 if sys.version_info >= (3, 11):
@@ -12,11 +14,34 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-from refresh.web import Trouble
-
 WIDTH = 130
-HEADER = re.compile(r"\[\[?([A-Za-z0-9_.-]+)\]\]?\s*(#.*)?\Z")
-KEY = re.compile(r"([A-Za-z0-9_-]+)\s*=")
+HEADER = re.compile(r"^\[\[([\w.-]+)\]\]", re.M)
+TRAIL = re.compile(r"(?:\n(?:#[^\n]*)?)*\Z")
+Edit = Callable[[str], str]
+NEW, TODO = "new", "to fill"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row to add or to replace, or, without an edit, one to fill in by hand."""
+
+    kind: str
+    key: str
+    says: str
+    edit: Edit | None = None
+
+    @property
+    def file(self) -> str:
+        return self.key.partition("/")[0]
+
+
+def touched(key: str, only: list[str]) -> bool:
+    """Whether a key lies under one of those that were asked for, or above it; asked for none, all are."""
+    return not only or any(f"{key}/".startswith(o.rstrip("/") + "/") or f"{o}/".startswith(key + "/") for o in only)
+
+
+def brief(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -25,85 +50,45 @@ def loads(text: str) -> dict[str, Any]:
     return found
 
 
-class Block:
-    """A table: its header, its own keys, and the lines of both; comments above a header belong to it."""
+@dataclass(frozen=True)
+class Row:
+    """One table of a list: its name, its own values, and where its text is; comments above a header belong to it."""
 
-    def __init__(self, name: str, lines: list[str]) -> None:
-        self.name, self.lines = name, lines
-
-    def spans(self) -> dict[str, tuple[int, int]]:
-        """Each key with the first line of its value and the line after the last."""
-        found: dict[str, tuple[int, int]] = {}
-        at = 0
-        while at < len(self.lines):
-            key = KEY.match(self.lines[at])
-            end = at + 1
-            if key:
-                while not _whole("\n".join(self.lines[at:end])):
-                    end += 1
-                    if end > len(self.lines):
-                        raise Trouble(f"the value of {key[1]} has no end")
-                found[key[1]] = (at, end)
-            at = end
-        return found
-
-    @property
-    def values(self) -> dict[str, Any]:
-        body = "\n".join(line for a, b in self.spans().values() for line in self.lines[a:b])
-        return loads(body)
-
-    def set(self, key: str, value: Any, before: tuple[str, ...] = ("confirmed", "source")) -> None:
-        """Give a key a value, in its place where it has one, else in front of the first of ``before``."""
-        spans = self.spans()
-        new = assignment(key, value).split("\n")
-        if key in spans:
-            first, end = spans[key]
-            self.lines[first:end] = new
-            return
-        at = next((spans[k][0] for k in before if k in spans), max((b for _, b in spans.values()), default=1))
-        self.lines[at:at] = new
+    name: str
+    values: dict[str, Any]
+    start: int
+    end: int
 
 
-class Document:
-    """A TOML file as blocks, in order."""
+def list_rows(text: str) -> list[Row]:
+    heads = [*HEADER.finditer(text)]
+    ends = [*(head.start() for head in heads[1:]), len(text)][: len(heads)]
+    bodies = [text[head.end() : end] for head, end in zip(heads, ends, strict=True)]
+    return [
+        Row(head[1], loads(body), head.start(), end - len((TRAIL.search(body) or [""])[0]))
+        for head, body, end in zip(heads, bodies, ends, strict=True)
+    ]
 
-    def __init__(self, text: str) -> None:
-        self.blocks = [Block("", [])]
-        waiting: list[str] = []  # comments and empty lines, which go with what follows them
-        for line in text.split("\n"):
-            header = HEADER.match(line)
-            if header and _whole("\n".join(self.blocks[-1].lines[_start(self.blocks[-1].lines) :])):
-                self.blocks.append(Block(header[1], [*waiting, line]))
-                waiting = []
-            elif not line.strip() or line.startswith("#"):
-                waiting.append(line)
-            else:
-                self.blocks[-1].lines += [*waiting, line]
-                waiting = []
-        self._end = waiting
 
-    @property
-    def text(self) -> str:
-        return "\n".join([line for block in self.blocks for line in block.lines] + self._end)
+def insert_row(text: str, after: Callable[[Row], bool], rows: list[tuple[str, dict[str, Any]]]) -> str:
+    """Put rows behind the last row of which ``after`` is true."""
+    at = max(row.end for row in list_rows(text) if after(row))
+    return text[:at] + "".join(f"\n\n{format_row(name, one)}" for name, one in rows) + text[at:]
 
-    def family(self, at: int) -> int:
-        """The index after the block at ``at`` and the tables under it (``torch.build`` under ``torch``)."""
-        under = self.blocks[at].name + "."
-        end = at + 1
-        while end < len(self.blocks) and self.blocks[end].name.startswith(under):
-            end += 1
-        return end
 
-    def find(self, name: str, key: str, value: str, first: int = 0, end: int | None = None) -> int | None:
-        """The block of a name in which a key has a value."""
-        for at in range(first, len(self.blocks) if end is None else end):
-            if self.blocks[at].name == name and self.blocks[at].values.get(key) == value:
-                return at
-        return None
+def replace_row(text: str, name: str, key: str, row: dict[str, Any]) -> str:
+    """Replace the row of that name and key, with all its values."""
+    old = next(one for one in list_rows(text) if one.name == name and one.values[key] == row[key])
+    return text[: old.start] + format_row(name, row) + text[old.end :]
 
-    def insert(self, at: int, name: str, row: dict[str, Any]) -> None:
-        lines = ["", f"[[{name}]]", *(line for k, v in row.items() for line in assignment(k, v).split("\n"))]
-        self.blocks.insert(at, Block(name, lines))
+
+def set_head(text: str, key: str, value: str) -> str:
+    """Replace a value above all rows: ``as_of = "2026-11-15"``."""
+    return re.sub(rf'^{key} = "[^"]*"', f'{key} = "{value}"', text, count=1, flags=re.M)
+
+
+def format_row(name: str, row: dict[str, Any]) -> str:
+    return "\n".join([f"[[{name}]]", *(assignment(key, value) for key, value in row.items())])
 
 
 def assignment(key: str, value: Any) -> str:
@@ -124,25 +109,3 @@ def literal(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return str(value)
-
-
-def _start(lines: list[str]) -> int:
-    """The last line on which an assignment begins."""
-    return max((i for i, line in enumerate(lines) if KEY.match(line)), default=0)
-
-
-def _whole(text: str) -> bool:
-    """Whether these lines are a value that has ended."""
-    if "=" not in text:
-        return True
-    try:
-        tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return not _open(text)
-    return True
-
-
-def _open(text: str) -> bool:
-    """Whether brackets are still open, outside of strings."""
-    bare = re.sub(r'"(?:\\.|[^"\\])*"|#.*', "", text)
-    return bare.count("[") + bare.count("{") > bare.count("]") + bare.count("}")

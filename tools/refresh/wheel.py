@@ -2,92 +2,46 @@
 
 from __future__ import annotations
 
-import io
 import re
-import struct
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from tempfile import NamedTemporaryFile
 
 from gpuready.system import AccessError, elf
-from refresh.web import Trouble, Web, shown
+from gpuready.system.archive_members import ARCHIVE_ERRORS
+from gpuready.system.release_metadata import RangedFile
 
-TAIL = 1 << 16  # the end of a zip: its directory, in one read for most wheels
 AHEAD = 1 << 16
-DIRECTORY_LIMIT = 32 << 20
 TEXT_LIMIT = 4 << 20
 NUMBER = re.compile(rb"\d+")
 
 
-class Distant(io.RawIOBase):
-    """A file on a server as a seekable file; keeps its end and the window that was read last."""
+class Trouble(Exception):
+    """An answer from which nothing can be learned; the text is a sentence for the maintainer."""
 
-    def __init__(self, web: Web, address: str) -> None:
-        self.web, self.address = web, address
-        body, first, self.size = web.piece(address, f"-{TAIL}")
-        self._tail = self._window = (first, body)
-        self._at = 0
-        self.ahead = AHEAD
 
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
-        self._at = max(0, start + offset)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self.size if size is None or size < 0 else min(self._at + size, self.size)
-        if end <= self._at:
-            return b""
-        if end - self._at > DIRECTORY_LIMIT:
-            raise Trouble(
-                f"{shown(self.address)}: it asks for {end - self._at} bytes at once, which no honest wheel needs"
-            )
-        for first, body in (self._window, self._tail):
-            if first <= self._at and end <= first + len(body):
-                return self._take(first, body, end)
-        last = min(max(end, self._at + self.ahead), self.size) - 1
-        body, first, size_now = self.web.piece(self.address, f"{self._at}-{last}")
-        if size_now != self.size:
-            raise Trouble(f"{shown(self.address)}: the file changed while it was read")
-        self._window = (first, body)
-        return self._take(first, body, end)
-
-    def _take(self, first: int, body: bytes, end: int) -> bytes:
-        piece = body[self._at - first : end - first]
-        self._at = end
-        return piece
+class Missing(Trouble):
+    """The index does not have it."""
 
 
 class Wheel:
     """An opened wheel: its members by name, and looks into them that stop as soon as they know."""
 
-    def __init__(self, web: Web, address: str) -> None:
-        self.name = shown(address)
+    def __init__(self, address: str, auth: str = "") -> None:
+        self.name = address.rpartition("/")[2]
         with self._calm():
-            self._file = Distant(web, address)
-            self._zip = zipfile.ZipFile(self._file)
-        self.size = self._file.size
+            self._file = RangedFile(address, auth)
+            self._zip = zipfile.ZipFile(self._file)  # type: ignore[arg-type]
         self.members = {info.filename: info for info in self._zip.infolist()}
 
     @contextmanager
     def _calm(self) -> Iterator[None]:
         try:
             yield
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error) as bad:
-            raise Trouble(f"{self.name}: not a zip file that can be read ({bad})") from None
-        except (IndexError, OverflowError, UnicodeError, OSError, ValueError) as bad:
-            raise Trouble(f"{self.name}: its contents make no sense ({bad})") from None
+        except (*ARCHIVE_ERRORS, HTTPException, AccessError, IndexError, OverflowError, UnicodeError) as bad:
+            raise Trouble(f"{self.name}: cannot be read ({str(bad)[:160]})") from None
 
     def text(self, member: str, limit: int = TEXT_LIMIT) -> str | None:
         """A whole text member; None where there is none."""

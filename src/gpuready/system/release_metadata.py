@@ -42,7 +42,7 @@ def _fetch(url: str, auth: str, cafile: str, timeout: float) -> str:
                     return _decode(read_whole(stream, MAX_METADATA_BYTES))
             except (OSError, HTTPException):
                 pass  # an index without such files
-        return _read_wheel(_RangedFile(url.partition("#")[0], auth, cafile, timeout))
+        return _read_wheel(RangedFile(url.partition("#")[0], auth, cafile, timeout))
     except (*ARCHIVE_ERRORS, HTTPException) as error:
         raise AccessError(_download_error(error) if isinstance(error, OSError) else str(error)[:120]) from None
 
@@ -92,14 +92,14 @@ def _tar_texts(file: Any) -> Iterator[tuple[str, str]]:
                 yield entry.name, _decode(member.read(MAX_METADATA_BYTES))
 
 
-class _RangedFile:
-    """A file on a server, read by ranges, as far as ``zipfile`` needs one."""
+class RangedFile:
+    """A file on a server, read by ranges, as far as ``zipfile`` needs one; keeps the piece that was read last."""
 
-    def __init__(self, url: str, auth: str, cafile: str, timeout: float):
+    def __init__(self, url: str, auth: str = "", cafile: str = "", timeout: float = 60.0):
         self.url, self.auth, self.cafile, self.timeout = url, auth, cafile, timeout
-        self.at, self.start, self.known = 0, 0, b""
-        tail = self._fetch(f"-{_TAIL_BYTES}")
-        self.start, self.known = self.size - len(tail), tail
+        self.at, self.ahead = 0, _TAIL_BYTES
+        self.known = self._fetch(f"-{_TAIL_BYTES}")
+        self.start = self.size - len(self.known)
 
     def _fetch(self, wanted: str) -> bytes:
         if not self.url.startswith("http"):
@@ -125,11 +125,9 @@ class _RangedFile:
 
     def read(self, count: int = -1) -> bytes:
         end = self.size if count < 0 else min(self.size, self.at + count)
-        if self.at < self.start:
-            self.known = self._fetch(f"{self.at}-{max(end, self.at + _TAIL_BYTES) - 1}")
-            self.start = self.at
+        if end > self.at and not (self.start <= self.at and end <= self.start + len(self.known)):
+            self.known = self._fetch(f"{self.at}-{min(max(end, self.at + self.ahead), self.size) - 1}")
+            self.start = self.at if len(self.known) < self.size else 0
         piece = self.known[self.at - self.start : end - self.start]
-        if len(piece) < end - self.at:
-            piece = self._fetch(f"{self.at}-{end - 1}")
         self.at += len(piece)
         return piece
