@@ -120,7 +120,11 @@ def test_a_link_that_leads_to_another_python_by_now_counts_more_than_pyvenv_cfg(
     """As after an upgrade of the system: the packages of the old one are not on the path of the new one."""
     files = {k: v for k, v in VENV.items() if k != "/v/bin/python"} | {"/usr/bin/python3.13": "\x7fELF"}
     who = chosen(files, "/v", links={"/v/bin/python": "/usr/bin/python3.13"})
-    assert (who.version, who.site) == ("3.13", ())
+    assert (who.version, who.site, who.made_with) == ("3.13", (), "3.11.7")
+    assert chosen(VENV, "/v").made_with == ""
+    del files["/usr/bin/python3.13"]
+    files |= {"/opt/py/bin/python": "\x7fELF", "/opt/py/lib/python3.12/os.py": ""}
+    assert chosen(files, "/v", links={"/v/bin/python": "/opt/py/bin/python"}).made_with == "3.11.7"
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def probe_packages(host: HostAccess, target: TargetEnvironment, extra_names: Ite
         Fact("python.site", target.site, target.prefix),
         _managed_fact(host, target),
         read_fact("python.disk_free", target.prefix, _free_disk_space, host, target.prefix),
+        *([Fact("python.made_with", target.made_with, f"{target.prefix}/pyvenv.cfg")] if target.made_with else ()),
         *([Fact("python.made_for", target.made_for, f"{target.prefix}/pyvenv.cfg")] if target.made_for else ()),
     ]
     rest = ("python.packages", "python.half_installed", "python.duplicates", "python.shadowed", "python.requires")

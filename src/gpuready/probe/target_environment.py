@@ -36,7 +36,8 @@ class TargetEnvironment(Record):
 
     ``source`` is where it was found; ``chosen_by`` says the same in words for people. ``made_for`` is what the installer
     noted in pyvenv.cfg, ``machine`` the architecture that it noted, where it installed for another one. ``site`` begins with
-    ``python_path``, the folders of PYTHONPATH. ``base`` is the prefix of the Python that a virtual environment was made from.
+    ``python_path``, the folders of PYTHONPATH. ``base`` is the prefix of the Python that a virtual environment was made from,
+    ``made_with`` the version of that Python where it is another one by now, which sees none of the packages.
     """
 
     prefix: str
@@ -52,6 +53,7 @@ class TargetEnvironment(Record):
     python_path: tuple[str, ...] = ()
     base: str = ""
     machine: str = ""
+    made_with: str = ""
 
 
 def find_named_environment(host: HostAccess, python: str) -> TargetEnvironment:
@@ -178,7 +180,7 @@ def describe_environment(
     python_path = _list_python_path(host)
     folders = _find_site_folders(host, prefix, known_version, kind, settings)
     site = _existing_folders(host, [*python_path, *folders, *_list_pth_folders(host, folders)])
-    made_for = settings.get(MADE_FOR_KEY, "")
+    made_for, made_with = settings.get(MADE_FOR_KEY, ""), _noted_version(settings)
     base = settings.get("home", "").rpartition("/")[0] or prefix
     return TargetEnvironment(
         prefix,
@@ -193,6 +195,7 @@ def describe_environment(
         machine=settings.get(MACHINE_KEY, ""),
         python_path=python_path,
         base=base,
+        made_with=made_with if known_version and _minor(known_version) != _minor(made_with) else "",
     )
 
 
@@ -232,9 +235,9 @@ def _find_python_version(
     host: HostAccess, prefix: str, path: str, settings: dict[str, str], conda: Iterable[str], may_run: bool
 ) -> tuple[str | None, str, str]:
     """Return the version, its source, and why it is unknown."""
-    configured = settings.get("version") or settings.get("version_info") or ""
-    if configured[:1].isdigit() and not _is_of_other_minor(host, path, configured):
-        return ".".join((leading_version(configured) or "").split(".")[:3]), f"{prefix}/pyvenv.cfg", ""
+    configured = _noted_version(settings)
+    if configured and not _is_of_other_minor(host, prefix, path, configured):
+        return configured, f"{prefix}/pyvenv.cfg", ""
     for name in conda:
         words = name.removesuffix(".json").split("-")
         if words[0] == "python" and len(words) == 3 and words[1][:1].isdigit():
@@ -252,10 +255,22 @@ def _find_python_version(
     return asked if asked[1] else (None, f"{prefix}/lib", f"no file of {prefix} has its version")
 
 
-def _is_of_other_minor(host: HostAccess, path: str, version: str) -> bool:
+def _noted_version(settings: dict[str, str]) -> str:
+    """The version of the Python that made a virtual environment, as pyvenv.cfg has it: ``3.11.7.final.0`` -> ``3.11.7``."""
+    configured = settings.get("version") or settings.get("version_info") or ""
+    return ".".join((leading_version(configured) or "").split(".")[:3]) if configured[:1].isdigit() else ""
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _is_of_other_minor(host: HostAccess, prefix: str, path: str, version: str) -> bool:
     """Whether the program is another Python than pyvenv.cfg has: a link such as /usr/bin/python3 leads to a newer one by now."""
-    named = read_named_minor(read_if_present(host.resolve_path, path, default=path))
-    return bool(named) and named != ".".join(version.split(".")[:2])
+    real = read_if_present(host.resolve_path, path, default=path)
+    base = _prefix_of(real)
+    named = read_named_minor(real) if base == prefix else read_minor_version(host, base, path)[0]
+    return bool(named) and named != _minor(version)
 
 
 def _ask_version(host: HostAccess, path: str) -> tuple[str | None, str, str]:
@@ -342,7 +357,7 @@ def read_minor_version(host: HostAccess, prefix: str, path: str) -> tuple[str, s
         minor = read_named_minor(file)
         if minor:
             return minor, real
-    for base in dict.fromkeys((prefix, _prefix_of(real))):
+    for base in dict.fromkeys((_prefix_of(real), prefix)):
         minors = list_python_minors(host, base)
         if len(minors) == 1:
             return minors[0], f"{base}/lib/python{minors[0]}"

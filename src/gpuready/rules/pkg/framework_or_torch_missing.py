@@ -6,7 +6,8 @@ environment. Packages that are only recommended are listed as information.
 
 ## Why it matters
 The framework does not start, or fails at import. The wrong environment is the usual reason: a virtual
-environment that is not activated.
+environment that is not activated. A virtual environment whose Python was replaced by another minor version
+sees none of its packages.
 
 ## How to fix
 Check first that it is the right environment: ``gpuready check --python PATH`` examines another. Installing
@@ -26,7 +27,7 @@ from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
 
 CODE = "PKG002"
 SEVERITY = "error"
-READS = (*fix_steps.READS, "python.duplicates", "import.damage", "import.result")
+READS = (*fix_steps.READS, "python.duplicates", "python.made_with", "python.version", "import.damage", "import.result")
 CONTRACT = {"distribution": "demo", "needs": ({"key": "package.torch", "want": ">=2.2", "cite": "setup.py:9"},)}
 BROKEN = {"package.demo": None, "package.torch": None, "python.path": "/venv/bin/python"}
 HEALTHY = {"package.demo": "1.0", "package.torch": "2.8.0+cu128", "python.path": "/venv/bin/python"}
@@ -44,7 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return Finding(
         CODE,
         SEVERITY,
-        _describe_missing(names, rest),
+        _describe_missing(names, rest) + _describe_other_python(facts),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(to_show),
         so=f"{contract.framework} does not start, or fails at import",
@@ -56,6 +57,12 @@ def _describe_missing(names: list[str], rest: int) -> str:
     text = f"{visible_gpus.join_names(names)} {'is' if len(names) == 1 else 'are'} not installed"
     more = f"nor {'is 1 package' if rest == 1 else f'are {rest} packages'} that it needs"
     return f"{text}, {more}" if rest else text
+
+
+def _describe_other_python(facts: Facts) -> str:
+    made_with = facts.value_if_known("python.made_with")
+    now = facts.value_if_known("python.version")
+    return f": the environment was made with Python {made_with}, and Python {now} starts in it now" if made_with else ""
 
 
 def _is_package_absent(facts: Facts, key: str) -> bool:

@@ -207,7 +207,8 @@ class Survey(SearchedEnvironment):
         left = {
             row: 0 for row in counted if row[0] == "touched" or _is_data(row) or listing.is_as_shipped(*row[:2], copy)
         }
-        self.reasons |= {path: detail for kind, path, detail in left if kind != "missing"}
+        loaded = [row for row in left if row[0] != "missing" and not row[1].endswith(listing.DATA_SUFFIXES)]
+        self.reasons |= {path: detail for _, path, detail in loaded}
         resized = [row for row in rows if row[0] in RESIZED and listing.is_library(row[1])]
         self.reasons |= {row[1]: row[2] for row in resized if not listing.is_as_shipped(*row[:2], copy)}
         return [row for row in counted if row not in left], copy
@@ -317,7 +318,7 @@ class Survey(SearchedEnvironment):
 
 
 def _is_data(row: tuple[str, str, str]) -> bool:
-    """Whether a file has another size that programs may write, such as settings."""
+    """Whether a file has another size that programs may write, such as certificates: Python loads none of it."""
     return row[0] == "resized" and row[1].endswith(listing.DATA_SUFFIXES)
 
 
