@@ -212,7 +212,7 @@ FROZEN = {
         | {"--token": "TOKEN"}
         | ALWAYS,
     ),
-    "completion": ((0, 1), {"--list": "KIND"} | ALWAYS),
+    "completion": ((0, 999), {"--list": "KIND", "--words": ""} | ALWAYS),
     "fleet check": (
         (0, 999),
         {"--wants": "LIST", "--reference": "FILE", "--prolog": "", "--hardware": ""} | WHAT_IF | FLEET | ALWAYS,

@@ -268,8 +268,8 @@ def _minor(version: str) -> str:
 def _is_of_other_minor(host: HostAccess, prefix: str, path: str, version: str) -> bool:
     """Whether the program is another Python than pyvenv.cfg has: a link such as /usr/bin/python3 leads to a newer one by now."""
     real = read_if_present(host.resolve_path, path, default=path)
-    base = _prefix_of(real)
-    named = read_named_minor(real) if base == prefix else read_minor_version(host, base, path)[0]
+    base, is_python = _prefix_of(real), "python" in real.rpartition("/")[2]
+    named = read_minor_version(host, base, path)[0] if is_python and base != prefix else read_named_minor(real)
     return bool(named) and named != _minor(version)
 
 
