@@ -97,9 +97,9 @@ def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> Env
         return EnvironmentFile(path, _parse_words(_list_locked(rows, environment), ""), str(python or ""))
     if not isinstance(project, dict):
         raise ValueError("it has neither a [project] nor locked packages")
-    words = [str(one) for one in project.get("dependencies") or ()]
-    pins, named = _parse_words(words, _find_uv_build(data)), str(project.get("requires-python") or "")
-    return EnvironmentFile(path, pins, named, tuple(word for word in words if "@" not in word))
+    asked = [str(one) for one in project.get("dependencies") or ()]
+    pins, named = _parse_words(asked, _find_uv_build(data)), str(project.get("requires-python") or "")
+    return EnvironmentFile(path, pins, named, tuple(word for word in asked if "@" not in word))
 
 
 def _parse_words(words: Iterable[str], build: str) -> tuple[PackagePin, ...]:

@@ -102,9 +102,9 @@ def check_machine(
             from gpuready.workflow import asked_file
 
             package_file = asked_file.read_package_file(packages, facts)
-            facts = asked_file.add_packages(facts, package_file)
+            facts = asked_file.add_packages(facts, package_file, (what_if or {}).get("python-version", ""))
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
-            chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file)
+            chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
         chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
@@ -170,7 +170,8 @@ def _choose_contract(
 ) -> Contract:
     """Return the contract of a framework; of a package that has none, by its installed metadata or its release on the index."""
     requires = facts.value_if_known("python.requires") or {}
-    if not extras and (contracts.has_contract(spec[0]) or contracts.distribution_name(spec[0]) in requires):
+    is_known = contracts.has_contract(spec[0]) and not (ask_index and spec[1])
+    if not extras and (is_known or contracts.distribution_name(spec[0]) in requires):
         return contract_choice.choose_contract(facts, *spec)
     from gpuready.workflow import index_contract
 
@@ -190,9 +191,10 @@ def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 def _judge_contracts(
     facts: Facts, contracts_used: list[Contract], file: JobFile | None, ignored: Mapping[str, str], strict: bool
 ) -> list[Report]:
-    """Judge the facts by each contract, which sees the others."""
+    """Judge the facts by each contract, which sees the others unless a resolver has looked at them together."""
+    others = [] if "contract.conflict" in facts else contracts_used
     return [
-        judge_with_plan(_add_job_placement(add_other_contracts(facts, c, contracts_used), c, file), c, ignored, strict)
+        judge_with_plan(_add_job_placement(add_other_contracts(facts, c, others), c, file), c, ignored, strict)
         for c in contracts_used
     ]
 

@@ -10,6 +10,7 @@ from gpuready.apply.resolution_request import python_minor_version
 from gpuready.apply.resolve import UvAnswer, resolve_requirements
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.catalog.indexes import list_indexes
+from gpuready.catalog.packages import canonical_package_name, find_package, split_requirement
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
 from gpuready.containers.environment_files import EnvironmentFile, read_environment_file
@@ -22,9 +23,10 @@ from gpuready.model.versions import major_minor, satisfies_specifier
 from gpuready.plan.change import SOURCE, end_state_facts
 from gpuready.plan.limits import ASSUMED_GLIBC
 from gpuready.plan.platform import machine_facts_only
+from gpuready.plan.torch_packages import COMPILED
 from gpuready.system import LiveHost
-from gpuready.workflow import contract_choice
 from gpuready.workflow.container_file import read_referenced_file
+from gpuready.workflow.index_contract import choose_contract_by_index
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
 CONTAINER_NAMES = ("dockerfile", "containerfile")
@@ -73,10 +75,17 @@ def read_package_file(path: str, facts: Facts) -> EnvironmentFile:
         raise Refused(f"{path}: {error}") from None
 
 
-def add_packages(facts: Facts, file: EnvironmentFile) -> Facts:
-    """Return the machine with what a file states in the place of any environment of its own."""
+def add_packages(facts: Facts, file: EnvironmentFile, python: str = "") -> Facts:
+    """Return the machine with what a file states in the place of any environment of its own; ``python``: the one that was asked for.
+
+    What it names itself, and is compiled, is asked for as by ``--wants``.
+    """
     machine = machine_facts_only(facts)
     stated = file.to_facts(str(machine.value_if_known("os.arch") or "x86_64"))
+    stated += [Fact("python.version", python, "--python-version", "stated")] if python else []
+    wants = facts.value_if_known("job.wants") or ()
+    compiled = [pin.name for pin in file.pins if (find_package(pin.name) or {}).get("kind") in COMPILED]
+    stated += [Fact("job.wants", (*wants, *compiled), file.path, "stated")] if compiled else []
     return Facts(machine, facts.host, NOT_STATED).with_facts(*stated)
 
 
@@ -99,12 +108,31 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
             break
     if isinstance(first, PlanConflict):
         needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or file.path} for n in first.needs)
-        says = f"{first.says} (uv, Python {pythons[0]})"
-        return facts.with_facts(Fact("contract.conflict", {"says": says, "needs": needs}, file.path, "stated"))
+        table = {"says": f"{first.says} (uv, Python {pythons[0]})", "needs": needs}
+        table["fix"] = _find_other_pin(host, facts, file, pythons[0], first, note)
+        return facts.with_facts(Fact("contract.conflict", table, file.path, "stated"))
     gap = (
         f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
     )
     return facts.with_facts(Fact("contract.conflict", None, file.path, "stated", gap))
+
+
+def _find_other_pin(
+    host: LiveHost,
+    facts: Facts,
+    file: EnvironmentFile,
+    python: str,
+    conflict: PlanConflict,
+    note: Callable[..., object],
+) -> str:
+    """Return the release that uv takes of one package of a conflict where the file leaves it open: ``torchvision==0.21.0``; else empty."""
+    named = [pin.name for pin in file.pins if pin.version and pin.name in conflict.says]
+    for name in sorted(named, key=lambda one: (one == "torch", -conflict.says.find(one))):
+        others = tuple(word for word in file.words if canonical_package_name(split_requirement(word)[0]) != name)
+        answer = _resolve_on_python(host, facts, file.replace(words=(*others, name)), python, note)
+        if isinstance(answer, tuple):
+            return next((f"{name}=={row.version}" for row in answer if row.name == name), "")
+    return ""
 
 
 def _resolve_on_python(
@@ -155,11 +183,14 @@ def _default_torch(version: str, facts: Facts) -> str:
     return next((f"{version}+{one.variant}" for one in builds if one.pypi), version)
 
 
-def choose_file_contracts(facts: Facts, file: EnvironmentFile) -> list[Contract]:
+def choose_file_contracts(facts: Facts, file: EnvironmentFile, ask_index: bool) -> list[Contract]:
     """Return the contracts of the frameworks that a file names, else that of torch."""
     named = [(contracts.framework_by_name(pin.name), pin) for pin in file.pins]
+    versions = {pin.name: str(facts.value_if_known(f"package.{pin.name}") or "") for pin in file.pins}
     chosen = [
-        contract_choice.choose_contract(facts, name, None if pin.version else _newest_inside(pin.name, pin.spec), None)
+        choose_contract_by_index(
+            facts, (name, versions[pin.name] or _newest_inside(pin.name, pin.spec), None), (), ask_index
+        )
         for name, pin in named
         if contracts.has_contract(name)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -24,10 +25,11 @@ from gpuready.contracts.pins import (
     add_metadata_pins,
     marker_environment,
     merge_metadata_pins,
+    pin_exact_version,
     require_extras,
     without_package_pins,
 )
-from gpuready.model import Contract, Fact, Facts
+from gpuready.model import Contract, Fact, Facts, Requirement
 from gpuready.model.plan import Plan
 from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
@@ -36,6 +38,8 @@ from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
 COMMON_CARRIERS = ("accelerate", "peft", "torchdata", "torchvision", "lightning", "sentence-transformers")
 """Packages that usually bring torch: they are looked at first."""
 MAX_LOOKUPS, FIRST_LEVEL = 40, 10
+CUDA_IN_NAME = re.compile(r"^[\w.-]+?(?:-cu(?:da)?(1[0-9])x?\b|\[cu(1[0-9])\])")
+"""The CUDA that the name of a distribution, or an extra of it, is for."""
 USUAL_PYTHON = "3.12"
 """The Python for which markers are evaluated where none is stated."""
 
@@ -93,7 +97,7 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
         known = judge_by_catalogue(borrowed)
         is_known = any(need.level == "required" for need in known.needs)
         return [known] if is_known else [borrowed.replace(says=known.says), known]
-    return [merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release))]
+    return [_with_own_cuda(merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release)), release)]
 
 
 def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
@@ -113,7 +117,12 @@ def choose_contract_by_index(
     framework, version, variant = spec
     finder = ReleaseFinder(str(facts.value_if_known("python.version") or "")) if ask_index else None
     if contracts.has_contract(framework):
-        return add_extras(facts, contract_choice.choose_contract(facts, framework, version, variant), extras, finder)
+        chosen = contract_choice.choose_contract(facts, framework, version, variant)
+        is_installed = contracts.distribution_name(framework) in (facts.value_if_known("python.requires") or {})
+        if finder and version and contracts.is_borrowed(chosen) and not is_installed:
+            borrowed = call_or_refuse(contracts.load_contract, framework, version, variant)
+            chosen = pin_exact_version(judge_by_index(facts, borrowed, finder)[-1], version, None)
+        return add_extras(facts, chosen, extras, finder)
     return add_extras(facts, choose_package_contract(facts, framework, version, finder), extras, finder)
 
 
@@ -142,6 +151,7 @@ def choose_package_contract(
     if release is None:
         raise find_release.refuse_missing(framework, version)
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
+    contract = _with_own_cuda(contract, release)
     if "cuda" in contract.platforms:
         return contract
     if by_extra := with_torch_extra(contract):
@@ -156,6 +166,19 @@ def choose_package_contract(
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:
     """Return the pins of a release, its Python, and the environment for their markers."""
     return list(release.requires_dist), release.requires_python, marker_environment(_with_usual_system(facts))
+
+
+def _with_own_cuda(contract: Contract, release: IndexRelease) -> Contract:
+    """Return the contract with the CUDA of the distributions that a release always requires: ``cuda-tile[cu13]``, ``cupy-cuda12x``."""
+    named = [one for one in release.requires_dist if ";" not in one]
+    found = {(hit[1] or hit[2], one) for one in named if (hit := CUDA_IN_NAME.search(one))}
+    if len({major for major, _ in found}) != 1:
+        return contract
+    major, line = next(iter(found))
+    cite = f"METADATA of {release.name} {release.version}: {line}"
+    kept = [need for need in contract.needs if need.key != "torch.cuda"]
+    need = Requirement("torch.cuda", f">={major},<{int(major) + 1}", cite=cite)
+    return contract.replace(needs=(*kept, need))
 
 
 def _list_required(contract: Contract) -> list[str]:

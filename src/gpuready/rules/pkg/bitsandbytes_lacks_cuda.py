@@ -3,7 +3,7 @@
 ## What it checks
 Whether bitsandbytes has a library for torch.version.cuda. Up to 0.49 it needs exactly that version; from 0.50
 on the nearest of the same major release works, with a warning. BNB_CUDA_VERSION (``124``) selects another
-library and is respected. It is an error if the job asks for 4 or 8 bits, else a warning.
+library and is respected. It is an error if the job asks for 4 or 8 bits or a file for the package itself, else a warning.
 
 ## Why it matters
 The package can be imported, but loading a model in 4 or 8 bits, or using an 8-bit optimizer, fails.
@@ -33,7 +33,7 @@ BROKEN = {
 }
 HEALTHY = BROKEN | {"torch.cuda": "13.0"}
 NEAREST_SINCE = "0.50.0"
-QUANTISATION_WANTS = ("bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
+QUANTISATION_WANTS = ("bitsandbytes", "bnb-4bit", "bnb-8bit", "4bit", "8bit", "nf4", "int8", "qlora")
 CITE = "bitsandbytes/cextension.py, get_cuda_bnb_library_path"
 
 

@@ -52,13 +52,14 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=_stated_facts(facts, needs) or (facts.fact("contract.conflict"),),
         needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),
         so="no environment for it can be made on this machine",
-        fix=(
-            FixStep(
-                f"use what fits: `gpuready plan {contract.framework}` with the same flags lists what helps",
-                safety="elsewhere",
-            ),
-        ),
+        fix=(FixStep(_describe_fix(conflict, contract), safety="elsewhere"),),
     )
+
+
+def _describe_fix(conflict: dict[str, object], contract: Contract) -> str:
+    if conflict.get("fix"):
+        return f"ask for {conflict['fix']}: with it uv resolves the rest as it is"
+    return f"use what fits: `gpuready plan {contract.framework}` with the same flags lists what helps"
 
 
 def _stated_facts(facts: Facts, needs: tuple[Requirement, ...]) -> tuple[Fact, ...]:
