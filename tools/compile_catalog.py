@@ -38,7 +38,7 @@ DROP = {
     "kernels": {"note"},
     "packages": {"date", "gates", "note", "python_only", "torch_extras", "wheel_source"},
     "torch": {
-        "commit", "cublas", "cuda_bindings", "cuda_runtime", "cuda_toolkit", "cusparselt", "date", "note",
+        "commit", "cublas", "cuda_bindings", "cuda_runtime", "cuda_toolkit", "cusparselt", "note",
         "nvshmem", "ptx_declared", "triton_marker",
     },
 }  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready.model import Requirement
-from gpuready.model.plan import ASSUMED_SYSTEM, LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
-from gpuready.workflow.fallback import ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
+from gpuready.model.plan import LockedPackage, Plan, PlanConflict, RejectedChoice, UnresolvedCause
+from gpuready.workflow.fallback import ask_index_once, resolve_or_fall_back
 
 FIRST = Plan("x", "1", "plan", python="3.13", torch="2.15.0+cpu", index="cpu")
 ROW = (LockedPackage("x", "1"),)
@@ -94,52 +94,6 @@ def test_a_torch_in_a_folder_of_the_same_kind_the_newest_first():
 
 def test_a_torch_that_was_named_stays():
     assert resolve_or_fall_back(FIRST, choose, resolving(good=["2.13.0+cpu"]), ["python"], HERE).torch == "2.15.0+cpu"
-
-
-OLD = FIRST.replace(platform="x86_64-manylinux_2_28", notes=(ASSUMED_SYSTEM, "b"))
-TAG = PlanConflict(
-    "sglang 1 has no wheel with the platform tag manylinux_2_28_x86_64 of this target", kind="platform-tag"
-)
-
-
-def serving(platform, conflict=TAG):
-    def resolve(plan):
-        if plan.platform == platform:
-            return plan.replace(lock=ROW, resolved="resolved")
-        return plan.replace(verdict="impossible", conflicts=(conflict,), resolved="resolved")
-
-    return resolve
-
-
-def test_a_glibc_that_nobody_stated_makes_nothing_impossible():
-    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35"))
-    assert found.verdict == "plan" and found.platform == "x86_64-manylinux_2_35"
-    assert found.notes[0] == "b" and "glibc 2.35 or newer: sglang" in found.notes[1]
-
-
-def test_a_glibc_that_nobody_stated_makes_nobody_build():
-    """As vllm's llguidance, whose wheel is for glibc 2.31: where builds are allowed, it was built."""
-    built = (LockedPackage("llg", "1", built=True),)
-
-    def resolve(plan):
-        return plan.replace(lock=built if plan.platform == OLD.platform else ROW, resolved="resolved")
-
-    def find_wheels(rows, plan):
-        return frozenset({"llg"} if plan.platform == "x86_64-manylinux_2_35" else ())
-
-    found = resolve_for_newer_glibc(OLD, resolve, find_wheels)
-    assert (
-        found.lock == ROW
-        and found.platform == "x86_64-manylinux_2_35"
-        and "llg 1 would have to be built" in found.notes[-1]
-    )
-    assert resolve_for_newer_glibc(OLD, resolve).lock == built
-
-
-def test_another_conflict_is_no_matter_of_the_system():
-    found = resolve_for_newer_glibc(OLD, serving("x86_64-manylinux_2_35", PlanConflict("a needs b 1, c needs b 2")))
-    assert found.verdict == "impossible" and found.platform == OLD.platform
-    assert resolve_for_newer_glibc(OLD, serving("none")).platform == OLD.platform
 
 
 def cpu_plan(cause=UNREAD, free=("torch",), **changes):

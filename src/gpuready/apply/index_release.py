@@ -10,7 +10,7 @@ from gpuready.apply.resolution_request import ResolutionRequest, format_stated_m
 from gpuready.apply.uv import UvSettings
 from gpuready.apply.uv_config import parse_toml
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
-from gpuready.model import Record, validation
+from gpuready.model import Record, validation, versions
 from gpuready.model.metadata import parse_metadata
 from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.download import unquote_url
@@ -22,13 +22,15 @@ DEADLINE = 60.0
 
 
 class IndexRelease(Record):
-    """One release: its version, what its own metadata requires, and whether it has a wheel."""
+    """One release: its version, what its own metadata requires, whether it has a wheel, and the day of its upload."""
 
     name: str
     version: str
     requires_dist: tuple[str, ...] = ()
     requires_python: str = ""
     has_wheel: bool = True
+    uploaded: str = ""  # 2024-02-01; empty where the index does not say
+    pythons: tuple[str, ...] = ()  # those that it has wheels for, where it has no other
 
 
 def find_index_release(
@@ -49,7 +51,7 @@ def read_index_release(
     ``platform``: as the resolver calls it; without one, whether it has a wheel is said for this machine.
     """
     request = ResolutionRequest((f"{name}{specifier}",), {}, {}, (), python, platform)
-    key = resolution_cache.resolution_cache_key(host, ("release", name, specifier, python, platform), settings)
+    key = resolution_cache.resolution_cache_key(host, ("dated release", name, specifier, python, platform), settings)
     cached = resolution_cache.load_cached_answer(host, key)
     if cached is not None:
         try:
@@ -94,7 +96,17 @@ def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSetti
         requires_dist=found["requires_dist"],
         requires_python=found["requires_python"] or "",
         has_wheel=bool(wheels),
+        uploaded=str(entry.get("upload-time") or "")[:10],
+        pythons=() if "sdist" in listed else _list_wheel_pythons(wheels),
     )
+
+
+def _list_wheel_pythons(wheels: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the Pythons of wheels that are all for one each: ``x-1.0-cp312-cp312-manylinux_2_28_x86_64.whl``."""
+    tags = [parse_file_entry(one)[0].removesuffix(".whl").split("-")[-3:-1] for one in wheels]
+    if not all(tag[0].startswith("cp3") and tag[1] == tag[0] for tag in tags):
+        return ()
+    return tuple(sorted({f"3.{tag[0][3:]}" for tag in tags}, key=versions.parse_release))
 
 
 def parse_file_entry(entry: dict[str, Any]) -> tuple[str, str, int, str]:

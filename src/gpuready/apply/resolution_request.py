@@ -37,6 +37,7 @@ class ResolutionRequest(Record):
     wants: dict[str, tuple[str, ...]] = field(default_factory=dict)  # package -> ranges it must satisfy
     allowed: tuple[str, ...] = ()  # lookalikes that the contract itself requires
     notes: tuple[str, ...] = ()
+    until: str = ""  # no release after this day, but of packages that have an index of their own
 
     def format_project(self) -> str:
         """Format the request as a pyproject.toml."""
@@ -66,6 +67,9 @@ class ResolutionRequest(Record):
         flags += ["--index-strategy", "first-index"]
         if self.platform:
             flags += ["--python-platform", self.platform]
+        if self.until:
+            flags += ["--exclude-newer", self.until]
+            flags += [word for name in sorted(self.sources) for word in ("--exclude-newer-package", f"{name}=false")]
         return tuple(flags)
 
 
@@ -131,6 +135,7 @@ def make_resolution_request(
         wants=collector.required_ranges(),
         allowed=tuple(sorted(collector.required_names())),
         notes=tuple(notes),
+        until=str(plan.options.get("until") or ""),
     )
 
 

@@ -131,7 +131,7 @@ class _PlanResolver:
             request = self.make_request()
             answer = self.find_answer(request)
             if isinstance(answer, uv_output.InconclusiveResolution):
-                if self.try_extra_indexes(answer.missing):
+                if self.try_extra_indexes(answer.missing) or self.forget_age(answer):
                     continue
                 return self.mark_unresolved(answer.why, answer.cause)
             if isinstance(answer, PlanConflict):
@@ -292,6 +292,14 @@ class _PlanResolver:
         more = {name: at for name, at in more.items() if at < len(self.settings.extra)}
         self.extra |= more
         return bool(more)
+
+    def forget_age(self, answer: uv_output.InconclusiveResolution) -> bool:
+        """Ask for packages of any age where one of that time is missing, as in a mirror that does not say the day of a file."""
+        is_bound = bool(self.plan.options.get("until")) and answer.cause is not None and answer.cause.kind == "missing"
+        if is_bound:
+            self.plan = self.plan.replace(options={k: v for k, v in self.plan.options.items() if k != "until"})
+            self.notes.append(f"packages of any age were taken: {answer.why}")
+        return is_bound
 
     def has_fixed_index(self, name: str) -> bool:
         """Whether a package already has the only index that may supply it."""

@@ -134,8 +134,17 @@ def make_for_gpus(contract: Contract, why: str = "") -> Contract:
     """A package that requires torch, or brings it (``why``), is ready once torch works on the GPU."""
     works = Capability("cuda", "required", cite=why or f"{contract.origin} requires torch")
     own = (Requirement("package.torch", "*", cite=why),) if why else ()
-    needs = (*contract.needs, *own)
-    return contract.replace(says=METADATA_ONLY_NOTE, platforms=("cuda",), capabilities=(works,), needs=needs)
+    needs, platforms = (*contract.needs, *own), _list_gpu_platforms(contract)
+    return contract.replace(says=METADATA_ONLY_NOTE, platforms=platforms, capabilities=(works,), needs=needs)
+
+
+def _list_gpu_platforms(contract: Contract) -> tuple[str, ...]:
+    """Return what torch computes on, for a package that brings compiled code only where its wheels have it for that."""
+    row = find_package(contract.distribution or contract.framework) or {}
+    has_rocm = (
+        "kind" not in row or row["kind"] == "python" or satisfies_specifier(contract.version, row.get("rocm", "<0"))
+    )
+    return ("cuda", "rocm") if has_rocm else ("cuda",)
 
 
 def make_torch_contract(version: str, origin: str) -> Contract:

@@ -86,6 +86,7 @@ class Contract(Record):
     errors: tuple[KnownError, ...] = ()
     steps: tuple[FixStep, ...] = ()
     notes: tuple[str, ...] = ()
+    released: str = ""  # the day of its release on the index, where that was asked
     other_variables: tuple[str, ...] = ()  # what its code uses and no row has: NAME read path:line
 
     @property

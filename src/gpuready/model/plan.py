@@ -29,7 +29,9 @@ class RejectedChoice(Record):
     cite: str = ""
 
 
-ASSUMED_SYSTEM = "operating system not given: planned for Linux with glibc 2.28 or newer (--os names another)"
+ASSUMED_SYSTEM = (
+    "operating system not given: planned for Linux with glibc 2.35 (Ubuntu 22.04) or newer (--os names another)"
+)
 """The note of a plan for a system that nobody stated."""
 
 

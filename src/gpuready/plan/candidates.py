@@ -8,6 +8,7 @@ from functools import cache
 from gpuready.catalog import cuda, indexes, torch
 from gpuready.contracts import want, when
 from gpuready.model import Contract, Fact, Facts, Requirement, UnknownFactError, versions
+from gpuready.model.versions import is_version
 
 LAST_INTEL_MAC = "2.2.2"
 """The last torch with wheels for Macs with an Intel processor (wheel tags of torch on PyPI)."""
@@ -22,9 +23,13 @@ def unstated_fact_options(facts: Facts, contract: Contract) -> Callable[[str], I
     def facts_with_torch() -> list[Facts]:
         return [facts.with_facts(*build) for build in _allowed_torch_builds(facts, contract)]
 
+    own_key = f"package.{contract.distribution or contract.framework}"
+
     def facts_with_each_value(key: str) -> Iterator[Facts]:
         if key.startswith("torch.") or key in ("package.torch", "nccl.version", "cudnn.version"):
             yield from facts_with_torch()
+        elif key == own_key and is_version(contract.version):
+            yield facts.with_facts(Fact(key, contract.version, contract.origin, "stated"))
         elif key == "driver.version":
             yield from (facts.with_facts(Fact(key, d, "catalogue", "stated")) for d in cuda.list_release_drivers())
         elif key == "python.version":

@@ -18,9 +18,9 @@ from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
 from gpuready.plan import reasons, search_space, steps, torch_packages
 from gpuready.plan.deployment import PlanJudge, choose_own_image
 from gpuready.plan.kernels import plan_kernels
-from gpuready.plan.limits import WHEEL_GLIBC, find_macos_version
+from gpuready.plan.limits import ASSUMED_GLIBC, find_macos_version
 from gpuready.plan.platform import Limit, PlanRequest, machine_facts_only, visible_gpu_values
-from gpuready.plan.search_space import Choice, SearchSpace
+from gpuready.plan.search_space import Choice, SearchSpace, add_days, release_day
 
 SETTLED_RELEASES = 10
 """Number of torch releases with wheels for a Python before it is used for new environments."""
@@ -30,6 +30,9 @@ MAX_JUDGED_CHOICES = 24
 
 OTHER_PLATFORMS = {"windows": "pc-windows-msvc", "darwin": "apple-darwin"}
 """Systems besides Linux that torch has wheels for, as the resolver calls them."""
+
+DAYS_AFTER_TORCH = 30
+"""Until when after a torch other packages are taken, where the old release of a framework comes with a newer torch."""
 
 TORCH_FACTS = ("torch.", "package.", "cudnn.", "nccl.", "extension.")
 
@@ -149,6 +152,7 @@ def _make_plan(space: SearchSpace, choice: Choice, rejected: Sequence[RejectedCh
         catalog=catalog.catalog_date(),
         notes=reasons.list_plan_notes(space, build, python),
         options=_macos_option(space)
+        | ({"until": max(space.until, add_days(release_day(build), DAYS_AFTER_TORCH))} if space.until else {})
         | (
             _with_cpu_wanted(plan_options(space.request))
             if cpu
@@ -176,8 +180,9 @@ def _with_cpu_wanted(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def best_choice(space: SearchSpace, choices: Sequence[Choice]) -> Choice:
-    """Return the highest-ranked choice."""
-    newest = choices[0][0].version
+    """Return the highest-ranked choice: of the newest torch, for an old release of the newest of its time or the next one."""
+    of_its_time = [build for build, _ in choices if release_day(build) <= space.until]
+    newest = (of_its_time or [build for build, _ in choices[-1 if space.until else 0 :]])[0].version
     same = [choice for choice in choices if choice[0].version == newest]
     same = _keep_least(same, lambda c: not c[0].pypi)
     same = _keep_least(same, lambda c: len(torch_packages.list_misfits(space.platform, space.contract, *c)))
@@ -236,7 +241,7 @@ def _resolver_platform(space: SearchSpace, build: TorchBuild) -> str:
     system = space.platform.facts.value_if_known("os.system")
     if system in OTHER_PLATFORMS:
         return f"{'x86_64' if build.machine == 'x86_64' else 'aarch64'}-{OTHER_PLATFORMS[system]}"
-    glibc = space.platform.facts.value_if_known("os.glibc") or WHEEL_GLIBC
+    glibc = space.platform.facts.value_if_known("os.glibc") or ASSUMED_GLIBC
     major, minor = versions.major_minor(str(glibc))
     return f"{build.machine}-manylinux_{major}_{minor}"
 

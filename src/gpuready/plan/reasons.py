@@ -18,7 +18,7 @@ from gpuready.model.plan import ASSUMED_SYSTEM, PlanReason, RejectedChoice
 from gpuready.plan import torch_packages
 from gpuready.plan.limits import WHEEL_MACOS, find_macos_version
 from gpuready.plan.platform import PlanPlatform, companion_version, visible_gpu_values
-from gpuready.plan.search_space import SearchSpace
+from gpuready.plan.search_space import SearchSpace, release_day
 
 
 def list_reasons(
@@ -49,9 +49,8 @@ def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
     pins = [n for n in space.contract.requirements_for("package.torch") if n.level == "required" and n.want != "*"]
     active_pins = [n for n in pins if space.platform.condition_holds(n.when, build, "")]
     if not active_pins:
-        return PlanReason(
-            "torch", f"{build.version}: the newest there is; the contract names none", _first_source(build.cite)
-        )
+        newest = f"the newest of {space.until}" if space.until else "the newest there is"
+        return PlanReason("torch", f"{build.version}: {newest}; the contract names none", _first_source(build.cite))
     wants = " and ".join(dict.fromkeys(describe_want(n.want) for n in active_pins))
     exact = active_pins[0].want.startswith("==") and "|" not in active_pins[0].want
     what = "the one that" if exact else "the newest that fits of those that"
@@ -167,6 +166,12 @@ def why_unresolvable(contract: Contract) -> str:
 def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple[str, ...]:
     """Return further notes on the winner."""
     plan_notes = [says] if (says := space.contract.says) and not contracts.foreign_note(space.contract) else []
+    if space.until:
+        plan_notes.append(
+            f"{space.contract.name} is of {space.contract.released}: planned with torch and packages of that time"
+            if release_day(build) <= space.until
+            else f"{space.contract.name} is of {space.contract.released}, before any torch for this machine: not tested together"
+        )
     kernels = space.kernels.get((build.variant, build.version, python), ())
     released = {kernel.package for kernel in kernels if kernel.how == "release"}
     for name, what in torch_packages.list_misfits(space.platform, space.contract, build, python).items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import date, timedelta
 
-from gpuready.catalog.torch import TorchBuild
+from gpuready.catalog import catalog_date
+from gpuready.catalog.torch import TorchBuild, find_torch_release
 from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.model.plan import KernelPlan, PlanConflict
 from gpuready.plan.candidates import PYTHONS, list_selectable_builds
@@ -66,6 +68,24 @@ def describe_objections(findings: Sequence[Finding]) -> PlanConflict:
 
 
 Choice = tuple[TorchBuild, str]
+OLD_DAYS = 365
+"""A release that was this old when the catalogue was made is planned with the packages of its time."""
+DAYS_AFTER_RELEASE = 90
+
+
+def find_last_day(released: str) -> str:
+    """Return the day until which packages are taken for an old release; empty for any other."""
+    is_old = bool(released) and add_days(released, OLD_DAYS) < catalog_date()
+    return add_days(released, DAYS_AFTER_RELEASE) if is_old else ""
+
+
+def add_days(day: str, count: int) -> str:
+    """``2024-02-01`` and 30 -> ``2024-03-02``."""
+    return (date.fromisoformat(day) + timedelta(count)).isoformat()
+
+
+def release_day(build: TorchBuild) -> str:
+    return str((find_torch_release(build.version) or {}).get("date", "9999-01-01"))
 
 
 class SearchSpace:
@@ -85,6 +105,7 @@ class SearchSpace:
             self.builds = list_selectable_builds("x86_64", device)[:1]  # something for the limits to fail on
             self.limits.append(no_build_limit(facts, f"torch has no build for {device} on {system}, {machine}"))
         self.masks = self._failure_masks()
+        self.until = find_last_day(contract.released)
         self.kernels: dict[tuple[str, str, str], tuple[KernelPlan, ...]] = {}
 
     def _failure_masks(self) -> dict[tuple[int, str], int]:

@@ -110,7 +110,8 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
     pinned, place, _ = _pin_torch_family(plan, folder)
     if name in TORCH_FAMILY:
         return []
-    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *_pin_others(plan, name))
+    added = () if plan.lock else plan.options.get("additions", ())  # a lock has them
+    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *added, *_pin_others(plan, name))
     return [FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is")]
 
 
@@ -144,7 +145,7 @@ def _variables_step(plan: Plan) -> FixStep:
 def _check_step(plan: Plan) -> FixStep:
     # A contract of the user's own replaces the framework's name: with both, check would look for a shipped one too.
     own = _repeat_option(plan, "contract")
-    subject = own or (plan.spec,)
+    subject = own or (plan.spec, *plan.options.get("additions", ()))
     run = ("gpuready", "check", *subject, "--python", VENV_FOLDER, *_repeat_option(plan, "wants"))
     return FixStep("check it", run, "safe")
 

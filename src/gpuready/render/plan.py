@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -146,6 +147,8 @@ def _format_number(number: int, text: str, screen: Screen) -> list[str]:
 def _format_chosen_versions(plan: Plan, screen: Screen, verbose: bool) -> list[str]:
     rows = list_chosen_versions(plan)
     rows[2:2] = [(name, plan.packages[name], "") for name in ("torchvision", "torchaudio") if name in plan.packages]
+    added = [re.split(r"[\[=<>!~]", one)[0] for one in plan.options.get("additions", ())]
+    rows += [(name, plan.packages[name], "") for name in added if name in plan.packages]
     more = len(plan.packages) - len({"torch", "torchvision", "torchaudio", plan.framework} & set(plan.packages))
     rows += [("others", f"{more} packages", "with exact versions (--json)")] if more > 0 else []
     rows += [("platform", plan.platform, "")] if verbose and plan.platform else []
@@ -325,7 +328,7 @@ def list_next_commands(start: tuple[str, ...], environment: str = "") -> list[tu
     return [*activate, *job]
 
 
-OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix")
+OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix", "until", "additions")
 """Plan options that no command line takes as a flag."""
 
 
@@ -335,13 +338,21 @@ def build_install_command(plan: Plan) -> tuple[str, ...]:
     flags = [*_iter_plan_flags(plan, names)]
     if any(row.built for row in plan.lock) and "--allow-build" not in flags:
         flags.append("--allow-build")
-    return ("gpuready", "install", plan.spec, *flags, "-e", ".venv")
+    return ("gpuready", "install", plan.spec, *plan.options.get("additions", ()), *flags, "-e", ".venv")
 
 
 def build_plan_command(plan: Plan) -> tuple[str, ...]:
     """The command that shows the same plan with every detail."""
     fix = ("--fix",) if plan.options.get("fix") else ()
-    return ("gpuready", "plan", plan.spec, *fix, *_iter_plan_flags(plan, plan.options), "-v")
+    return (
+        "gpuready",
+        "plan",
+        plan.spec,
+        *plan.options.get("additions", ()),
+        *fix,
+        *_iter_plan_flags(plan, plan.options),
+        "-v",
+    )
 
 
 def build_fix_command(plan: Plan) -> tuple[str, ...]:

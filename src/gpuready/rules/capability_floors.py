@@ -78,9 +78,10 @@ def feature_shortfall(
 
 def gpus_without_feature(facts: Facts, contract: Contract, feature: str) -> dict[int, Any]:
     """Return the GPUs without a feature the job asks for, with their capability; empty if it does not ask."""
-    if "cuda" not in contract.platforms or not feature_requested(facts, feature):
-        return {}
     row = gpus.find_feature(feature) or {}
+    is_own = (contract.distribution or contract.framework) in row.get("aliases", ())
+    if "cuda" not in contract.platforms or not (is_own or feature_requested(facts, feature)):
+        return {}
     capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
     old = {index: c for index, c in capabilities.items() if not _capability_in_range(str(c), row)}
     return {} if old and _contract_has_floor(facts, contract, feature) else old

@@ -1,4 +1,4 @@
-"""When the first choice does not resolve: another patch, Python or torch, a torch from a local folder, a newer glibc."""
+"""When the first choice does not resolve: another patch, Python or torch, a torch from a local folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import chain
 from gpuready import contracts
 from gpuready.catalog.torch import list_torch_builds, list_torch_releases
 from gpuready.model import versions
-from gpuready.model.plan import ASSUMED_SYSTEM, LockedPackage, Plan, RejectedChoice, UnresolvedCause
+from gpuready.model.plan import LockedPackage, Plan, RejectedChoice, UnresolvedCause
 
 ChoosePlan = Callable[[str, str, str], Plan]  # (torch, python, reason) -> plan
 ResolvePlan = Callable[[Plan], Plan]
@@ -30,9 +30,6 @@ MAX_OLDER_TORCHES = 3
 
 TORCH_PARTS = ("torch", "triton", "pytorch-triton", "nvidia-")
 """Beginnings of the names of torch and of what it requires, which a mirror or a folder of wheels may lack."""
-
-NEWER_GLIBCS = ("2.34", "2.35", "2.39")
-"""The glibc of RHEL 9, Ubuntu 22.04 and Ubuntu 24.04."""
 
 
 def resolve_or_fall_back(
@@ -180,40 +177,6 @@ def ask_index_once(resolve: ResolvePlan, has_local_torch: Callable[[Plan], bool]
         return done
 
     return resolve_plan
-
-
-def resolve_for_newer_glibc(plan: Plan, resolve: ResolvePlan, find_wheels: FindWheels = lambda *_: None) -> Plan:
-    """Resolve a plan for an unstated system; for a newer glibc where a package has no wheel for the old one.
-
-    The glibc of such a plan is our own assumption, and must neither make it impossible nor make anybody build.
-    """
-    resolved = resolve(plan)
-    built = [row for row in resolved.lock if row.built]
-    machine, _, assumed = plan.platform.partition("-manylinux_")
-    newer = [one for one in NEWER_GLIBCS if assumed and versions.compare_versions(one, assumed.replace("_", ".")) > 0]
-    for glibc in newer:
-        target = plan.replace(platform=f"{machine}-manylinux_{glibc.replace('.', '_')}")
-        why = _why_no_wheel(resolved) or _why_build(built, find_wheels(built, target) if built else None)
-        other = resolve(target) if why else resolved
-        if other.lock and other is not resolved and sum(row.built for row in other.lock) <= len(built):
-            kept = [note for note in other.notes if note != ASSUMED_SYSTEM]
-            note_text = f"operating system not given: planned for Linux with glibc {glibc} or newer: {why}"
-            return other.replace(notes=(*kept, note_text))
-    return resolved
-
-
-def _why_build(built: Sequence[LockedPackage], wheels: frozenset[str] | None) -> str:
-    """Name the packages that would be built although they have a wheel for a newer system."""
-    named = [f"{row.name} {row.version}" for row in built if row.name in (wheels or ())]
-    return f"{' and '.join(named)} would have to be built for an older one" if named else ""
-
-
-def _why_no_wheel(resolved: Plan) -> str:
-    """Return the reason where a package has no wheel for this platform, or none at all; empty otherwise."""
-    if resolved.verdict == "impossible":
-        return next((one.says for one in resolved.conflicts[-1:] if one.kind == "platform-tag"), "")
-    cause = resolved.unresolved
-    return _no_wheel_for(cause) if cause is not None and cause.kind == "no-wheel" else ""
 
 
 def _no_wheel_for(cause: UnresolvedCause) -> str:

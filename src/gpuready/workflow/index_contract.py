@@ -31,6 +31,7 @@ from gpuready.contracts.pins import (
 )
 from gpuready.model import Contract, Fact, Facts, Requirement
 from gpuready.model.plan import Plan
+from gpuready.model.versions import major_minor
 from gpuready.workflow import contract_choice
 from gpuready.workflow.fallback import FindTorch, FindWheels
 from gpuready.workflow.refusal import Refused, call_or_refuse, suggest_nearest
@@ -55,8 +56,13 @@ class ReleaseFinder:
         self.settings = call_or_refuse(uv.make_uv_settings, self.host, find_links, offline, use_project)
 
     def __call__(self, name: str, version: str | None) -> IndexRelease | None:
+        """Return a release as the Python of the plan sees it, else as a usual one does."""
         specifier = exact_specifier(version) if version else ""
-        return find_index_release(self.host, name, specifier, self.python, self.settings)
+        for python in dict.fromkeys((self.python, USUAL_PYTHON)):
+            found = find_index_release(self.host, name, specifier, python, self.settings)
+            if found is not None:
+                return found
+        return None
 
     def refuse_missing(self, name: str, version: str | None) -> Refused:
         """Return why there is nothing to judge a package by: it is not known, its version is not, or the index was not read."""
@@ -97,7 +103,7 @@ def judge_by_index(facts: Facts, borrowed: Contract, find_release: ReleaseFinder
         known = judge_by_catalogue(borrowed)
         is_known = any(need.level == "required" for need in known.needs)
         return [known] if is_known else [borrowed.replace(says=known.says), known]
-    return [_with_own_cuda(merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release)), release)]
+    return [_with_own_files(merge_metadata_pins(borrowed, release.version, *_release_pins(facts, release)), release)]
 
 
 def contracts_by_release(facts: Facts, contract: Contract, find_release: ReleaseFinder) -> Iterator[Contract]:
@@ -151,7 +157,7 @@ def choose_package_contract(
     if release is None:
         raise find_release.refuse_missing(framework, version)
     contract = contract_from_metadata(framework, release.version, *_release_pins(facts, release))
-    contract = _with_own_cuda(contract, release)
+    contract = _with_own_files(contract, release)
     if "cuda" in contract.platforms:
         return contract
     if by_extra := with_torch_extra(contract):
@@ -168,8 +174,18 @@ def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, 
     return list(release.requires_dist), release.requires_python, marker_environment(_with_usual_system(facts))
 
 
-def _with_own_cuda(contract: Contract, release: IndexRelease) -> Contract:
-    """Return the contract with the CUDA of the distributions that a release always requires: ``cuda-tile[cu13]``, ``cupy-cuda12x``."""
+def _next_minor(python: str) -> tuple[int, int]:
+    major, minor = major_minor(python)
+    return major, minor + 1
+
+
+def _with_own_files(contract: Contract, release: IndexRelease) -> Contract:
+    """Return the contract with the day of a release, the Pythons of its wheels and the CUDA of the distributions that a release always requires: ``cuda-tile[cu13]``, ``cupy-cuda12x``."""
+    contract = contract.replace(released=release.uploaded)
+    if release.pythons:
+        want = "<{}.{}".format(*_next_minor(release.pythons[-1]))
+        wheels = Requirement("python.version", want, cite=f"wheels of {release.name} {release.version}")
+        contract = contract.replace(needs=(*contract.needs, wheels))
     named = [one for one in release.requires_dist if ";" not in one]
     found = {(hit[1] or hit[2], one) for one in named if (hit := CUDA_IN_NAME.search(one))}
     if len({major for major, _ in found}) != 1:

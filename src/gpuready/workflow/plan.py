@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready import contracts, system, workflow
 from gpuready.apply.bundle import write_bundle as download
-from gpuready.apply.resolution_request import FOLDER_INDEX
+from gpuready.apply.resolution_request import FOLDER_INDEX, exact_specifier
 from gpuready.apply.resolve import resolve_plan as resolve
 from gpuready.apply.source_checkout import open_checkout
 from gpuready.apply.user_packages import ADDITIONS
@@ -24,11 +24,11 @@ from gpuready.plan.alternatives import find_alternatives, find_compat_way
 from gpuready.plan.choose import choose_plan
 from gpuready.plan.deployment import add_deployment
 from gpuready.plan.platform import PlanRequest, machine_facts_only
-from gpuready.plan.shared_environment import group_contracts
+from gpuready.plan.shared_environment import group_contracts, merge_contracts
 from gpuready.plan.steps import make_plan_steps
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.contract_choice import FrameworkSpec
-from gpuready.workflow.fallback import TORCH_PARTS, ask_index_once, resolve_for_newer_glibc, resolve_or_fall_back
+from gpuready.workflow.fallback import TORCH_PARTS, ask_index_once, resolve_or_fall_back
 from gpuready.workflow.index_contract import (
     ReleaseFinder,
     add_extras,
@@ -124,7 +124,8 @@ def plan_frameworks(
     if not resolve:
         return _finish_plans(_mark_unresolved(result), facts, config)
     first = asked[0] if choices[0][1] in lines[0] else asked[0].replace(version=choices[0][1].version)
-    choose_again = _make_chooser(facts, lines[0], request, first) if len(asked) == 1 else None
+    lines[0] = lines[0] if len(asked) == 1 else [result.contracts[0]]
+    choose_again = _make_chooser(facts, lines[0], request, first) if len(result.plans) == 1 else None
     resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config, "additions": additions}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
@@ -346,7 +347,24 @@ def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], r
             plan = choose_plan(facts, [contract], pinned)
         adapted.append(plan)
     names = tuple(tuple(contract.name for contract in group) for group in groups)
-    return PlanResult(tuple(adapted), names, tuple(conflicts), used)
+    joined = [
+        _join_group(group, [plan for plan, one in zip(adapted, used, strict=True) if one in group]) for group in groups
+    ]
+    return PlanResult(tuple(p for p, _ in joined), names, tuple(conflicts), tuple(c for _, c in joined))
+
+
+def _join_group(group: Sequence[Contract], plans: Sequence[Plan]) -> tuple[Plan, Contract]:
+    """Return one plan for frameworks that share an environment: that of the first, to which the others are added."""
+    first, *others = group
+    added = [
+        f"{contracts.distribution_name(one.framework)}{plan.brackets}{exact_specifier(plan.version)}"
+        for one, plan in zip(others, plans[1:], strict=True)
+    ]
+    if not added:
+        return plans[0], first
+    merged = merge_contracts(group).replace(framework=first.framework, distribution=first.distribution)
+    notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
+    return plans[0].replace(options=plans[0].options | {ADDITIONS: added}, notes=notes), merged
 
 
 # -- the resolution ---------------------------------------------------------------------------------------
@@ -389,7 +407,6 @@ def _resolve_plans(
     def has_local_torch(plan: Plan) -> bool:
         return "torch" in find_folder_wheels(host, plan, folders)
 
-    is_glibc_stated = facts.value_if_known("os.glibc") is not None or "os.glibc" in facts
     for plan, contract in zip(result.plans, result.contracts, strict=True):
         unresolved_reason = plan.resolved
         if plan.is_image_alone or is_installed_by_image_alone(contract):
@@ -398,15 +415,13 @@ def _resolve_plans(
 
         def resolve_once(one: Plan, contract: Contract = contract) -> Plan:
             options = {**resolve_options, "find_fault": make_fault_finder(facts, contract)}
+            options["additions"] = [*resolve_options["additions"], *one.options.get(ADDITIONS, ())]
             return call_or_refuse(lambda: resolve(host, one.replace(resolved=""), contract, **options))
 
         def is_accepted(one: Plan, contract: Contract = contract) -> bool:
             return not judge_plan(one, contract)
 
-        ask_once = ask_index_once(resolve_once, has_local_torch)
-
-        def resolve_plan(one: Plan, once: Callable[[Plan], Plan] = ask_once) -> Plan:
-            return once(one) if is_glibc_stated else resolve_for_newer_glibc(one, once, find_wheels)
+        resolve_plan = ask_index_once(resolve_once, has_local_torch)
 
         if plan.verdict == "plan" and choose_again is not None:
             free = [word for word, value in (("torch", request.torch), ("python", request.python)) if not value]

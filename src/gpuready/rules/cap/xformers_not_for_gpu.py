@@ -2,8 +2,8 @@
 
 ## What it checks
 Whether the installed xformers supports each GPU, if the job asks for it. Wheels from 0.0.31 on support
-compute capability 7.5 (Turing) and newer; up to 0.0.30 also Volta and Pascal. It is a warning, because
-torch's operator may be enough. Own builds (with a local version) are not checked.
+compute capability 7.5 (Turing) and newer; up to 0.0.30 also Volta and Pascal. Own builds (with a local version)
+are not checked.
 
 ## Why it matters
 Only torch's operator is left, for fp16 and fp32 and some shapes. Others fail with ``No operator found for
@@ -22,7 +22,7 @@ from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP008"
-SEVERITY = "warning"
+SEVERITY = "error"
 READS = capability_floors.READS
 REQUIRED_FACTS = ("gpu.count",)
 BROKEN = {
@@ -49,10 +49,12 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         SEVERITY,
         f"xformers {version} has no code for {visible_gpus.describe_gpus(facts, old, old)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
-        needs=(capability_floors.feature_need("xformers_attention").replace(level="recommended"),),
+        needs=(capability_floors.feature_need("xformers_attention"),),
         so="attention works only where torch's operator does, and fails for other types and shapes",
         fix=(
-            FixStep("use torch's own attention: sdpa"),
+            FixStep(
+                "use torch's own attention: sdpa; or xformers 0.0.30 with torch 2.7.0, which still has code for it"
+            ),
             FixStep("use GPUs of compute capability 7.5 or newer", safety="elsewhere"),
         ),
     )
