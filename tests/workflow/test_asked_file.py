@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import workflow
-from gpuready.workflow import machine_facts
+from gpuready.model.plan import LockedPackage, PlanConflict
+from gpuready.workflow import asked_file, machine_facts
 
 FILES = {
     "requirements.txt": "torch==2.6.0\nnumpy\n",
@@ -51,3 +52,29 @@ def test_a_job_and_a_file_with_frameworks_are_judged_for_them(tmp_path):
 def test_a_stated_driver_changes_the_cuda_beside_it(tmp_path):
     (report,) = workflow.check_machine(["transformers"], on="tests/machines/h200.json", what_if={"driver": "550.54.15"})
     assert report.facts.value_if_known("driver.cuda") == "12.4"
+
+
+def test_what_uv_holds_against_a_file_is_an_error_with_the_release_it_would_take(tmp_path, monkeypatch):
+    """torchvision 0.20.1 is for torch 2.5.1; where the file leaves torchvision open, uv takes 0.21.0."""
+    says = "torchvision 0.20.1 needs torch ==2.5.1, requirements.txt needs torch ==2.6.0"
+
+    def ask(host, path, words, target, note):
+        if "torchvision==0.20.1" in words:
+            return PlanConflict(says)
+        return (LockedPackage("torch", "2.6.0"), LockedPackage("torchvision", "0.21.0"))
+
+    monkeypatch.setattr(asked_file, "resolve_requirements", ask)
+    (tmp_path / "requirements.txt").write_text("torch==2.6.0\ntorchvision==0.20.1\n")
+    (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "requirements.txt"), ask_index=True)
+    (found,) = [one for one in report.findings if one.code == "PKG041"]
+    assert says in found.says and "torchvision==0.21.0" in found.fix[0].does
+    (tmp_path / "requirements.txt").write_text("torch==2.6.0\ntorchvision\n")
+    (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "requirements.txt"), ask_index=True)
+    assert report.verdict == "clear" and report.facts.value_if_known("package.torchvision") == "0.21.0"
+
+
+def test_a_torch_that_its_only_channel_does_not_have(tmp_path):
+    text = "channels: [pytorch, nvidia]\ndependencies: [python=3.11, pytorch=2.6.0, pytorch-cuda=12.4]\n"
+    (tmp_path / "environment.yml").write_text(text)
+    (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "environment.yml"), ask_index=True)
+    assert report.verdict == "not-ready" and "ends with 2.5.1" in report.findings[0].says

@@ -16,9 +16,11 @@ from gpuready.containers.stages import ReadFile
 from gpuready.jobs.job_files import decode_mapping
 from gpuready.model import Fact, Record, Requirement
 from gpuready.model.metadata import Marker
-from gpuready.model.versions import parse_plain_release
+from gpuready.model.versions import compare_versions, parse_plain_release
 
 MAX_INCLUDED_FILES = 20
+LAST_CHANNEL_TORCH, TORCH_CHANNELS = "2.5.1", {"pytorch", "nvidia", "defaults", "nodefaults"}
+"""PyTorch stopped publishing to its conda channel with 2.5 (pytorch/pytorch issue 138506); conda-forge has its own builds."""
 
 
 class EnvironmentFile(Record):
@@ -27,6 +29,7 @@ class EnvironmentFile(Record):
     path: str
     pins: tuple[PackagePin, ...] = ()
     python: str = ""  # a specifier
+    lacks: str = ""  # what its own channels are known not to have
     words: tuple[str, ...] = ()  # its requirements as written, for a resolver; none of a lock, which is resolved
 
     def to_facts(self, arch: str) -> list[Fact]:
@@ -58,7 +61,7 @@ def read_environment_file(read: ReadFile, path: str, text: str, environment: Map
         return _read_toml_file(path, text, environment)
     found = list(_read_requirements(read, path, text, "", [path]))
     pins = tuple(pin.replace(build=pin.build or one.build) for one in found for pin in one.pins)
-    return EnvironmentFile(path, pins, "", tuple(word for one in found for word in one.words))
+    return EnvironmentFile(path, pins, words=tuple(word for one in found for word in one.words))
 
 
 def _read_requirements(read: ReadFile, path: str, text: str, build: str, opened: list[str]) -> Iterator[Install]:
@@ -73,7 +76,8 @@ def _read_requirements(read: ReadFile, path: str, text: str, build: str, opened:
 
 
 def _read_conda_file(path: str, text: str) -> EnvironmentFile:
-    rows = decode_mapping(text, path).get("dependencies")
+    decoded = decode_mapping(text, path)
+    rows = decoded.get("dependencies")
     if not isinstance(rows, list):
         raise ValueError("it has no list of dependencies")
     named = [row.replace(" ", "") for row in rows if isinstance(row, str)]
@@ -84,7 +88,18 @@ def _read_conda_file(path: str, text: str) -> EnvironmentFile:
     by_pip = installs.parse_requirements_file("\n".join(pip), "")
     words = tuple(f"{pin.name}=={pin.version}" for pin in conda.pins if pin.version and find_package(pin.name))
     python = f"=={conda.python}.*" if conda.python else ""
-    return EnvironmentFile(path, (*conda.pins, *by_pip.pins), python, (*words, *by_pip.words))
+    lacks = _find_lacking(conda.pins, decoded.get("channels"))
+    return EnvironmentFile(path, (*conda.pins, *by_pip.pins), python, lacks, (*words, *by_pip.words))
+
+
+def _find_lacking(pins: Iterable[PackagePin], channels: object) -> str:
+    """Say where a torch is newer than the last one of PyTorch's own channel, and no other channel of the file has one."""
+    torch = next((pin.version for pin in pins if pin.name == "torch" and pin.version), "")
+    named = [str(one) for one in channels] if isinstance(channels, list) else []
+    is_closed = bool(torch) and "pytorch" in named and set(named) <= TORCH_CHANNELS
+    if not is_closed or compare_versions(torch, LAST_CHANNEL_TORCH) <= 0:
+        return ""
+    return f"the channel pytorch ends with {LAST_CHANNEL_TORCH}, and has no pytorch {torch}: the channel conda-forge, or pip, has it"
 
 
 def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> EnvironmentFile:
@@ -99,7 +114,7 @@ def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> Env
         raise ValueError("it has neither a [project] nor locked packages")
     asked = [str(one) for one in project.get("dependencies") or ()]
     pins, named = _parse_words(asked, _find_uv_build(data)), str(project.get("requires-python") or "")
-    return EnvironmentFile(path, pins, named, tuple(word for word in asked if "@" not in word))
+    return EnvironmentFile(path, pins, named, words=tuple(word for word in asked if "@" not in word))
 
 
 def _parse_words(words: Iterable[str], build: str) -> tuple[PackagePin, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import images
+from gpuready.catalog import gpus, images
 from gpuready.catalog import torch as torches
 from gpuready.catalog.gpus import find_products
 from gpuready.catalog.proofs import proofs_for_capability
@@ -41,6 +41,9 @@ WHEEL_GLIBC, WHEEL_GLIBC_SINCE = "2.28", "2.7"
 WHEEL_GLIBC_CITE = "torch 2.7.0 on PyPI: wheels for manylinux_2_28, none for musl"
 WHEEL_MACOS, WHEEL_MACOS_SINCE = "14", "2.11"
 WHEEL_MACOS_CITE = "PyTorch RELEASE.md: MPS from 2.11 on needs macOS 14; wheels from 2.12 on are for macosx_14_0"
+FIRST_SERVER_JETSON = "11.0"
+"""The capability of Thor, from which on Jetsons run what is built for servers."""
+JETSON_CITE = "bitsandbytes-foundation/bitsandbytes pull request 1941: aarch64 wheels are aarch64-sbsa, not L4T"
 NO_WHEELS = "torch has wheels for Linux, Windows and macOS alone"
 
 
@@ -58,6 +61,7 @@ def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest
     if platform.device == "rocm":
         limit_list += _rocm_limits(platform.facts)
     if not platform.cpu:
+        limit_list += _jetson_limits(platform.facts)
         limit_list += [*_gpu_code_limits(platform.facts), *_driver_limits(platform.facts)]
     return [*limit_list, *torch_packages.package_limits(platform, contract)]
 
@@ -313,6 +317,21 @@ def _rocm_limits(facts: Facts) -> Iterator[Limit]:
         if first:
             need = Requirement("torch.hip", f">={first}", cite=str(row["source"]))
             yield Limit("rocm", says, fails, (facts.fact("accelerator.name"),), (need,))
+
+
+def _jetson_limits(facts: Facts) -> Iterator[Limit]:
+    """Rule out every wheel of an index on Jetsons before Thor, whose system (L4T) is not the one that wheels for aarch64 are built for."""
+    for name in dict.fromkeys(facts.value_if_known("gpu.name") or ()):
+        row = gpus.find_gpu(str(name)) or {}
+        if (
+            row.get("market") != "jetson"
+            or versions.compare_versions(row["compute_capability"], FIRST_SERVER_JETSON) >= 0
+        ):
+            continue
+        says = f"{row['name']}: wheels for aarch64 on PyPI and on PyTorch's index are for servers (sbsa), not for JetPack (L4T)"
+        says += ": take those of the Jetson AI Lab, or NVIDIA's containers for Jetson"
+        need = Requirement("os.name", "a server's Linux, or wheels for L4T", cite=JETSON_CITE)
+        yield Limit("jetson", says, _always_fails(says), (facts.fact("gpu.name"),), (need,), JETSON_CITE)
 
 
 def _gpu_code_limits(facts: Facts) -> Iterator[Limit]:

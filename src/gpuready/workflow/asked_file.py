@@ -94,6 +94,8 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
 
     Without a stated Python the newest of the usual ones with which it resolves is taken.
     """
+    if file.lacks:
+        return facts.with_facts(Fact("contract.conflict", {"says": file.lacks, "needs": ()}, file.path, "stated"))
     if not file.words:
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
     host, stated = LiveHost(), str(facts.value_if_known("python.version") or "")

@@ -131,7 +131,23 @@ def plan_frameworks(
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
     if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
         resolved = _resolve_by_release(resolved, facts, find_release, request, first, resolve_options)
+    if find_release and own_contract is None:
+        resolved = resolved.replace(
+            plans=tuple(_note_newer_release(plan, asked, find_release) for plan in resolved.plans)
+        )
     return _finish_plans(resolved, facts, config)
+
+
+def _note_newer_release(plan: Plan, asked: Sequence[AskedFramework], find_release: ReleaseFinder) -> Plan:
+    """Say where the index has a newer release of a framework than the catalogue knows, which nobody named."""
+    name = contracts.distribution_name(plan.framework)
+    is_open = any(one.framework == plan.framework and not one.version for one in asked)
+    newest = list_releases(name)[-1:] or [""]
+    found = find_release(name, None) if is_open and contracts.has_contract(plan.framework) and newest[0] else None
+    if found is None or not found.has_wheel or compare_versions(found.version, newest[0]) <= 0:
+        return plan
+    note = f"{name} {found.version} is out, not known here: `gpuready plan {plan.framework}=={found.version}` plans it by its metadata"
+    return plan.replace(notes=(*plan.notes, note))
 
 
 def plan_here_or_elsewhere(frameworks: Sequence[str], **options: Any) -> PlanResult:
