@@ -63,7 +63,7 @@ def test_only_what_stands_on_torch_is_for_gpus():
         contract_from_metadata("a", "1", ["torch"], None),
         contract_from_metadata("a", "1", ["requests"], None),
     )
-    assert gpu.platforms == ("cuda",) and [c.name for c in gpu.capabilities] == ["cuda"]
+    assert gpu.platforms == ("cuda", "rocm") and [c.name for c in gpu.capabilities] == ["cuda"]
     assert plain.platforms == ("cpu",) and plain.capabilities == ()
     only_with_extra = contract_from_metadata("a", "1", ["torch; extra == 'gpu'"], None)
     assert only_with_extra.platforms == ("cpu",)
@@ -73,7 +73,9 @@ def test_an_install_of_what_has_an_extra_for_torch_takes_that_extra():
     """diffusers and others can do without torch; who installs them here does not want to."""
     both = ["filelock", "torch>=2.6; extra == 'torch'", "accelerate; extra == 'torch'", "jax; extra == 'flax'"]
     found = with_torch_extra(contract_from_metadata("a", "1", [*both, "torch; extra == 'dev'"], None))
-    assert found is not None and found.platforms == ("cuda",) and [c.name for c in found.capabilities] == ["cuda"]
+    assert (
+        found is not None and found.platforms == ("cuda", "rocm") and [c.name for c in found.capabilities] == ["cuda"]
+    )
     required = {need.key: need.want for need in found.needs if not need.when}
     assert required == {"package.filelock": "*", "package.torch": ">=2.6", "package.accelerate": "*"}
     other = contract_from_metadata("a", "1", ["torch; extra == 'gpu'", "torch; extra == 'all'"], None)

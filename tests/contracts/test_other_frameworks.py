@@ -90,8 +90,7 @@ def catalogue_row(distribution):
         ("vllm", "gpu.capability", "wants=bf16", "required", ">=8.0"),
         ("sglang", "package.torch", "", "required", "==2.14.1"),
         ("sglang", "package.transformers", "", "required", "==5.19.0"),
-        ("sglang", "gpu.capability", "", "required", ">=7.5"),
-        ("sglang", "gpu.capability", "", "recommended", ">=8.0"),
+        ("sglang", "gpu.capability", "", "required", ">=8.0"),
         ("sglang", "package.sglang-kernel", "", "required", "==0.4.10"),
         ("trl", "package.transformers", "", "required", ">=4.56.2"),
         ("trl", "package.accelerate", "", "required", ">=1.10.1"),
@@ -141,10 +140,10 @@ def test_a_gpu_below_the_floor_is_told(name, capability, code):
     assert found[code].severity == ("warning" if name == "unsloth" else "error")
 
 
-def test_a_turing_gpu_is_enough_for_vllm_and_a_warning_for_sglang():
+def test_a_turing_gpu_is_enough_for_vllm_and_has_no_kernels_in_sglang():
     turing = {"gpu_capability": ("7.5",), "gpu_name": ("Tesla T4",)}
     assert "GPU005" not in findings("vllm", **turing)
-    assert findings("sglang", **turing)["GPU005"].severity == "warning"
+    assert findings("sglang", **turing)["GPU005"].severity == "error"
 
 
 def test_vllm_and_sglang_cannot_share_an_environment():

@@ -216,7 +216,7 @@ def test_what_needs_triton_is_named():
 )
 def test_the_wheels_of_xformers(capability, version, reported):
     found = judged("CAP008", on(capability, wants=("xformers",), **{"package.xformers": version}))
-    assert severity(found) == ("warning" if reported else None)
+    assert severity(found) == ("error" if reported else None)
 
 
 # -- CAP009 -------------------------------------------------------------------------------------------

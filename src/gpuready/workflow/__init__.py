@@ -101,8 +101,9 @@ def check_machine(
         if packages is not None:
             from gpuready.workflow import asked_file
 
-            package_file = asked_file.read_package_file(packages, facts)
-            facts = asked_file.add_packages(facts, package_file, (what_if or {}).get("python-version", ""))
+            named = (what_if or {}).get("python-version", "")
+            package_file = asked_file.read_package_file(packages, facts, named)
+            facts = asked_file.add_packages(facts, package_file, named)
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
         chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)

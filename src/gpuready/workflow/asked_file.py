@@ -66,10 +66,13 @@ def _option_of_file(word: str) -> str:
     return "config" if name.endswith(JOB_SUFFIXES) else ""
 
 
-def read_package_file(path: str, facts: Facts) -> EnvironmentFile:
+def read_package_file(path: str, facts: Facts, python: str = "") -> EnvironmentFile:
+    """Read a file of packages; ``python``: the one that was asked for, which the markers of a lock may name."""
     environment = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine": "x86_64"}
+    named = [Fact("python.version", python, "--python-version", "stated")] if python else []
     try:
-        text, markers = read_named_file(path), environment | marker_environment(machine_facts_only(facts))
+        text = read_named_file(path)
+        markers = environment | marker_environment(machine_facts_only(facts).with_facts(*named))
         return read_environment_file(read_referenced_file, path, text, markers)
     except ValueError as error:
         raise Refused(f"{path}: {error}") from None
@@ -198,7 +201,16 @@ def choose_file_contracts(facts: Facts, file: EnvironmentFile, ask_index: bool) 
     ]
     torch = next((pin for pin in file.pins if pin.name == "torch"), None)
     version = (torch and torch.version) or _newest_inside("torch", torch.spec if torch else "")
+    if "python.packages" in facts:
+        chosen = [_without_unlocked(one, facts) for one in chosen]
     return chosen or [make_torch_contract(version or "", file.path)]
+
+
+def _without_unlocked(contract: Contract, facts: Facts) -> Contract:
+    """Return a contract without its needs of packages that a lock does not have: what releases require is in it."""
+    kept = ("package.torch", f"package.{contract.distribution or contract.framework}")
+    needs = (n for n in contract.needs if not n.key.startswith("package.") or n.key in kept or n.key in facts)
+    return contract.replace(needs=tuple(needs))
 
 
 def add_ranges(contract: Contract, file: EnvironmentFile) -> Contract:
