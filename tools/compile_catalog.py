@@ -196,6 +196,7 @@ CAUSE_KEYS = {
     "fix",
     "decide",
     "broad",
+    "names",
     "source",
     "patterns",
     "consequences",

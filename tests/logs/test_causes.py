@@ -35,7 +35,8 @@ def test_the_cause_is_found(title, text):
         assert found.rank == int(words[words.index("rank:") + 1])
     if words[0] not in ("healthy", "not-environment", "unknown"):
         assert found.says
-        assert found.fix or words[0] == "version-conflict", "a cause has a fix, unless nobody knows which release fits"
+        decides = [other.decide for other in found.alternatives] + [n for n in found.notes if "to find out" in n]
+        assert found.fix if found.confidence >= 0.8 else any(decides), "a fix of what is sure, else what decides"
     assert not [step for step in found.fix if re.search(r"\{[a-z_]+\}|FRAMEWORK", step.does)], (
         "nothing is left unfilled"
     )

@@ -73,8 +73,8 @@ def test_a_log_does_not_choose_a_program_of_another_user(tmp_path, monkeypatch):
     python.parent.mkdir()
     python.write_text("#!/bin/sh\n")
     text = (
-        f'Traceback (most recent call last):\n  File "{tmp_path}/lib/python3.12/site-packages/trl/a.py", line 3, in <module>\n    np.float\n'
-        "AttributeError: module 'numpy' has no attribute 'float'\n"
+        f'Traceback (most recent call last):\n  File "{tmp_path}/lib/python3.12/site-packages/trl/a.py", line 3, in f\n    call()\n'
+        "ModuleNotFoundError: No module named 'flash_attn'\n"
     )
 
     def advised() -> str:

@@ -83,9 +83,9 @@ def judge(
         )
     alternatives = [_make_alternative(summary, other, lookup, order) for other in others[:MAX_ALTERNATIVES]]
     alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
-    is_broad = bool((lookup(first.code, first.cause) or {}).get("broad"))
-    knows_direction = bool(conflict and conflict.direction not in ("", "undefined", "mixed"))
-    confidence = _estimate_confidence(first, others, order, is_broad, is_broad and knows_direction)
+    row = lookup(first.code, first.cause) or {}
+    grade = _grade_evidence(summary, first, order, row, conflict, found.captures)
+    confidence = _estimate_confidence(first, grade, others, order)
     if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
         confidence = min(confidence, MIN_NAMED)  # two packages of which none is named: a guess
     if confidence < MIN_NAMED and order.has_failed:
@@ -268,7 +268,7 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
     captures = dict(first.captures)
     for match in reversed(first.seen):  # of one exception they belong together, else the first counts alone
         if match is first.seen[0] or (match.failure is not None and match.failure == first.seen[0].failure):
-            captures |= match.captures
+            captures |= {name: word for name, word in match.captures.items() if word.lower() not in _NO_NAMES}
     number = _exception_of(first)
     frame = _user_code_frame(summary, number)
     if number is not None:
@@ -297,6 +297,53 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
     )
 
 
+_NO_NAMES = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "be",
+        "but",
+        "for",
+        "from",
+        "has",
+        "have",
+        "if",
+        "in",
+        "is",
+        "it",
+        "its",
+        "library",
+        "module",
+        "not",
+        "of",
+        "on",
+        "or",
+        "package",
+        "packages",
+        "program",
+        "python",
+        "software",
+        "that",
+        "the",
+        "there",
+        "these",
+        "this",
+        "to",
+        "tool",
+        "version",
+        "was",
+        "were",
+        "which",
+        "with",
+        "you",
+        "your",
+    ]
+)
+"""Words that stand where a message may have a name, and are none."""
+
+
 def _ranks_of(summary: LogSummary, suspect: CauseSuspect) -> set[int]:
     """The ranks that a suspect's evidence is of."""
     own = summary.failures[suspect.failure].rank if suspect.failure is not None else None
@@ -319,25 +366,72 @@ def _user_code_frame(summary: LogSummary, number: int | None) -> dict[str, Any]:
     return {}
 
 
-def _estimate_confidence(
-    first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder, is_broad: bool, knows_direction: bool
-) -> float:
-    """By what was observed: 0.8 or more for words with one meaning, in what ended a process, without a rival."""
-    sure = {"root": 0.95, "symptom": 0.7, "unknown": 0.6, "clue": 0.55}[first.strength]
-    alike = first.seen[0].sign.others if first.seen else ()
-    if alike:
-        sure = min(sure - 0.05, 0.7)
-    elif knows_direction and first.strength in ("root", "symptom"):
-        sure = 0.8
-    elif is_broad:
-        sure = min(sure, 0.7)
+GRADES = {"stated": 0.95, "tabled": 0.8, "symptom": 0.7, "unknown": 0.6, "clue": 0.55}
+"""How sure a class of evidence is: words that state the cause, releases in a table, a symptom of several causes, an origin, a hint."""
+
+
+def _grade_evidence(
+    summary: LogSummary,
+    first: CauseSuspect,
+    order: EventOrder,
+    row: Cause,
+    conflict: VersionConflict | None,
+    captures: Mapping[str, str],
+) -> str:
+    """The class of a suspect's evidence. *Stated* is what the message that ended the run says itself, with the name of what it is about."""
+    if first.strength not in ("root", "symptom"):
+        return first.strength
+    if conflict and conflict.is_directed and _is_of_pair(first, row, conflict):
+        return "tabled"
+    is_named = not row.get("names") or any(captures.get(name) for name in row["names"])
+    is_alike = bool(first.seen) and bool(first.seen[0].sign.others)
+    is_stated = first.strength == "root" and is_named and not row.get("broad") and not is_alike
+    return "stated" if is_stated and _is_in_ending_error(summary, first, order) else "symptom"
+
+
+def _is_of_pair(suspect: CauseSuspect, row: Cause, conflict: VersionConflict) -> bool:
+    """Whether a cause is the version conflict of any two packages, or that of one of these two."""
+    words = " ".join(row.get("pairs", ())).split()
+    return suspect.cause == VERSION_CONFLICT or bool({conflict.package, conflict.caller} & set(words))
+
+
+def _is_in_ending_error(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> bool:
+    """Whether its words stand in the message that ended the first process to fail, and not in the code of a traceback, or in no exception."""
+    final = find_final_exception(summary, order)
+    chain = exception_chain(summary.failures, final) if final is not None else []
+    ends = {_error_of(summary.failures[number]) for number in chain}
+    for match in suspect.seen:
+        failure = summary.failures[match.failure] if match.failure is not None else None
+        is_message = failure is None or match.line.number >= failure.at or not failure.type
+        if is_message and (failure is None or not ends or _error_of(failure) in ends):
+            return True
+    return not suspect.seen
+
+
+def _error_of(failure: LoggedException) -> tuple[str, str]:
+    """Type and beginning of an error: that of several ranks is the same."""
+    return failure.short_type, failure.message[:40]
+
+
+def _estimate_confidence(first: CauseSuspect, grade: str, others: Sequence[CauseSuspect], order: EventOrder) -> float:
+    """By the class of its evidence and by structure: 0.8 or more only for what ended the run, without a rival."""
+    sure, most = GRADES[grade], GRADES["symptom"]
+    if first.seen and first.seen[0].sign.others:
+        sure -= 0.05
     if not order.tells_end(first, by_itself=True):
-        sure = min(sure, 0.7)
-    if not order.tells_end(first):
-        sure = 0.0 if first.strength == "clue" and order.ends_otherwise(first.seen) else min(sure, 0.7)
+        sure = min(sure, most)
+    if not order.tells_end(first) and first.strength == "clue" and order.ends_otherwise(first.seen):
+        return 0.0
+    if _is_rivalled(first, others, order):
+        sure = min(sure, most + 0.15) - 0.15
+    return round(sure, 2)
+
+
+def _is_rivalled(first: CauseSuspect, others: Sequence[CauseSuspect], order: EventOrder) -> bool:
+    """Whether another cause is told as clearly, in what ended a process."""
+    alike = first.seen[0].sign.others if first.seen else ()
     rivals = [other for other in others if other.strength == first.strength and other.cause not in alike]
-    is_rivalled = any(not other.seen or not order.match_position(other.seen[0])[0] for other in rivals)
-    return round(sure - (0.15 if is_rivalled else 0.0), 2)
+    return any(not other.seen or not order.match_position(other.seen[0])[0] for other in rivals)
 
 
 def _make_alternative(

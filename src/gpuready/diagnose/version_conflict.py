@@ -55,6 +55,11 @@ class VersionConflict(Record):
     added: bool = False  # too new because the symbol came, not because it went
 
     @property
+    def is_directed(self) -> bool:
+        """Whether a table of releases says which of the two is too old or too new."""
+        return self.direction in ("new", "old", "between")
+
+    @property
     def captures(self) -> dict[str, str]:
         """For the texts of the catalogue; what is not known is left out."""
         named = {"symbol": self.symbol}

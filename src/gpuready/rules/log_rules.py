@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,13 +55,13 @@ def log_finding(facts: Facts, contract: Contract, code: str, severity: str, slug
 
 
 def cause_fix_steps(cause: dict[str, Any], captures: dict[str, str]) -> list[FixStep]:
-    return [
+    filled = (
         FixStep(
-            does,
+            causes.fill_captures(row["does"], captures),
             tuple(causes.fill_captures(word, captures) for word in row.get("run", ())),
             row.get("safety", "manual"),
             note=row.get("note", ""),
         )
         for row in cause["fix"]
-        if (does := causes.fill_captures(row["does"], captures))
-    ]
+    )
+    return [step for step in filled if step.does and not re.search(r"\{[a-z_]+\}", " ".join((step.does, *step.run)))]

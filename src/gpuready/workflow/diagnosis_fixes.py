@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuready import contracts, rules, system
@@ -31,51 +31,70 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     remedy = find_remedy(diagnosis)
     if diagnosis.verdict != "cause":
         return diagnosis.replace(fix=(remedy,) if remedy else ())
-    diagnosis = _add_decision(_add_conflict_steps(_add_cause_text(diagnosis)))
+    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     contract = _try_load_contract(diagnosis.framework, summary)
     here = on is None and look and _ran_on_this_host(summary)
     if recorded is not None or here:
         facts = recorded if recorded is not None else _probe_this_machine()
         diagnosis = _judge_on_machine(diagnosis, facts, contract, here)
+    if diagnosis.confidence < MIN_SURE:  # what to look at, and no remedy of a cause that it may not be
+        diagnosis = _add_decision(diagnosis.replace(fix=()))
     steps = dict.fromkeys((*diagnosis.fix, *_known_error_steps(contract, summary)))
     target = InstallTarget(find_logged_python(summary))
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
-    if remedy:
-        is_first = diagnosis.cause == NOT_ENVIRONMENT or _IS_COMMAND.search(remedy.does)
-        runnable.insert(0 if is_first else 1, remedy)
-    return _fit_to_system(diagnosis.replace(fix=tuple(runnable)), summary)
+    at = 0 if remedy is None or not runnable or _REMEDY.match(remedy.does.removeprefix(_QUOTED)) else 1
+    kept = [*runnable[:at], remedy, *runnable[at:]] if remedy else runnable
+    return _fit_to_system(diagnosis.replace(fix=tuple(kept)), summary)
 
 
-_SENTENCE_END = re.compile(r"(?<=[.!;])(?<!e\.g\.)(?<!i\.e\.)\s|\n(?!\s{0,8}[a-z(])")
+MIN_SURE = 0.8
+"""Below this confidence no fix is advised but what the message itself states."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!;?])(?<!e\.g\.)(?<!i\.e\.)(?<!etc\.)\s|(\n)(?!\s{0,8}[a-z(`])")
+_QUOTED = "the message itself says: "
+_CLOSED = re.compile(r"[.!;?)\]>`'\"]$")
 _UNFINISHED = re.compile(
-    r"(?:[,:(\[{=\u2026-]|\.\.\.|\b(?:an?|and|as|by|e\.g\.|for|from|i\.e\.|in|of|on|or|than|that|the|to|using|with))$"
+    r"(?:[,:(\[{=\u2026/\\-]|\.\.\.|\b(?:an?|and|as|at|by|e\.g\.|for|from|i\.e\.|if|in|into|is|like|of|on|or|than|that|the|this|to|using|via|when|with|you|your))$"
 )
 _REMEDY = re.compile(
-    r"(?i)(?:to fix|please|try|use|set|install|run|upgrade|downgrade|make sure|consider|pass|add|specify|you (?:need|must|have|should)"
+    r"(?i)(?:to (?:fix|resolve|solve|avoid|enable|disable|use) |please|try|use|set|install|run|call|export|provide|enable|disable|change|upgrade|downgrade|reduce"
+    r"|increase|decrease|lower|make sure|consider|pass|add|remove|specify|log ?in|either |you (?:can|may want to|need to|have to|(?:must|should)(?! be| have| not))(?!['n])"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
 _REMEDY_WITHIN = re.compile(
-    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|environment variables?)\b"
+    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:set|setting|export|define|via|using) [^.]{0,60}environment variables?)\b"
 )
 _NO_REMEDY = re.compile(
-    r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information"
+    r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information|for details|^use of |^run (?:failed|id)|^set of |^call (?:to|of) "
 )
-_IS_COMMAND = re.compile(r"(?:pip3?|conda|uv) (?:pip )?install|[<>=]=? ?\d|\blogin\b")
 
 
 def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
-    """What the message of the exception says that one should do: ``To fix: pip install transformers<4.46``."""
+    """What the message of the exception says that one should do, in whole sentences: ``To fix: pip install transformers<4.46``."""
     whole = (
         one.message if len(one.message) < MAX_MESSAGE else one.message[: max(map(one.message.rfind, ".!;\n")) + 1]
         for one in diagnosis.exceptions
     )
-    sentences = (" ".join(text.split()) for message in whole for text in _SENTENCE_END.split(message))
-    found = (
-        text for text in sentences if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text))
-    )
-    text = next((text for text in found if not _NO_REMEDY.search(text) and not _UNFINISHED.search(text)), "")
-    return FixStep(f"the message itself says: {text}") if text else None
+    found = (text for message in whole for text in _split_sentences(message))
+    advice = (text for text in found if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text)))
+    kept = (text for text in advice if not _UNFINISHED.search(text) and _is_closed(text))
+    text = next((text for text in kept if not _NO_REMEDY.search(text)), "")
+    return FixStep(f"{_QUOTED}{text}") if text else None
+
+
+def _split_sentences(message: str) -> Iterator[str]:
+    """The whole sentences of a message: of one that a line break ends, nobody knows whether it goes on."""
+    parts = _SENTENCE_END.split(message)
+    for text, line_break in zip(parts[::2], [*parts[1::2], None], strict=True):
+        folded = " ".join(text.split())
+        if not line_break or _CLOSED.search(folded):
+            yield folded
+
+
+def _is_closed(text: str) -> bool:
+    """Whether no quotation or bracket of a sentence is left open: else it is cut."""
+    return text.count("`") % 2 == 0 and text.count('"') % 2 == 0 and text.count("(") == text.count(")")
 
 
 _STANDARD = re.compile(r"(?:[Mm]odule|from|named) '([A-Za-z_]\w*)")
@@ -123,14 +142,22 @@ def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
     )
     if finding is None:
         return diagnosis.replace(says=diagnosis.says or rules.rule_name(diagnosis.code).replace("-", " "))
-    return diagnosis.replace(says=finding.says, so=finding.so, fix=finding.fix)
+    return diagnosis.replace(says=_name_conflict(diagnosis) or finding.says, so=finding.so, fix=finding.fix)
+
+
+def _name_conflict(diagnosis: Diagnosis) -> str:
+    """The sentence with both names, for a cause that is the conflict of certain packages."""
+    row, named = causes.find_cause(VERSION_CONFLICT), causes.find_cause(diagnosis.cause) or {}
+    if row is None or not diagnosis.conflict or not named.get("pairs"):
+        return ""
+    return causes.fill_captures(str(row["says"]), diagnosis.conflict)
 
 
 def _add_decision(diagnosis: Diagnosis) -> Diagnosis:
     """What decides whether it is this cause, where that is not sure and no alternative says it."""
     decide = (causes.find_cause(diagnosis.cause) or {}).get("decide", "")
     is_told = any(other.decide for other in diagnosis.alternatives) or diagnosis.cause == NOT_ENVIRONMENT
-    if not decide or is_told or diagnosis.confidence >= 0.8:
+    if not decide or is_told:
         return diagnosis
     return diagnosis.replace(notes=(*diagnosis.notes, f"to find out whether it is this: {decide}"))
 
