@@ -19,17 +19,17 @@ PLAN = Plan(
         FixStep("start the container with its GPUs: docker run --gpus all and more words than fit", (), "manual", note="outside the container"),
     ),
     because=(
-        PlanReason("DRV001", "step 1 fixes DRV001: the driver is older than the torch wheel needs"),
-        PlanReason("PKG019", "step 1 prevents PKG019: made for another torch"),
-        PlanReason("SYS015", "step 2 fixes SYS015: set to a value that axolotl does not accept"),
-        PlanReason("GPU001", "step 3 should fix GPU001: no NVIDIA GPU found"),
+        PlanReason("DRV001", "step 1 fixes DRV001: the driver is older than the torch wheel needs", "", 1, "fixes"),
+        PlanReason("PKG019", "step 1 prevents PKG019: made for another torch", "", 1, "prevents"),
+        PlanReason("SYS015", "step 2 fixes SYS015: set to a value that axolotl does not accept", "", 2, "fixes"),
+        PlanReason("GPU001", "step 3 should fix GPU001: no NVIDIA GPU found", "", 3, "should fix"),
     ),
     notes=("nobody can tell beforehand",), options={"fix": True}, catalog="2026-11-15",
 )  # fmt: skip
 IMPOSSIBLE = PLAN.replace(
     verdict="impossible",
     conflicts=(
-        PlanConflict("GPU005 cannot be fixed here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),),
+        PlanConflict("GPU005 cannot be fixed here: too old", (Fact("gpu.capability", ("7.0",), "NVML"),), about="GPU005", needs=
                  (Requirement("gpu.capability", ">=8.0", cite="README:1"),)),
     ),
     opens=(PlanAlternative("gpu", "use GPUs of compute capability 8.0", "fixes GPU005"),),
@@ -87,7 +87,7 @@ def test_lines_keep_to_the_width(plan, width):
 def test_hostile_text_is_shown_not_sent():
     evil = PLAN.replace(
         machine=HOSTILE, steps=(FixStep(HOSTILE, ("echo", HOSTILE), "ask", note=HOSTILE),), notes=(HOSTILE,),
-        because=(PlanReason("X", f"step 1 fixes X: {HOSTILE}"),),
+        because=(PlanReason("X", f"step 1 fixes X: {HOSTILE}", "", 1, "fixes"),),
     )  # fmt: skip
     for line in render_fix_plan_screen(evil).splitlines():
         assert line.isprintable()

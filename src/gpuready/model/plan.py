@@ -19,6 +19,8 @@ class PlanReason(Record):
     about: str  # torch, python, cuda, index, framework, a package, a kernel
     says: str
     cite: str = ""
+    step: int = 0  # of a fix: the step that it is a reason for
+    kind: str = ""  # of a fix: fixes, should fix, prevents
 
 
 class RejectedChoice(Record):
@@ -42,6 +44,7 @@ class PlanConflict(Record):
     facts: tuple[Fact, ...] = ()
     needs: tuple[Requirement, ...] = ()
     kind: str = ""  # "platform-tag": a package has no wheel for the platform
+    about: str = ""  # of a fix: the code of the finding that stays
 
 
 class UnresolvedCause(Record):

@@ -284,12 +284,12 @@ def _fix_reasons(search: _FixSearch, best: tuple[FixChange, ...]) -> Iterable[Pl
         for code, says in (turned_off or {c.code: known.get(c.code, "") for c in changes}).items():
             verb = "should fix" if code in trusted else "fixes" if code in known else "prevents"
             text = f"step {number} {verb} {code}" + (f": {says}" if says else "")
-            yield PlanReason(code, text, f"gpuready explain {code}")
+            yield PlanReason(code, text, f"gpuready explain {code}", number, verb)
 
 
 def _finding_conflict(finding: Finding) -> PlanConflict:
     says = f"{finding.code} cannot be fixed here: {finding.says}"
-    return PlanConflict(says, finding.found, finding.needs)
+    return PlanConflict(says, finding.found, finding.needs, about=finding.code)
 
 
 def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:

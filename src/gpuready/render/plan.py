@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from gpuready.model import FixStep
 from gpuready.model.contract import describe_want
-from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict
+from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
 from gpuready.render.layout import Screen, display_width, join_sections
@@ -261,13 +261,13 @@ def render_fix_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bo
 
 
 def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:
-    codes = list(dict.fromkeys(reason.about for reason in plan.because if " prevents " not in reason.says))
+    codes = list(dict.fromkeys(reason.about for reason in plan.because if reason.kind != "prevents"))
     steps = units.format_count(len(plan.steps), "step")
     summary = f"{steps} for {', '.join(codes)}" if codes else "nothing to change"
     if plan.verdict == "plan":
         lines = _format_plan_header(f"fix: {summary}", "fix:", "ok", plan, screen)
     else:
-        remaining = ", ".join(conflict.says.partition(" ")[0] for conflict in plan.conflicts)
+        remaining = ", ".join(conflict.about for conflict in plan.conflicts)
         lines = _format_plan_header(
             f"not possible: {remaining} would stay; {summary}", "not possible:", "error", plan, screen
         )
@@ -292,19 +292,18 @@ def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen
     lines += screen.format_command(step.run, 5) if step.run else []
     if step.note and step.note != short:
         lines += screen.format_paragraph(step.note, 5)
-    start = f"step {number} "
-    reasons = [reason.says[len(start) :] for reason in plan.because if reason.says.startswith(start)]
-    for says in reasons if verbose else _shorten_reasons(reasons):
+    reasons = [reason for reason in plan.because if reason.step == number]
+    whole = [reason.says.removeprefix(f"step {number} ") for reason in reasons]
+    for says in whole if verbose else _shorten_reasons(reasons):
         lines += screen.dim_paragraph(says, 5, 2)
     return lines
 
 
-def _shorten_reasons(reasons: Sequence[str]) -> list[str]:
+def _shorten_reasons(reasons: Sequence[PlanReason]) -> list[str]:
     """``fixes PKG002: …`` and ``fixes PKG003: …`` -> ``fixes PKG002, PKG003``"""
     codes: dict[str, list[str]] = {}
-    for says in reasons:
-        action, _, code = says.partition(":")[0].rpartition(" ")
-        codes.setdefault(action, []).append(code)
+    for reason in reasons:
+        codes.setdefault(reason.kind, []).append(reason.about)
     return ["; ".join(f"{action} {', '.join(several)}".strip() for action, several in codes.items())] if codes else []
 
 
@@ -316,8 +315,7 @@ def _format_step_title(number: int, does: str, right: str, screen: Screen) -> li
 
 
 def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> list[str]:
-    code = conflict.says.partition(" ")[0]
-    ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(code)]
+    ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(conflict.about)]
     return _format_plan_conflict(conflict, screen, "not possible:") + screen.format_paragraphs(ways, 2, 2)
 
 

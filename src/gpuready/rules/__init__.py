@@ -4,8 +4,6 @@ A rule is a module (``gpu/gpu_lost.py``). A rule that only a log can trigger sta
 (``catalog/causes/slurm-time-limit.toml``), which has the log patterns of all its codes: see ``log_rules``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from importlib import import_module
 

@@ -4,8 +4,6 @@ A row of ``bench.measures`` has: name, gpu (its index, None off a GPU), raw (mea
 better, group, value, passes, spread, expected, low, high, spans.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Facts

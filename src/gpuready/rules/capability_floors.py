@@ -4,8 +4,6 @@ The floor is that of the catalog, or of the contract if that is higher. If the j
 absence is at most information, and only if the contract offers it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import gpus

@@ -5,8 +5,6 @@ only requires a toolkit, kernels are compiled on first use unless they are insta
 compiler is then a warning.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import cuda as toolkits

@@ -5,8 +5,6 @@ is reported even if something else is unknown. A lesser need must not leave the 
 error, so an unknown recommendation would make the whole verdict undecided.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The environment variables a job would inherit, what a contract says about them, and torch's allocator settings."""
 
-from __future__ import annotations
-
 from gpuready.catalog import torch as catalogue
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, ContractVariable, Facts

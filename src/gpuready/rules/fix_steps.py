@@ -1,7 +1,5 @@
 """Fix steps: what to install, with which build of torch, into which Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gpuready.catalog import cuda as toolkits

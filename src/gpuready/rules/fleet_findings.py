@@ -1,7 +1,5 @@
 """Shared by the fleet rules: rows of facts about sets of nodes, and how to describe them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -5,8 +5,6 @@ enough to rule a fault out. These facts belong to a real machine: if they were n
 recording), a rule about them does not apply.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What differs in the files of an environment, as far as it concerns one framework."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the job asks for, as far as stated. A job that states nothing asks for nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Facts

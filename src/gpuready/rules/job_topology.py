@@ -1,7 +1,5 @@
 """One process or several, one machine or several, according to the job and the launcher's variables."""
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts
 from gpuready.rules import environment_variables, job_request, visible_gpus
 

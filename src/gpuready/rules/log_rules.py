@@ -1,7 +1,5 @@
 """Rules that only a log can trigger: data of a TOML file, and the text of the cause catalog."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

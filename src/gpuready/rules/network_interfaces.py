@@ -1,7 +1,5 @@
 """Network interfaces as NCCL and Gloo select them; InfiniBand and RoCE ports."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Results of executed proofs as rules read them: which had an outcome, and which the contract requires."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

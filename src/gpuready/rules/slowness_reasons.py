@@ -4,8 +4,6 @@ Samples (``bench.samples``) are rows: gpu, at (seconds since 1970), clock_sm, cl
 throttle (names), pcie_gen, pcie_width, processes (count). Only samples taken while the measure ran are used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether compiled packages match the installed torch, and how much that matters to the job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

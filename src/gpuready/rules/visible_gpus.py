@@ -1,7 +1,5 @@
 """The GPUs visible to CUDA: their values one by one, and how to name them in messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

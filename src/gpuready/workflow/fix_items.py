@@ -67,11 +67,9 @@ def list_fix_tasks(found: FixResult, target: FixTarget, framework: str, only: Se
 
 
 def _reasons_of_step(plan: Plan, number: int) -> dict[str, str]:
-    """Return the codes that a step of the plan clears, each with what was found; not what it only keeps cleared."""
-    start = f"step {number} "
-    mine = [reason for reason in plan.because if reason.says.startswith(start)]
-    cleared = [reason for reason in mine if not reason.says.startswith(f"{start}keeps ")] or mine
-    return {reason.about: reason.says.partition(f"{reason.about}: ")[2] for reason in cleared}
+    """Return the codes that a step of the plan clears, each with what was found."""
+    mine = [reason for reason in plan.because if reason.step == number]
+    return {reason.about: reason.says.partition(f"{reason.about}: ")[2] for reason in mine}
 
 
 def _join_package_rows(rows: list[_FixRow], target: FixTarget, framework: str) -> list[_FixRow]:

@@ -125,8 +125,8 @@ def require_interpreter(facts: Facts) -> str:
     fact = facts.fact("python.path")
     if not fact.value:
         raise Refused(fact.gap or "there is no Python environment: name one with --python PATH")
-    path, chosen_by = str(fact.value), str(facts.value_if_known("python.chosen_by") or "")
-    if chosen_by.partition(";")[0].endswith((".venv", " project")) and may_be_of_another_user(path):
+    path, is_only_found = str(fact.value), fact.source.startswith("/")  # named by the folder that it lies in
+    if is_only_found and may_be_of_another_user(path):
         raise Refused(
             f"{path} belongs to another user, and would be run as you: if you trust it, name it with --python"
         )

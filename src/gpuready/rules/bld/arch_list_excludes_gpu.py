@@ -18,8 +18,6 @@ machines, ignore this finding.
 - torch/utils/cpp_extension.py, _get_cuda_arch_flags
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

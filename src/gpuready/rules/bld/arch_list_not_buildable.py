@@ -18,8 +18,6 @@ Remove the entries, or use another toolkit.
 - target list of ``ptxas --help``
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -16,8 +16,6 @@ Leave out the letter, or unset the variable: DeepSpeed then asks the GPU.
 - DeepSpeed 0.19.8, op_builder/builder.py, compute_capability_args
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.model.versions import is_satisfied
 from gpuready.rules import compilation

@@ -16,8 +16,6 @@ Set it to 1 or 0, or unset it.
 - ColossalAI, setup.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, job_request
 

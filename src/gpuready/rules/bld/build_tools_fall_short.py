@@ -18,8 +18,6 @@ installer can use a folder of your own. ninja and cmake are also Python packages
 - CUDA installation guide for Linux
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, fix_steps, visible_gpus
 

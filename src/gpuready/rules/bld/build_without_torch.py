@@ -17,8 +17,6 @@ Install torch first, in the version and CUDA build that will be used. Then build
 - pip documentation, build isolation
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, fix_steps
 

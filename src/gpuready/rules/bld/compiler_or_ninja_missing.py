@@ -19,8 +19,6 @@ Install gcc and g++ (``build-essential``) or a compiler from conda, and the Pyth
 - torch/utils/cpp_extension.py, is_ninja_available
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, contract_needs, fix_steps, visible_gpus
 

@@ -17,8 +17,6 @@ a prebuilt wheel.
 - torch/utils/cpp_extension.py, _find_cuda_home
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation, contract_needs
 

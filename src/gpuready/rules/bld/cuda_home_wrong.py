@@ -17,8 +17,6 @@ Set the variable to a toolkit with ``bin/nvcc``, or unset it.
 - torch/utils/cpp_extension.py, _find_cuda_home
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation, contract_needs
 from gpuready.rules.bld.cuda_home_missing import toolkit_home_steps

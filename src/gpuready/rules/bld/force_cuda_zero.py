@@ -16,8 +16,6 @@ TORCH_CUDA_ARCH_LIST must then name the target GPUs.
 - ColossalAI, extensions/cuda_extension.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation
 

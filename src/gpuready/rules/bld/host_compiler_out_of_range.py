@@ -17,8 +17,6 @@ Install a supported gcc beside the present one and select it with CC and CXX, or
 - CUDA installation guide for Linux, host compiler support policy
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation
 

@@ -19,8 +19,6 @@ supports an older GPU of the same major version, its code also runs: set TORCH_C
 - target list of ``ptxas --help``
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -17,8 +17,6 @@ Upgrade torch and Triton together, or set ``TRITON_PTXAS_PATH`` to the ptxas of 
 - triton/backends/nvidia/compiler.py
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import cuda as toolkits

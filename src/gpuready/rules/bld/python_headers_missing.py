@@ -18,8 +18,6 @@ headers.
 - torch/utils/cpp_extension.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import compilation
 

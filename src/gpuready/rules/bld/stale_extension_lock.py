@@ -15,8 +15,6 @@ If no build is running, remove the file. The next process then builds what is mi
 - torch/utils/file_baton.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import visible_gpus
 

@@ -18,8 +18,6 @@ only the code of torch.compile.
 - nvcc documentation, TMPDIR
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation
 

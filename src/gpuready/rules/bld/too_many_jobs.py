@@ -16,8 +16,6 @@ Set MAX_JOBS to the number in the finding. flash-attn chooses its own value if t
 - torch/utils/cpp_extension.py, _get_num_workers
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import compilation
 

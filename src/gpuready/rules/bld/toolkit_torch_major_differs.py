@@ -17,8 +17,6 @@ Set CUDA_HOME to a toolkit of torch's major release, install one, or use a prebu
 - torch/utils/cpp_extension.py, _check_cuda_version
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, job_request
 

@@ -15,8 +15,6 @@ If a build fails or its result does not load, use a toolkit of exactly torch's C
 - torch/utils/cpp_extension.py, _check_cuda_version
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules.bld import toolkit_torch_major_differs as major
 

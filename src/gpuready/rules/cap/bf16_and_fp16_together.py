@@ -16,8 +16,6 @@ Choose one: bf16 from Ampere on, fp16 on older GPUs.
 - transformers/training_args.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
 

@@ -15,8 +15,6 @@ Use fp16 with a gradient scaler, or fp32. A model trained in bf16 may overflow i
 - torch/cuda/__init__.py, is_bf16_supported
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, visible_gpus
 

@@ -16,8 +16,6 @@ make the GPU visible, or leave the feature out.
 - gpuready guide: prove (docs/how-to/prove.md)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.contracts import when as conditions

@@ -16,8 +16,6 @@ Use what the platform has: sdpa for attention, bf16 or fp16 for precision.
 - The documentation of each feature, supported hardware
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request, visible_gpus
 

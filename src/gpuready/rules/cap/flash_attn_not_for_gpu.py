@@ -18,8 +18,6 @@ Use ``sdpa``, which is part of torch and runs on all GPUs, with flash kernels fr
 - Dao-AILab/flash-attention README
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, versions

@@ -15,8 +15,6 @@ Compute in fp32, use 8 or 4 bits to save memory, or use a newer GPU.
 - CUDA C++ Programming Guide 12, Arithmetic Instructions: throughput by compute capability
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import capability_floors, visible_gpus
 

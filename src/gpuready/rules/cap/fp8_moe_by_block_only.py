@@ -15,8 +15,6 @@ Set ``weight_block_size: [128, 128]`` in the quantization of the rollout, or kee
 - ROLL, docs_roll/docs/User Guides/Configuration/fp8_rollout.md
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
 

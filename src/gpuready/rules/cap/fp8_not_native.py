@@ -17,8 +17,6 @@ Use bf16 on Ampere, fp16 on older GPUs.
 - Transformer Engine documentation
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, visible_gpus
 

@@ -16,8 +16,6 @@ Write the key as the finding says.
 - axolotl, src/axolotl/utils/schemas/config.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "CAP017"

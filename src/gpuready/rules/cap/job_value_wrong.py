@@ -15,8 +15,6 @@ Write a value of the type in the finding.
 - axolotl, src/axolotl/utils/schemas/config.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "CAP018"

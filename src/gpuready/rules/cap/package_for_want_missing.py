@@ -15,8 +15,6 @@ Install the package. Its own requirements on torch and CUDA apply, so check agai
 - The framework's documentation of the feature
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import load_catalog
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, Requirement

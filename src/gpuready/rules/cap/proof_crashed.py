@@ -18,8 +18,6 @@ The evidence has the Python stack at the crash, and the screen names the step.
 - signal(7)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
 

@@ -15,8 +15,6 @@ The finding names the step and has the output. If the output matches a known cau
 - gpuready guide: prove (docs/how-to/prove.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
 

@@ -16,8 +16,6 @@ The evidence has the Python stacks, and the screen names the step. On a busy mac
 - gpuready guide: prove (docs/how-to/prove.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import proof_results
 

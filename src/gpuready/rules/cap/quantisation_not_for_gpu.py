@@ -16,8 +16,6 @@ On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memo
 - bitsandbytes, docs/source/installation.mdx
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, visible_gpus
 

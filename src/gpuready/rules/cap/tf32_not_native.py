@@ -17,8 +17,6 @@ then compute in full fp32.
 - torch/cuda/__init__.py, is_tf32_supported
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import capability_floors, visible_gpus
 

@@ -16,8 +16,6 @@ attention. The rest runs if torch has code for the GPU (GPU004).
 - torch/_dynamo/device_interface.py, CudaInterface.is_triton_capable
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, versions

@@ -16,8 +16,6 @@ Use ``sdpa``, which has the same kernels, or xformers 0.0.30 with the torch that
 - xformers wheels, cpp_lib.json and ops/fmha
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, versions
 from gpuready.rules import capability_floors, visible_gpus
 

@@ -18,8 +18,6 @@ Remove the folder from LD_LIBRARY_PATH, or from /etc/ld.so.conf.d and run ldconf
 - CUDA Compatibility, Forward Compatibility
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health

@@ -17,8 +17,6 @@ version to prevent it. In a container, remove the driver libraries from the imag
 - NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, versions
 from gpuready.rules import gpu_health
 

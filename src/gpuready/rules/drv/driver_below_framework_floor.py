@@ -16,8 +16,6 @@ driver is the host's and no image changes it.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs
 

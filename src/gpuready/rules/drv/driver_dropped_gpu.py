@@ -19,8 +19,6 @@ CUDA 12.
 - wiki.nixos.org NVIDIA (legacy_580)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gpuready.catalog import cuda as catalogue

@@ -18,8 +18,6 @@ Set CUDA_HOME to an older toolkit, or install a newer driver.
 - CUDA Toolkit release notes, CUDA toolkit and driver versions
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import contract_needs

@@ -17,8 +17,6 @@ data-centre GPUs NVIDIA's cuda-compat package is a third way.
 - CUDA Compatibility, minor version compatibility
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import fix_steps, job_request

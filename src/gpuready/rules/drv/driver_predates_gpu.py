@@ -18,8 +18,6 @@ Install a driver of that branch or newer. Blackwell also needs the open kernel m
 - docs.nvidia.com, CUDA Toolkit, Driver, and Architecture Matrix
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus

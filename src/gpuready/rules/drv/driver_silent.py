@@ -18,8 +18,6 @@ The finding names the case. ``dmesg`` and ``modinfo nvidia`` show why a module d
 - NVIDIA Driver Installation Guide
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health
 

@@ -18,8 +18,6 @@ nvidia-fabricmanager``. Its messages are in /var/log/fabricmanager.log.
 - NVIDIA Fabric Manager User Guide
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health
 

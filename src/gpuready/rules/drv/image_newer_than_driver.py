@@ -19,8 +19,6 @@ runtime's check off.
 - CUDA Compatibility, Forward Compatibility
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health

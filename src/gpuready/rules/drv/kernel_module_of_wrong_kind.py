@@ -18,8 +18,6 @@ Install the other kind and reboot. Distribution packages have ``open`` in their 
 - NVIDIA Driver Installation Guide, Kernel Modules
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import gpu_health, visible_gpus

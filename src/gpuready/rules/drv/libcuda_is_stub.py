@@ -15,8 +15,6 @@ Remove the folder from LD_LIBRARY_PATH. For linking, use LIBRARY_PATH. Nothing n
 - CUDA runtime API, cudaErrorStubLibrary (34)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "DRV005"

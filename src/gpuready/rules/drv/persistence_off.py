@@ -17,8 +17,6 @@ with the driver.
 - NVIDIA Driver Persistence, Persistence Daemon
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

@@ -17,8 +17,6 @@ with the package cuda-toolkit, which has no driver.
 - NVIDIA, CUDA on WSL User Guide
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import gpu_health
 

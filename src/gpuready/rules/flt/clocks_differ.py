@@ -15,8 +15,6 @@ Start the time service (chrony or systemd-timesyncd) and let it set the clock.
 - munged(8): credentials expire after their time-to-live
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -16,8 +16,6 @@ Install the same driver on the nodes and reboot them.
 - CUDA Compatibility
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
 

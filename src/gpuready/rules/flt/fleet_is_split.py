@@ -16,8 +16,6 @@ Finish the upgrade, put the parts into separate partitions, or compare with a re
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

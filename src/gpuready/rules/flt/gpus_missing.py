@@ -15,8 +15,6 @@ Check ``nvidia-smi`` and the kernel log of the node (Xid 79, ``fallen off the bu
 - NVIDIA Xid Errors, Xid Catalog: 79
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

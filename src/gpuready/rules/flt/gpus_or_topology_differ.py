@@ -15,8 +15,6 @@ Set MIG and ECC as on the other nodes, and check the links with ``nvidia-smi top
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
 

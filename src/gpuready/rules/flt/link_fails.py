@@ -13,8 +13,6 @@ Check the port counters (``ibdiagnet``, ``ethtool -S``), reseat or replace the c
 - gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

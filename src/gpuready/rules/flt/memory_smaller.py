@@ -17,8 +17,6 @@ replaced.
 - NCCL user guide, Troubleshooting: Runtime and MPI issues
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -15,8 +15,6 @@ Read the node's kernel log and ask it again: ``gpuready fleet check --nodes NAME
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -16,8 +16,6 @@ Check its network card and ``gpuready fleet drift``, and exclude it until it pas
 - gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -15,8 +15,6 @@ for the code. The exclude list of the report keeps jobs away until then.
 - gpuready reference: rules (docs/reference/rules.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -17,8 +17,6 @@ Compare the node with another: ``gpuready fleet drift``. Run ``gpuready check -v
 - gpuready guide: fleet
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

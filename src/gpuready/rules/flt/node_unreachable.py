@@ -17,8 +17,6 @@ Check one node of each group. Give slow nodes more time with ``--timeout``, or e
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.rules import fleet_findings

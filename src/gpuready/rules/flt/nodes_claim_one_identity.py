@@ -16,8 +16,6 @@ GPUs.
 - NCCL: Duplicate GPU detected
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

@@ -16,8 +16,6 @@ restart.
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
 

@@ -16,8 +16,6 @@ environment.
 - gpuready guides: fleet and install
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
 

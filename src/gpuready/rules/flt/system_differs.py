@@ -15,8 +15,6 @@ Bring the nodes to the state of the others at the next maintenance, first those 
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import fleet_findings
 

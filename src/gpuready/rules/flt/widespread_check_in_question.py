@@ -16,8 +16,6 @@ Examine one of the nodes by hand with ``gpuready check -v``.
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fleet_findings
 

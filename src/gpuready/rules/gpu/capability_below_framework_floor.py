@@ -19,8 +19,6 @@ different GPUs, show only the newer ones with CUDA_VISIBLE_DEVICES. CAP001 and C
 - CUDA Programming Guide, 5.1 Compute Capabilities
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog.packages import find_package

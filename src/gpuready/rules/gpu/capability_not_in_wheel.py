@@ -21,8 +21,6 @@ show only those that are covered with CUDA_VISIBLE_DEVICES.
 - CUDA Programming Guide, 1.3 The CUDA platform: binary compatibility
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import cuda as toolkits

@@ -16,8 +16,6 @@ TEMPERATURE,PERFORMANCE`` shows temperatures and reasons.
 - NVML API, NvmlClocksEventReasons
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

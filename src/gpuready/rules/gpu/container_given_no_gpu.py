@@ -19,8 +19,6 @@ Add ``gpus: all`` to the service, or start it with ``docker run --gpus all``.
 - NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request, visible_gpus
 

@@ -19,8 +19,6 @@ replaced if errors return.
 - NVIDIA DCGM, dcgm_errors.h: DCGM_FR_VOLATILE_DBE_DETECTED
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

@@ -17,8 +17,6 @@ the scheduler request), or use a larger machine.
 - PyTorch documentation, torchrun
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, job_request, visible_gpus
 

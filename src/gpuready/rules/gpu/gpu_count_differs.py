@@ -18,8 +18,6 @@ Read the NVRM lines of ``dmesg``, and check which driver holds the card with ``l
 - lspci(8)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health
 

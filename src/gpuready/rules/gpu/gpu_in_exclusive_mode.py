@@ -21,8 +21,6 @@ Set the mode back as root: ``nvidia-smi -c DEFAULT``. For MPS, start the daemon 
 - NVIDIA GPU Deployment and Management, Multi-Process Service
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

@@ -17,8 +17,6 @@ cooling, try the card in another slot, and have it replaced.
 - NVIDIA Xid Errors, Xid Catalog: 79
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

@@ -19,8 +19,6 @@ machine after a reboot.
 - NVML API, NvmlClocksEventReasons
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, UnknownFactError

@@ -18,8 +18,6 @@ Show only GPUs of one model with CUDA_VISIBLE_DEVICES, or run one job per model.
 - CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

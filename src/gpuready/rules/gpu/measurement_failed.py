@@ -17,8 +17,6 @@ numbers. ``dmesg`` and ``nvidia-smi -q`` show driver errors.
 - gpuready guide: bench (docs/how-to/bench.md)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

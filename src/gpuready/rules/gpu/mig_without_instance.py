@@ -18,8 +18,6 @@ idle GPU.
 - NVIDIA Multi-Instance GPU User Guide
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -21,8 +21,6 @@ driver branch, needs the open kernel modules, or failed to start.
 - NVIDIA container toolkit, user guide
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, gpu_health, job_request, visible_gpus

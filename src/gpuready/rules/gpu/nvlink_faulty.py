@@ -18,8 +18,6 @@ nvlink -e``, and have the board inspected if it happens again: NVIDIA's action i
 - NVIDIA DCGM, dcgm_errors.h: DCGM_FR_NVLINK_ERROR_CRITICAL
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

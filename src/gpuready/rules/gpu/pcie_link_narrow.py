@@ -18,8 +18,6 @@ slot.
 - NVML API, nvmlDeviceGetMaxPcieLinkWidth
 """
 
-from __future__ import annotations
-
 from gpuready.catalog.bands import parse_pcie_link
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus

@@ -16,8 +16,6 @@ driver is reloaded.
 - nvidia-smi manual, power limits
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -19,8 +19,6 @@ then reset. node-reboot and system-reboot: reboot. bus-reset: reset its PCIe bus
 - NVIDIA Xid Errors, Xid Catalog: 154
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health, visible_gpus
 

@@ -21,8 +21,6 @@ return.
 - NVIDIA DCGM, dcgm_errors.c: DCGM_FR_PENDING_ROW_REMAP and DCGM_FR_ROW_REMAP_FAILURE are DCGM_ERROR_ISOLATE
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
 from gpuready.rules import gpu_health, visible_gpus
 

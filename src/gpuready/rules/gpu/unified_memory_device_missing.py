@@ -18,8 +18,6 @@ On the host run ``nvidia-modprobe -u -c 0``, then recreate the container with al
 - nvidia-modprobe(1): device files
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import cuda
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import gpu_health

@@ -18,8 +18,6 @@ UUIDs.
 - CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

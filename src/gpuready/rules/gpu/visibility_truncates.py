@@ -17,8 +17,6 @@ or by UUID, not both.
 - CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request, visible_gpus
 from gpuready.rules.gpu.visibility_hides_gpus import name_gpus_step, quote_device_entry

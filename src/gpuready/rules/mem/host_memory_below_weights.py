@@ -16,8 +16,6 @@ Use a device map or load in parts, quantize, or give the machine or container mo
 - Linux kernel documentation, cgroup v2, memory.max
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
 

@@ -16,8 +16,6 @@ The job ends with CUDA out of memory in the first or second step.
 - gpuready guide: fit (docs/how-to/fit.md)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

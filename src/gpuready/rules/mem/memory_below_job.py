@@ -19,8 +19,6 @@ fit`` predicts the whole job.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -17,8 +17,6 @@ you do not know.
 - NVML API, nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -16,8 +16,6 @@ Start as many processes as there are GPUs: ``torchrun --nproc-per-node gpu``.
 - PyTorch documentation, torchrun: LOCAL_WORLD_SIZE
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 

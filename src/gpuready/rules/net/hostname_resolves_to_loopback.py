@@ -17,8 +17,6 @@ Change the line in /etc/hosts to the address that the other machines use, or set
 - hosts(5)
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology
 from gpuready.rules.net.master_address_loopback import is_loopback_address

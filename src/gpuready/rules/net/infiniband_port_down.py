@@ -16,8 +16,6 @@ switch. Select the ports in use with NCCL_IB_HCA.
 - NCCL user guide, Troubleshooting: Networking Troubleshooting
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_topology, network_interfaces, visible_gpus
 

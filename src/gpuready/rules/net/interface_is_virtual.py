@@ -16,8 +16,6 @@ Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the interface that the nodes sh
 - NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_topology, network_interfaces
 

@@ -16,8 +16,6 @@ Name an existing interface, or unset the variable so that NCCL chooses.
 - NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology, network_interfaces, visible_gpus
 

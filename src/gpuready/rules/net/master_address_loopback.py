@@ -14,8 +14,6 @@ Set MASTER_ADDR on every machine to the name or address of the first machine, as
 - torch.distributed, environment variable initialization
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology
 

@@ -17,8 +17,6 @@ false``.
 - Kubernetes documentation, service environment variables
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology
 

@@ -15,8 +15,6 @@ Unset the variable and check the transport with NCCL_DEBUG=INFO. If the job then
 - NCCL user guide, environment variables, NCCL_P2P_DISABLE and NCCL_IB_DISABLE
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, gpu_health, job_topology, network_interfaces, visible_gpus
 

@@ -16,8 +16,6 @@ Load the module on the host (``modprobe nvidia_peermem``), or use the open kerne
 - NCCL user guide, Troubleshooting: GPU troubleshooting
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import job_topology, network_interfaces
 

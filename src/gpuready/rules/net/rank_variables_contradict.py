@@ -16,8 +16,6 @@ Unset all of them and start the job with a launcher (torchrun, srun, accelerate 
 - torch.distributed, environment variable initialization
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology, visible_gpus
 

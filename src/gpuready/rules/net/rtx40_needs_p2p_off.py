@@ -17,8 +17,6 @@ Update the driver, or set both variables to 1. Nothing is lost between such card
 - accelerate/utils/environment.py, check_cuda_p2p_ib_support
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import environment_variables, job_topology
 

@@ -15,8 +15,6 @@ Install accelerate. It has no CUDA code and works with every torch that the fram
 - transformers documentation, from_pretrained: device_map
 """
 
-from __future__ import annotations
-
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.rules import contract_needs, fix_steps, job_request

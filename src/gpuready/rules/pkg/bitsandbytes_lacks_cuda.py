@@ -15,8 +15,6 @@ Upgrade bitsandbytes, or use a torch built for a CUDA that it supports.
 - bitsandbytes/cextension.py, get_cuda_bnb_library_path
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
 

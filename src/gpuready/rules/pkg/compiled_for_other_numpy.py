@@ -20,8 +20,6 @@ Install a release of the package that takes the installed numpy, or the numpy th
 - apache/arrow#50769: pyarrow 26 requires numpy 2
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fix_steps, import_damage, visible_gpus
 

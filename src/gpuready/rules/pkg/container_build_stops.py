@@ -17,8 +17,6 @@ Make a virtual environment before the first install and put it first on PATH: ``
 - PEP 668: marking Python base environments as externally managed
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "PKG045"

@@ -15,8 +15,6 @@ Choose another variant of the framework, or leave out one of the two packages.
 - The framework's contract, with both citations in the finding
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gpuready.contracts import when as conditions

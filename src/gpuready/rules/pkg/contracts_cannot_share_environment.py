@@ -15,8 +15,6 @@ Give each framework its own environment. GPUs and drivers can be shared.
 - The frameworks' contracts, with their citations in the finding
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -16,8 +16,6 @@ Upgrade the package that contains cuDNN within what torch allows, or torch itsel
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs, fix_steps
 

@@ -17,8 +17,6 @@ torch.
 - PyTorch 2.6 release notes, C++11 ABI
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

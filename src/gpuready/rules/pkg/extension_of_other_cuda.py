@@ -22,8 +22,6 @@ Install the package's build for torch's CUDA, or a torch for the package's CUDA.
 - torchaudio 2.11 torchaudio/_extension/utils.py, _check_cuda_version
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions

@@ -17,8 +17,6 @@ Reinstall the packages named. If the change was made on purpose, ignore the find
 - PyPA specification, recording installed projects
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.model.facts import FILE_KINDS
 from gpuready.rules import import_damage, visible_gpus

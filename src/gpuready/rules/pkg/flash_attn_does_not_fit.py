@@ -18,8 +18,6 @@ Install the wheel for this torch, build it with ``--no-build-isolation``, or use
 - flash-attention releases
 """
 
-from __future__ import annotations
-
 import re
 
 from gpuready.catalog import packages as catalogue

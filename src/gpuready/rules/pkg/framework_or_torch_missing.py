@@ -18,8 +18,6 @@ the GPUs, and the fix names one that does.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.model.facts import NO_METADATA
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus

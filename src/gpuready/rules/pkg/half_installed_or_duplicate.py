@@ -15,8 +15,6 @@ Reinstall the package with force. If several are affected, a new environment is 
 - PyPA specification, recording installed projects
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import fix_steps, visible_gpus
 

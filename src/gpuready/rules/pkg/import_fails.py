@@ -22,8 +22,6 @@ a module. If several packages are damaged, a new environment is faster and safer
 - Python documentation, the import system
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError

@@ -19,8 +19,6 @@ package for the installed torch.
 - PyPA specification, platform compatibility tags, manylinux
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement

@@ -17,8 +17,6 @@ Remove the folder from LD_LIBRARY_PATH. torch finds its own libraries without it
 - PyTorch issues on libnvJitLink
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

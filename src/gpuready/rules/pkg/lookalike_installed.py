@@ -18,8 +18,6 @@ from their checkout.
 - Metadata of the packages on the package index
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import packages as catalogue

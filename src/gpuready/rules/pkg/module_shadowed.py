@@ -17,8 +17,6 @@ Rename the file, and remove the ``__pycache__`` beside it.
 - Python documentation, the initialization of the sys.path module search path
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, Requirement

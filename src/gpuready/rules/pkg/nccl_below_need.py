@@ -18,8 +18,6 @@ untested.
 - NCCL release notes
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import fix_steps
 from gpuready.rules.pkg.cudnn_below_need import library_below_need

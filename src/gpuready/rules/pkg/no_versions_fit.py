@@ -16,8 +16,6 @@ version.
 - The conflict, with its citations in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
 
 CODE = "PKG041"

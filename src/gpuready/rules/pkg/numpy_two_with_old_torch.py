@@ -17,8 +17,6 @@ another package was compiled for numpy 1: the traceback names it, and it must be
 - NumPy 2.0 migration guide
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules import fix_steps, torch_compatibility
 

@@ -15,8 +15,6 @@ Remove the packages of the other release unless something needs them, and reinst
 - Metadata of the torch wheels
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, visible_gpus
 

@@ -16,8 +16,6 @@ Install the release that still has it, or a newer release of the package that im
 - Wheels of both packages (tools/list_wheel_conflicts.py)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import packages as catalogue

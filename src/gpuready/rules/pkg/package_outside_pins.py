@@ -18,8 +18,6 @@ each its own environment.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 

@@ -15,8 +15,6 @@ present environment stays as it is.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
 

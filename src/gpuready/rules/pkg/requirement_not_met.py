@@ -15,8 +15,6 @@ Install the versions named in the fix.
 - PyPA specification, core metadata, Requires-Dist
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, Requirement
 from gpuready.model.facts import NEED_KINDS, NO_METADATA
 from gpuready.rules import import_damage, visible_gpus

@@ -17,8 +17,6 @@ Install a CUDA build with the index or backend stated, and pin it so that the ne
 - PyTorch, get started locally
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 

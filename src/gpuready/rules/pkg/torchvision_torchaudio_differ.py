@@ -17,8 +17,6 @@ Install the releases for this torch, or remove the package if nothing needs it.
 - torchvision README, version table
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import fix_steps, torch_compatibility, visible_gpus

@@ -16,8 +16,6 @@ Install the triton that torch pins.
 - Metadata of the torch wheels
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps, job_request, torch_compatibility

@@ -17,8 +17,6 @@ its own environment.
 - Metadata of the vllm wheels
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import torch_compatibility
 

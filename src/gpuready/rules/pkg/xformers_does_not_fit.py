@@ -16,8 +16,6 @@ Install the xformers for this torch, or remove it: torch's own attention (SDPA) 
 - Metadata of the xformers wheels
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep
 from gpuready.rules import torch_compatibility
 

@@ -18,8 +18,6 @@ Unset them, and configure the launcher with its arguments or its file.
 - accelerate/state.py
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 

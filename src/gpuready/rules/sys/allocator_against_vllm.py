@@ -17,8 +17,6 @@ Unset the variable in the process that runs vLLM. The trainer can keep it.
 - PyTorch issue 147851
 """
 
-from __future__ import annotations
-
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, environment_variables, job_request

@@ -17,8 +17,6 @@ Correct the value, for example ``expandable_segments:True``, or unset the variab
 - c10/cuda/CUDAAllocatorConfig.cpp
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, visible_gpus
 

@@ -17,8 +17,6 @@ Use the name in the finding, or set both.
 - torch, c10/core/AllocatorConfig.h
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import torch as catalogue
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables

@@ -18,8 +18,6 @@ old one.
 - torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import capability_floors, environment_variables, job_request
 

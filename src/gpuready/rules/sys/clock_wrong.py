@@ -16,8 +16,6 @@ host's.
 - RFC 5280, 4.1.2.5: validity
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "SYS011"

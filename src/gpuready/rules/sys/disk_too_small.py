@@ -17,8 +17,6 @@ Free space, or put HF_HOME and the checkpoints on a larger disk.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
 

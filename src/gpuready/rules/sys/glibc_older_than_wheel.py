@@ -19,8 +19,6 @@ own.
 - PEP 600, manylinux
 """
 
-from __future__ import annotations
-
 from gpuready.catalog import torch as catalogue
 from gpuready.model import NOT_STATED, Contract, Facts, Finding, FixStep, Requirement, versions
 from gpuready.rules import contract_needs, fix_steps

@@ -16,8 +16,6 @@ set HF_HUB_OFFLINE=1.
 - huggingface_hub, environment variables, HF_HUB_CACHE
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
 

@@ -16,8 +16,6 @@ Put the cache on a larger disk with HF_HOME, or remove models with ``hf cache rm
 - huggingface_hub, manage the cache
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_request
 

@@ -15,8 +15,6 @@ Upgrade the kernel of the host. A container has the kernel of its host, so anoth
 - accelerate src/accelerate/utils/other.py, check_os_kernel
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
 

@@ -21,8 +21,6 @@ the GPU replaced. Run ``dcgmi diag -r 3`` before the machine gets jobs again.
 - NVIDIA GPU Debug Guidelines
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from gpuready.catalog import gpus

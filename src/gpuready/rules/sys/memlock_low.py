@@ -16,8 +16,6 @@ for a container.
 - Linux Documentation/infiniband/user_verbs.rst: memory pinning
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_topology, network_interfaces
 

@@ -15,8 +15,6 @@ The finding names the fact that was found and the requirement. Change the machin
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.contracts.want import describe_want
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.model.facts import HARDWARE_FACTS

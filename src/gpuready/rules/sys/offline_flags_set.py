@@ -15,8 +15,6 @@ Unset the variable to download something, or download it on another machine with
 - huggingface_hub, environment variables, HF_HUB_OFFLINE
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 
 CODE = "SYS010"

@@ -17,8 +17,6 @@ nofile=65536`` for a container. Or call ``torch.multiprocessing.set_sharing_stra
 - torch.multiprocessing, sharing strategies
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import job_topology
 

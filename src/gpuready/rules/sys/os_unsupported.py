@@ -16,8 +16,6 @@ use a Linux machine or container.
 - NVIDIA, CUDA on WSL User Guide
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
 

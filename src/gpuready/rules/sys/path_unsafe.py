@@ -16,8 +16,6 @@ Remove the entries from PATH, or close the folders with ``chmod o-w FOLDER``.
 - CWE-426 and CWE-732
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, visible_gpus
 

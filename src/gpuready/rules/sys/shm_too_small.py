@@ -18,8 +18,6 @@ Start the container with ``--shm-size=16g`` or ``--ipc=host``. In Kubernetes mou
 - PyTorch README, Docker image
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import contract_needs
 

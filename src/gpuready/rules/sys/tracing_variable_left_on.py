@@ -18,8 +18,6 @@ Unset the variables when debugging is done.
 - NCCL user guide, NCCL_DEBUG
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, job_request, visible_gpus
 

@@ -14,8 +14,6 @@ Set the variable to one of the values in the finding, or unset it.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.catalog.variables import is_settable
 from gpuready.contracts import foreign_note
 from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement

@@ -16,8 +16,6 @@ configuration.
 - The framework's contract, with its citation in the finding
 """
 
-from __future__ import annotations
-
 from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement
 from gpuready.rules import environment_variables, visible_gpus
 

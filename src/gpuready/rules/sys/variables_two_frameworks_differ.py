@@ -14,8 +14,6 @@ Run each framework in its own processes. PKG008 covers sharing one environment.
 - The frameworks' contracts, with their citations in the finding
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
