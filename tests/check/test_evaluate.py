@@ -96,7 +96,7 @@ def stated(*known):
 
 def test_what_is_not_stated_stays_outside_the_fold():
     report = judge([rule()], stated(), CONTRACT)
-    assert report.verdict == "clear" and report.unstated[0].code == "GPU001" and not report.undecided
+    assert report.lacking == ("GPU",) and report.verdict == "undecided" and report.unstated[0].code == "GPU001" and not report.undecided
 
 
 def test_what_is_not_stated_is_wrong_only_if_every_option_is():
@@ -106,7 +106,7 @@ def test_what_is_not_stated_is_wrong_only_if_every_option_is():
     wrong = judge([rule()], stated(), CONTRACT, options=options(0, 0))
     assert wrong.verdict == "not-ready" and wrong.findings[0].found[0].source == "catalogue"
     possible = judge([rule()], stated(), CONTRACT, options=options(0, 1))
-    assert possible.verdict == "clear" and possible.unstated
+    assert possible.verdict == "undecided" and possible.unstated
     nothing_known = judge([rule()], stated(), CONTRACT, options=options())
     assert nothing_known.unstated
 

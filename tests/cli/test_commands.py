@@ -93,6 +93,7 @@ def test_check_passes_on_what_was_said(reported, workflow):
         "wants": "fp8",
         "model": "7b",
         "partial": True,
+        "look_beside": True,
         "settings": None,
         "config": "c.yml",
         "contract": "c.toml",

@@ -174,11 +174,14 @@ def test_what_is_neither_contracted_nor_installed_is_refused(venv, argv, says, m
     assert says in ran.err.replace("\n", " ")
 
 
+H100 = ("--on", "h100x8", "--as", "driver=580.95.05,torch=2.13.0")
+
+
 # -- a contract in a file ---------------------------------------------------------------------------------------
 
 
 def test_the_guides_example_is_clear_on_an_h100(kite):
-    report = check("--contract", kite, "--on", "h100x8")
+    report = check("--contract", kite, *H100)
     assert report["contract"]["framework"] == "kite" and report["verdict"] == "clear"
     says, unset = report["contract"]["says"].split("; ")
     assert says == f"by the contract file {kite}, which is not one of gpuready's own"
@@ -215,7 +218,7 @@ def test_it_may_wait_for_a_word_that_nobody_else_knows(tmp_path):
         'framework = "kite"\nversion = "1"\n'
         'needs = [{ key = "gpu.count", want = ">=16", when = "wants=Long_Tail|loops" }]\n'
     )
-    own = ["--contract", str(path), "--on", "h100x8"]
+    own = ["--contract", str(path), *H100]
     assert check(*own)["verdict"] == "clear"
     for word in ("long-tail", "Long_Tail", "loops"):
         assert check(*own, "--wants", word)["verdict"] == "not-ready"
@@ -225,7 +228,7 @@ def test_it_may_wait_for_a_word_that_nobody_else_knows(tmp_path):
 
 
 def test_what_is_recommended_is_a_warning_and_strict_counts_it(kite):
-    shm = ["--contract", kite, "--on", "h100x8", "--shm", "1GB"]
+    shm = ["--contract", kite, *H100, "--shm", "1GB"]
     report = check(*shm)
     lesser = [f for f in report["findings"] if "system.shm" in [n["key"] for n in f["needs"]]]
     assert [f["severity"] for f in lesser] == ["warning"] and report["verdict"] == "clear"

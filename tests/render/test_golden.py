@@ -96,9 +96,9 @@ def test_ascii_is_ascii_where_the_machine_is(name):
 def test_the_example_of_the_design():
     lines = drawn("old_driver", "plain").splitlines()
     assert lines == [
-        "not ready: 1 problem, 1 warning                         axolotl 0.18.0 on gpu-07",
-        "  machine      8x H100 80GB, driver 550.144.03, Ubuntu 22.04",
+        "not ready: 1 problem, 1 warning                 axolotl 0.18.0 on gpu-07, 8 GPUs",
         "  environment  Python 3.12, torch 2.12.1+cu130",
+        "  machine      8x H100 80GB, driver 550.144.03, Ubuntu 22.04",
         "",
         "  1  the driver is older than the torch wheel needs                       DRV003",
         "         driver.version  550.144.03  needs >= 580",
@@ -114,7 +114,7 @@ def test_the_example_of_the_design():
 
 def test_the_details_of_the_design():
     lines = drawn("old_driver", "plain", verbose=True).splitlines()
-    assert lines[0] == "not ready: 1 problem, 1 warning                         axolotl 0.18.0 on gpu-07"
+    assert lines[0] == "not ready: 1 problem, 1 warning                 axolotl 0.18.0 on gpu-07, 8 GPUs"
     for line in (
         "  ✓ gpu        capability 9.0, 640 GB, NVLink, no MIG                   7 checks",
         "  ✗ driver     550.144.03                                      1 error, 5 checks",

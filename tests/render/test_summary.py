@@ -73,7 +73,7 @@ def test_the_hardware(known, line):
             {"python.prefix": "/usr", "python.kind": "system", "python.path": "/usr/bin/python3"},
             "/usr/bin/python3: Python 3.12",
         ),
-        ({}, "Python 3.12"),
+        ({}, "none looked at; Python 3.12"),
     ],
 )
 def test_the_environment(values, line):

@@ -130,6 +130,7 @@ def run(request: Request) -> Result:
         imports=_choose_imports(request),
         note=request.show_progress,
         ask_index=request.session.is_command_line and request.session.may_start_python,
+        look_beside=request.session.is_command_line,
     )
     here = all(request.get_option(name) is None for name in ("on", "dockerfile", "image"))
     reports = workflow.make_fixes_runnable(reports, here)

@@ -87,7 +87,7 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     contract["steps"] = [_install_step(row)]
     contract["origin"] = row["origin"]
     contract["says"] = (
-        f"made from its release; what files cannot tell is of {borrowed}, and advises" if borrowed else ""
+        f"what the files of a release cannot tell is advice of {borrowed}" if borrowed else ""
     )
     contract["basis"] = "release" if borrowed else ""
     return contract | {"version": row["line"], "page": False}

@@ -88,10 +88,16 @@ class Contract(Record):
     notes: tuple[str, ...] = ()
     released: str = ""  # the day of its release on the index, where that was asked
     other_variables: tuple[str, ...] = ()  # what its code uses and no row has: NAME read path:line
+    read_from: str = ""  # the version that these requirements are of, where it is not the one that is judged
 
     @property
     def name(self) -> str:
         return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")
+
+    @property
+    def judged_name(self) -> str:
+        """``trl 1.19 (requirements of 1.16)``: the name, and what it is judged by where that is of another version."""
+        return self.name + (f" (requirements of {self.read_from})" if self.read_from else "")
 
     def requirements_for(self, key: str) -> tuple[Requirement, ...]:
         """Requirements on one fact, or on a family of facts (``package.*``)."""

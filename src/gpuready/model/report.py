@@ -46,6 +46,13 @@ class IgnoredFinding(Record):
     reason: str
 
 
+_DECIDING_FACTS = {
+    "GPU": ("gpu.count",),
+    "driver": ("driver.version",),
+    "torch": ("package.torch", "torch.version", "torch.build", "torch.cuda"),
+}
+"""What decides whether a framework runs at all: of a machine that is only described, an answer names what was not given."""
+
 EXIT_CODES = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
 
 
@@ -62,6 +69,7 @@ class Report(Record):
     strict: bool = False
     catalog: str = ""  # the day of the knowledge it was judged by
     catalog_days: int | None = None  # its age when it was judged
+    asked: tuple[str, ...] = ()  # the options that say what was judged: --on m.json --python .venv
 
     @property
     def verdict(self) -> str:
@@ -71,10 +79,25 @@ class Report(Record):
             return "not-ready"
         if any(self.strict or u.severity == "error" for u in self.undecided):
             return "undecided"
+        if self.lacking:
+            return "undecided"
         required = [c.name for c in self.contract.capabilities if c.level == "required"]
         if required and all(_was_executed(self.facts.fact(f"can.{name}")) for name in required):
             return "ready"
         return "clear"
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """What was not given of a machine that is only described, and could refute that it is ready."""
+        needed = {fact.key for one in self.unstated if one.severity == "error" for fact in one.missing}
+        is_for_nvidia = self.facts.value_if_known("platform.name") in (None, "cuda")
+        names = _DECIDING_FACTS if is_for_nvidia else ("torch",)
+        return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]))
+
+    @property
+    def judged_by(self) -> str:
+        """The release whose requirements were applied: not always the one that is judged."""
+        return f"{self.contract.framework} {self.contract.read_from or self.contract.version}"
 
     @property
     def exit(self) -> int:

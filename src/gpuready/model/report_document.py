@@ -97,6 +97,7 @@ def parse_check_report(data: object) -> Report:
         data.get("strict") is True,
         str(data.get("catalog", "")),
         days if isinstance(days := data.get("catalog_days"), int) and not isinstance(days, bool) else None,
+        tuple(str(word) for word in _get_list_field(data, "asked")),
     )
 
 

@@ -22,7 +22,7 @@ from gpuready.probe import (
     toolchain,
     torch,
 )
-from gpuready.probe.environment_choice import choose_environment
+from gpuready.probe.environment_choice import choose_environment, has_chosen_environment
 from gpuready.probe.fact_helpers import is_driver_loaded, read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import HostAccess
@@ -31,7 +31,14 @@ ProbeFunction = Callable[[HostAccess], "list[Fact] | Iterator[list[Fact]]"]
 ProbeSpec = tuple[str, ProbeFunction, Iterable[str], float]
 
 
-__all__ = ["TargetEnvironment", "assemble_host_facts", "choose_environment", "list_probes", "probe"]
+__all__ = [
+    "TargetEnvironment",
+    "assemble_host_facts",
+    "choose_environment",
+    "has_chosen_environment",
+    "list_probes",
+    "probe",
+]
 
 
 def list_probes(

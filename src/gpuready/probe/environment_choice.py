@@ -52,6 +52,14 @@ def choose_environment(host: HostAccess, python: str | None = None) -> TargetEnv
     return chosen.replace(chosen_by=f"{chosen.chosen_by}; {passed_over}")
 
 
+def has_chosen_environment(host: HostAccess) -> bool:
+    """Whether an environment is active or this folder has one: the user's word for what he works in."""
+    own, found = OwnEnvironment(host), read_if_present(choose_environment, host) or NOTHING_FOUND
+    why = found.chosen_by.partition(";")[0]
+    is_chosen = why.startswith("active ") or why.endswith((".venv", " project"))
+    return is_chosen and not own.is_ours_alone(found)
+
+
 def choose_interpreter(host: HostAccess, python: str | None = None) -> str:
     """Return the interpreter of that environment, to run something in it; ValueError where there is none."""
     chosen = choose_environment(host, python)

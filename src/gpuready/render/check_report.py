@@ -68,8 +68,9 @@ def format_check_line(report: Report) -> str:
     code_suffix = f" ({', '.join(codes)})" if codes else ""
     scope = _describe_scope(report) if report.verdict == "clear" else ""
     ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
-    words = f"{verdict_words(report.verdict)}{scope}{code_suffix}{ignored}"
-    return escape_unprintable(f"{report.contract.name}: {words}") + "\n"
+    lacking = f" ({' and '.join(report.lacking)} {UNSTATED_TEXT})" if report.verdict == "undecided" and report.lacking else ""
+    words = f"{verdict_words(report.verdict)}{scope}{lacking}{code_suffix}{ignored}"
+    return escape_unprintable(f"{report.contract.judged_name}: {words}") + "\n"
 
 
 # -- header ---------------------------------------------------------------------------------------------
@@ -77,13 +78,19 @@ def format_check_line(report: Report) -> str:
 
 def _format_check_header(report: Report, screen: Screen, verbose: bool) -> list[str]:
     """The verdict, the framework at the right, and below the machine and the environment."""
-    host = report.facts.host
-    right = report.contract.name + (f" on {host}" if host else "")
     words = verdict_words(report.verdict)
-    lines = screen.format_header(describe_verdict(report), right, VERDICT_ROLES[report.verdict], words)
+    lines = screen.format_header(describe_verdict(report), describe_subject(report), VERDICT_ROLES[report.verdict], words)
     for label, text in list_header_rows(report, verbose):
         lines += screen.label_lines(f"  {label}", screen.wrap_text(text, screen.width - 15), -13)
     return lines
+
+
+def describe_subject(report: Report) -> str:
+    """``trl 1.16 on node7, 8 GPUs``: the release, whose requirements, the machine; a named machine says itself how many."""
+    host, gpus = report.facts.host, report.facts.fact("gpu.count")
+    is_counted = host and isinstance(gpus.value, int) and gpus.how != "stated"
+    counted = f", {units.format_count(gpus.value, 'GPU') if gpus.value else 'no GPU'}" if is_counted else ""
+    return report.contract.judged_name + (f" on {host}" if host else "") + counted
 
 
 def describe_verdict(report: Report) -> str:
@@ -96,7 +103,9 @@ def describe_verdict(report: Report) -> str:
         return ", ".join([words + _describe_scope(report), *parts])
     if report.verdict == "undecided":
         left = "" if is_imported(report) or report.facts.otherwise == NOT_STATED else " (nothing imported)"
-        parts.insert(0, f"{units.format_count(len(report.undecided), 'check')} could not be made{left}")
+        open_count = len(report.undecided)
+        parts[:0] = [f"{units.format_count(open_count, 'check')} could not be made{left}"] if open_count else []
+        parts[:0] = [f"{' and '.join(report.lacking)} {UNSTATED_TEXT}"] if report.lacking else []
     strict = " (strict)" if report.strict else ""
     return f"{words}: {', '.join(parts)}{strict}" if parts else words + strict
 
@@ -119,12 +128,12 @@ def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, s
     """Label and text of each line under the verdict."""
     facts, says = report.facts, report.contract.says
     rows = {
-        "machine": facts_summary.summarize_hardware(facts),
         "environment": facts_summary.summarize_environment(facts),
+        "machine": facts_summary.summarize_hardware(facts),
         "files": facts_summary.summarize_looked(facts),
         "not read": facts_summary.summarize_unread(facts),
         "settings": facts_summary.summarize_settings(facts),
-        "contract": says if verbose else says.partition(";")[0],
+        "judged by": says if verbose else "" if report.contract.basis == "release" else says.partition(";")[0],
     }
     return [(label, text) for label, text in rows.items() if text]
 
@@ -274,8 +283,8 @@ def list_next_commands(
     ``flags``: those of each command, as the user gave them. ``together``: all frameworks of the call, if several.
     """
     name, is_stated = name or contract_spec(report.contract), report.facts.otherwise == NOT_STATED
-    on = ("--on", report.facts.host) if is_stated and report.facts.host else ()
-    flags = {"plan": on, "check": (*on, "-v")} if flags is None else flags
+    is_elsewhere = is_elsewhere or "--on" in report.asked
+    flags = _keep_asked_options(report) if flags is None else flags
 
     def words(command: str, *more: str) -> tuple[str, ...]:
         takes_several = command == "check" or (command == "plan" and "--format" not in more)
@@ -296,6 +305,24 @@ def list_next_commands(
         elsewhere = [("elsewhere", words("plan", "--on", "h100x8"))] if report.lacks_gpus else []
         rows[:0] = [(label, words(command)), *elsewhere]
     return rows
+
+
+_KEPT_OPTIONS = {
+    "fix": ("--python", "--contract", "--config"),
+    "install": ("--contract", "--config"),
+    "prove": ("--python", "--config"),
+    "plan": ("--on", "--contract", "--config"),
+}
+
+
+def _keep_asked_options(report: Report) -> dict[str, tuple[str, ...]]:
+    """The options of each next command, of those that the report was asked for with."""
+    asked = report.asked
+    if not asked and report.facts.otherwise == NOT_STATED and report.facts.host:
+        asked = ("--on", report.facts.host)
+    pairs = list(zip(asked[::2], asked[1::2], strict=True))
+    kept = {name: tuple(w for pair in pairs if pair[0] in known for w in pair) for name, known in _KEPT_OPTIONS.items()}
+    return {**kept, "check": (*asked, "-v")}
 
 
 def _format_footer(report: Report, screen: Screen) -> list[str]:

@@ -35,7 +35,10 @@ def summarize_environment(facts: Facts) -> str:
     named = {"python.version": "Python", _torch_version_key(facts): "torch"}
     phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
     versions = ", ".join(part for part in phrases if part)
-    return ": ".join(part for part in (_describe_environment_path(facts), versions) if part)
+    path = _describe_environment_path(facts)
+    if not path and facts.fact("python.path").gap == NOT_STATED and facts.fact("os.container").how != "stated":
+        return "; ".join(part for part in ("none looked at", versions) if part)
+    return ": ".join(part for part in (path, versions) if part)
 
 
 def summarize_looked(facts: Facts) -> str:

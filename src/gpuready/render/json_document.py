@@ -18,7 +18,8 @@ def format_json_document(fields: Mapping[str, Any]) -> str:
 
 def report_json_fields(one: Report) -> dict[str, Any]:
     """A Report with its verdict; ``host`` is the machine of its facts."""
-    return {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host} | one.to_json()
+    fields = {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host, "judged_by": one.judged_by}
+    return fields | {"lacking": one.lacking} | one.to_json()
 
 
 def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:

@@ -109,10 +109,17 @@ def _format_open_question(several: Sequence[UndecidedRule], screen: Screen) -> l
     return format_list_item("?", f"{text}: {unknown}" if keys else text, code, screen, "undecided")
 
 
+_STATED_EXAMPLES = {"driver": "580.95.05", "torch": "2.13.0"}
+"""Versions that are written as --as takes them."""
+
+
 def _format_notes(report: Report, screen: Screen) -> list[str]:
     """What a what-if was not given, and how many notes there are."""
     lines: list[str] = []
     if report.unstated:
+        if flags := [f"{name}={_STATED_EXAMPLES[name]}" for name in report.lacking if name in _STATED_EXAMPLES]:
+            text = f"to be told: state them, such as --as {','.join(flags)}"
+            lines += format_list_item("-", text, "", screen, "dim")
         lines += format_list_item("?", f"{UNSTATED_TEXT}: {describe_missing(report)} (-v)", "", screen, "undecided")
     if infos := [f.code for f in report.findings if f.severity == "info"]:
         text = f"{units.format_count(len(infos), 'note')} (-v)"

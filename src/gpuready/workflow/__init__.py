@@ -52,6 +52,7 @@ def check_machine(
     imports: str = "never",
     note: Callable[[str], object] = lambda text: None,
     ask_index: bool = False,
+    look_beside: bool = False,
 ) -> list[Report]:
     """Check a machine (this one, a recorded or a named one, a container file, or inside an image) for these frameworks.
 
@@ -59,6 +60,7 @@ def check_machine(
     ``run_python`` no program of the environment is started, but for ``imports``: torch and the frameworks are imported
     ``always``, ``never`` or as ``needed`` (machine_facts.start_probing). ``deep`` compares the contents of installed files.
     ``ask_index``: what a package without a contract requires is read from the user's index; a server asks none.
+    ``look_beside``: for a machine that is only named, the active environment or the folder's is judged.
     """
     with_reasons = _check_ignored_codes(ignore or {})
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
@@ -77,7 +79,7 @@ def check_machine(
         collect, ready, stop = start_image_facts(image, on, what_if or {}, words)
     else:
         collect, ready, stop = machine_facts.start_probing(
-            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports, note
+            on, python, what_if or {}, seconds, *metadata, run_python, deep, imports, note, look_beside
         )
     try:
         rules.preload_rules(ready, gpu=machine_facts.has_gpu_driver())  # while the probes run
@@ -116,6 +118,9 @@ def check_machine(
             raise
         # GPUREADY_DEBUG=1 shows it: it may be our own bug
         raise Refused(_malformed_recording_message(stranger, error)) from error
+    given = {"on": on, "python": python, "config": config, "contract": contract}
+    asked = tuple(word for name, value in given.items() if value for word in (f"--{name}", str(value)))
+    reports = [report.replace(asked=asked) for report in reports]
     return reports if on else _add_knowledge_age(reports)
 
 

@@ -110,7 +110,8 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
         return contract
     other = f"{name} {installed} is installed, and this contract is for {contract.version}"
     whose, mark, refused = contract.says.partition(";")
-    return contract.replace(says=f"{whose} ({other}){mark}{refused}" if whose else other)
+    says = f"{whose} ({other}){mark}{refused}" if whose else other
+    return contract.replace(says=says, version=installed, read_from=contract.version)
 
 
 def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, Any] | None) -> Contract:

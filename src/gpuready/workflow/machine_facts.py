@@ -40,19 +40,20 @@ def start_probing(
     deep: bool = False,
     imports: str = "never",
     note: Callable[[str], object] = lambda text: None,
+    look_beside: bool = False,
 ) -> Probing:
     """Start probing. Return functions to collect the facts, to tell whether they are ready, and to stop.
 
     ``run_python``: programs of the environment may be started, where its files do not tell. ``deep``: the contents of every
     installed file are compared with its RECORD. ``imports``: whether torch and the frameworks are really imported: ``always``;
     ``asked``, which refuses where there is neither; ``never``; or as ``needed``, where files differ or do not tell, and the
-    environment is the user's by his own word.
+    environment is the user's by his own word. ``look_beside``: the active environment, or the folder's, is judged for a named machine.
     """
     if on is not None and (deep or imports == "asked"):
         raise Refused("--deep and --import look at an environment of this machine, and --on names another machine")
     if on is not None and not is_machine_file(on):
         return (
-            lambda: named_machine_facts(on, python, what_if, distributions, run_python),
+            lambda: named_machine_facts(on, python, what_if, distributions, run_python, look_beside),
             _always_ready,
             _always_ready,
         )
@@ -209,16 +210,23 @@ def _redact_recorded_facts(facts: list[Any]) -> list[Any]:
 
 
 def named_machine_facts(
-    on: str, python: str | None, what_if: Mapping[str, str], distributions: Sequence[str] = (), run_python: bool = False
+    on: str,
+    python: str | None,
+    what_if: Mapping[str, str],
+    distributions: Sequence[str] = (),
+    run_python: bool = False,
+    look_beside: bool = False,
 ) -> Facts:
     from gpuready.probe import stated_machine
 
     facts = call_or_refuse(stated_machine.stated_machine_facts, on, what_if)
     call_or_refuse(stated_machine.require_possible, facts, what_if)
-    return facts if python is None else _replace_package_facts(facts, python, distributions, run_python)
+    if python is None and not (look_beside and looking.has_chosen_environment(choose_probed_host())):
+        return facts
+    return _apply_what_if(_replace_package_facts(facts, python, distributions, run_python), what_if)
 
 
-def _replace_package_facts(facts: Facts, python: str, distributions: Sequence[str], run_python: bool) -> Facts:
+def _replace_package_facts(facts: Facts, python: str | None, distributions: Sequence[str], run_python: bool) -> Facts:
     """Replace another machine's package facts with those of a local environment."""
     host = choose_probed_host(run_python)
     probe_looks = call_or_refuse(looking.list_probes, host, python, distributions)
