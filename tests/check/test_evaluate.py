@@ -96,7 +96,12 @@ def stated(*known):
 
 def test_what_is_not_stated_stays_outside_the_fold():
     report = judge([rule()], stated(), CONTRACT)
-    assert report.lacking == ("GPU",) and report.verdict == "undecided" and report.unstated[0].code == "GPU001" and not report.undecided
+    assert (
+        report.lacking == ("GPU",)
+        and report.verdict == "undecided"
+        and report.unstated[0].code == "GPU001"
+        and not report.undecided
+    )
 
 
 def test_what_is_not_stated_is_wrong_only_if_every_option_is():

@@ -146,7 +146,9 @@ def screen(one: Report) -> str:
 def made(name: str, frameworks: Sequence[str] = FRAMEWORKS) -> tuple[str, str]:
     """The document of a machine, and the screen of transformers on it."""
     reports = {framework: report(name, framework) for framework in frameworks}
-    return document(name, reports), screen(reports["transformers"])
+    shown = reports["transformers"]
+    asked = tuple("machine.json" if word.endswith(".json") else word for word in shown.asked)
+    return document(name, reports), screen(shown.replace(asked=asked))
 
 
 def by_framework(reported: str, frameworks: Sequence[str], every: Sequence[str] = FRAMEWORKS) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def test_the_token_does_not_stay_in_the_address(seen):
 
 def test_choosing_changes_answer_and_address(page, server):
     choose(page, framework="axolotl", gpu="h100", count="8")
-    assert settled(page) == "no problems found"
+    assert settled(page) == "can't tell"
     assert page.url == f"{server.address}/?framework=axolotl&gpu=h100&count=8"
     assert "torch 2." in page.inner_text("#verdict")
     assert "XFORMERS_IGNORE_FLASH_VERSION_CHECK" in page.inner_text("#variables")
@@ -137,7 +137,7 @@ def test_the_keyboard_is_enough(page):
             break
     page.keyboard.type("h100")
     page.keyboard.press("Tab")
-    assert settled(page) == "no problems found"
+    assert settled(page) == "can't tell"
     assert "framework=trl" in page.url and "gpu=h100" in page.url
     page.locator("#commands .copy").first.focus()
     page.keyboard.press("Enter")

@@ -44,7 +44,7 @@ def compare_reports(
 ) -> list[FactChange]:
     """Every fact that differs, those that make things worse first.
 
-    A volatile fact (free memory, running processes) counts only where it flips a rule.
+    A volatile fact (free memory, running processes) and a list in another order count only where they flip a rule.
     """
     pairs = {key: (before.facts.fact(key), after.facts.fact(key)) for key in _compared_keys(before, after)}
     changed = {key for key, (was, now) in pairs.items() if (was.value, bool(was.gap)) != (now.value, bool(now.gap))}
@@ -54,9 +54,16 @@ def compare_reports(
         if key not in changed:
             continue
         caused = tuple(flip for flip, read in flips.items() if key in read)
-        if caused or not volatile(key):
+        if caused or not (volatile(key) or _is_reordered(was.value, now.value)):
             result.append(FactChange(key, was, now, caused))
     return sorted(result, key=_change_order)
+
+
+def _is_reordered(was: object, now: object) -> bool:
+    """Whether two lists have the same values in another order, as folders and variables are listed."""
+    if not (isinstance(was, (list, tuple)) and isinstance(now, (list, tuple))):
+        return False
+    return sorted(map(str, was)) == sorted(map(str, now))
 
 
 def _change_order(change: FactChange) -> tuple[int, int, str]:

@@ -103,7 +103,9 @@ def load_contract(
     platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]).platforms])
     nearest = "oldest" if versions.compare_versions(wanted, contract.version) < 0 else "nearest older one"
     says = f"no contract for {wanted}: judged by {contract.version}, the {nearest}"
-    return contract.replace(version=wanted, platforms=tuple(platforms), says=says, basis="borrowed", read_from=row["version"])
+    return contract.replace(
+        version=wanted, platforms=tuple(platforms), says=says, basis="borrowed", read_from=row["version"]
+    )
 
 
 def list_shipped_contracts(framework: str) -> list[Contract]:

@@ -86,9 +86,7 @@ def expand_release(base: Mapping[str, Any], row: Mapping[str, Any], is_own: bool
     contract["variables"] = [_mark_own_default(one, uses) for one in base.get("variables", []) if one["name"] in named]
     contract["steps"] = [_install_step(row)]
     contract["origin"] = row["origin"]
-    contract["says"] = (
-        f"what the files of a release cannot tell is advice of {borrowed}" if borrowed else ""
-    )
+    contract["says"] = f"what the files of a release cannot tell is advice of {borrowed}" if borrowed else ""
     contract["basis"] = "release" if borrowed else ""
     return contract | {"version": row["line"], "page": False}
 

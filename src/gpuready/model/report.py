@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from gpuready.model.contract import Contract, FixStep, Requirement
-from gpuready.model.facts import Fact, Facts
+from gpuready.model.facts import NOT_STATED, Fact, Facts
 from gpuready.model.record import Record
 
 
@@ -92,7 +92,10 @@ class Report(Record):
         needed = {fact.key for one in self.unstated if one.severity == "error" for fact in one.missing}
         is_for_nvidia = self.facts.value_if_known("platform.name") in (None, "cuda")
         names = _DECIDING_FACTS if is_for_nvidia else ("torch",)
-        return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]))
+        return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]) and self._is_open(name))
+
+    def _is_open(self, name: str) -> bool:
+        return all(self.facts.fact(key).gap == NOT_STATED for key in _DECIDING_FACTS[name])
 
     @property
     def judged_by(self) -> str:

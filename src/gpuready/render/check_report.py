@@ -68,7 +68,9 @@ def format_check_line(report: Report) -> str:
     code_suffix = f" ({', '.join(codes)})" if codes else ""
     scope = _describe_scope(report) if report.verdict == "clear" else ""
     ignored = f", {len(report.ignored)} ignored" if report.ignored else ""
-    lacking = f" ({' and '.join(report.lacking)} {UNSTATED_TEXT})" if report.verdict == "undecided" and report.lacking else ""
+    lacking = (
+        f" ({' and '.join(report.lacking)} {UNSTATED_TEXT})" if report.verdict == "undecided" and report.lacking else ""
+    )
     words = f"{verdict_words(report.verdict)}{scope}{lacking}{code_suffix}{ignored}"
     return escape_unprintable(f"{report.contract.judged_name}: {words}") + "\n"
 
@@ -79,7 +81,9 @@ def format_check_line(report: Report) -> str:
 def _format_check_header(report: Report, screen: Screen, verbose: bool) -> list[str]:
     """The verdict, the framework at the right, and below the machine and the environment."""
     words = verdict_words(report.verdict)
-    lines = screen.format_header(describe_verdict(report), describe_subject(report), VERDICT_ROLES[report.verdict], words)
+    lines = screen.format_header(
+        describe_verdict(report), describe_subject(report), VERDICT_ROLES[report.verdict], words
+    )
     for label, text in list_header_rows(report, verbose):
         lines += screen.label_lines(f"  {label}", screen.wrap_text(text, screen.width - 15), -13)
     return lines

@@ -56,20 +56,29 @@ def render_fact_changes(changes: Sequence[FactChange], screen: Screen) -> str:
         "judged otherwise": [c for c in changes if c.flips and not c.is_worse],
         "different": [c for c in changes if not c.flips],
     }
+    told: set[str] = set()
     return join_sections(
-        [title, *screen.indent_table([row for change in several for row in _fact_change_rows(change)])]
+        [title, *screen.indent_table([row for change in several for row in _fact_change_rows(change, told)])]
         for title, several in groups.items()
         if several
     )
 
 
-def _fact_change_rows(change: FactChange) -> list[tuple[str, str, str]]:
+def _fact_change_rows(change: FactChange, told: set[str]) -> list[tuple[str, str, str]]:
+    """The values, and the rules that they flip; a rule is told at the first fact alone, and those that end are counted."""
     values = _format_list_change(change) or f"{_format_changed_fact(change.was)} -> {_format_changed_fact(change.now)}"
+    new = [flip for flip in change.flips if flip.code not in told]
+    told.update(flip.code for flip in new)
     flips = [
-        ("", f"{f.code}: {_OUTCOME_WORDS.get(f.was, f.was)} -> {_OUTCOME_WORDS.get(f.now, f.now)}", "")
-        for f in change.flips
+        f"{f.code}: {_OUTCOME_WORDS.get(f.was, f.was)} -> {_OUTCOME_WORDS.get(f.now, f.now)}" for f in new if f.now
     ]
-    return [(change.key, values, change.now.source), *flips]
+    ended = sum(not flip.now for flip in new)
+    flips += (
+        [f"{units.format_count(ended, 'check')} no longer applies" if ended == 1 else f"{ended} checks no longer apply"]
+        if ended
+        else []
+    )
+    return [(change.key, values, change.now.source), *(("", text, "") for text in flips)]
 
 
 def _format_list_change(change: FactChange) -> str:
@@ -82,7 +91,7 @@ def _format_list_change(change: FactChange) -> str:
         return ""
     parts = {"added": added, "removed": removed}
     said = [f"{word} {units.format_any_value(several)}" for word, several in parts.items() if several]
-    return "; ".join(said) or "the same in another order"
+    return "; ".join(said)
 
 
 def _format_changed_fact(fact: Fact) -> str:

@@ -60,7 +60,7 @@ def _describe_fit_outcome(result: FitResult) -> str:
     ]
     if result.gpus and not where:
         fitting = [place for place in result.gpus if place.verdict == "fits"]
-        where = [f"fits {fitting[0].name} and larger" if fitting else "fits no GPU of the catalogue"]
+        where = [f"fits {fitting[0].name} and larger" if fitting else "fits no GPU that was judged"]
     least = result.proposals[0].says if result.proposals else ""
     change = [f"smallest change: {least}"] if least else []
     return "; ".join([format_gib(_total_needed_bytes(result)), *where, *change])
@@ -340,4 +340,5 @@ def describe_sharing(job: Mapping[str, Any]) -> str:
 
 def _describe_smallest_gpu(result: FitResult) -> str:
     fitting = [place for place in result.gpus if place.verdict == "fits"]
-    return f"the smallest GPU that fits is {fitting[0].name}" if fitting else "no GPU of the catalogue is large enough"
+    which = "usual GPU" if result.why else "GPU"
+    return f"the smallest {which} that fits is {fitting[0].name}" if fitting else f"no {which} is large enough"

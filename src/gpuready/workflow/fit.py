@@ -30,7 +30,7 @@ from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import Refused, call_or_refuse
 from gpuready.workflow.trace_environment import provide_trace_python
 
-NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, such as --on h100"
+NO_GPU = "there is no NVIDIA GPU here to judge; --on NAME names one, and --gpus judges every GPU that is known"
 NO_GPU_HOLDS_IT = "no GPU of the catalogue is large enough for it as it is"
 MAX_FIELDS = {"micro-batch": "micro_batch", "seq": "seq"}
 """What ``--max`` takes, and the field of a Job that it sets."""
@@ -236,7 +236,7 @@ def _complete_answer(
     result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
     result = _add_padding(result, job, predictor, tightest)
     if every or not judged:
-        gpus = _judge_catalog_gpus(job, predictor, gaps, show_progress)
+        gpus = _judge_catalog_gpus(job, predictor, gaps, every, show_progress)
         result = result.replace(gpus=gpus, why="" if every else NO_GPU)
     if not search or not judged or result.verdict == "fits":
         return result
@@ -311,13 +311,14 @@ def _judge_catalog_gpus(
     job: FitJob,
     predictor: CachedPredictor,
     gaps: tuple[Sequence[str], Sequence[str]],
+    every: bool = True,
     show_progress: Callable[..., None] = lambda *_: None,
 ) -> tuple[GpuCandidate, ...]:
-    """Judge every GPU of the catalogue.
+    """Judge every GPU of the catalogue, or the usual ones.
 
     Kernels and overheads depend on the generation; generations with equal peaks share the search for the minimum.
     """
-    all_gpus = gpu_candidates.list_catalogue_gpus()
+    all_gpus = gpu_candidates.list_catalogue_gpus(every)
     first = {place.capability.partition(".")[0]: place for place in reversed(all_gpus)}
     quick = {generation: predictor(job, place, False) for generation, place in first.items()}
     full_fits: dict[tuple[int, int], FitPrediction | None] = {}

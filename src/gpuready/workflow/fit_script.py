@@ -202,7 +202,7 @@ class ScriptAnswer:
         )
         places = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in self.machine)
         listed = (
-            tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus())
+            tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus(every))
             if every or not places
             else ()
         )

@@ -96,7 +96,7 @@ def _judge_serving(
     places = tuple(_judge_place(job, place) for place in machine)
     count = sum(len(place.indexes) for place in machine)
     if every or not places:
-        gpus = tuple(_judge_place(job, place) for place in gpu_candidates.list_catalogue_gpus())
+        gpus = tuple(_judge_place(job, place) for place in gpu_candidates.list_catalogue_gpus(every))
         result = result.replace(gpus=gpus, why="" if every else NO_GPU)
     if not places:
         fitting = next((gpu for gpu in result.gpus if gpu.verdict == "fits"), result.gpus[-1])

@@ -28,9 +28,17 @@ IDLE_SHARE = 0.01
 """The largest share of an idle GPU that the driver alone uses."""
 
 
-def list_catalogue_gpus() -> list[GpuCandidate]:
-    """Return the GPUs of the catalogue that people train on, the smallest first."""
+USUAL_GPUS = (
+    "GeForce RTX 3090", "GeForce RTX 4090", "GeForce RTX 5090", "A100-SXM4-40GB", "L40S", "A100-SXM4-80GB",
+    "H100 80GB HBM3", "H200", "B200",
+)  # fmt: skip
+"""What most people have or rent: judged where no machine is named."""
+
+
+def list_catalogue_gpus(every: bool = True) -> list[GpuCandidate]:
+    """Return the GPUs of the catalogue that people train on, or the usual ones of them, the smallest first."""
     rows = [row for row in load_catalog("gpus")["gpu"] if row.get("training", True)]
+    rows = [row for row in rows if every or row["name"].removeprefix("NVIDIA ") in USUAL_GPUS]
     return sorted(map(gpu_from_row, rows), key=lambda gpu: (gpu.memory[1], gpu.capability, gpu.name))
 
 
