@@ -23,6 +23,7 @@ def ended(**more: object) -> LaunchAttempt:
         ("MEM003", ended(memory_kills=False), True),
         ("MEM003", ended(memory_kills=True), False),
         ("MEM003", ended(), False),
+        ("MEM003", ended(memory_kills=False, last=("RuntimeError: can't allocate memory: you tried 9 bytes",)), False),
         ("SYS001", ended(shm_free=0.6), True),
         ("SYS001", ended(shm_free=0.01), False),
         ("NET001", LaunchAttempt(why="missing"), False),
@@ -42,6 +43,8 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
         ("RuntimeError: can't start new thread", LIMITS, "its control group 64 (pids.max"),
         ("KeyError: 'x'", LIMITS | {"denied": 3}, "and 3 were refused"),
         ("KeyError: 'x'", LIMITS, ""),
+        ("RuntimeError: can't allocate memory", LIMITS | {"addresses": 6 << 30}, "6.0 GiB of addresses"),
+        ("MemoryError", LIMITS | {"memory": 4 << 30}, "4.0 GiB of memory are allowed to its control group"),
         ("OSError: [Errno 24] Too many open files", {}, ""),
     ],
 )
@@ -49,6 +52,11 @@ def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
     attempt = run._add_limits(ended(last=(last,), limits=limits))
     assert [said in note.says for note in attempt.notes] == ([True] if said else [])
     assert run._is_refuted("RUN019", attempt) is bool(said), "then the program is not the cause"
+
+
+def test_the_full_disk_is_named():
+    end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (4.0 GiB)",))
+    assert [note.says for note in run._add_limits(end).notes] == ["no room is left on /scratch (4.0 GiB)"]
 
 
 def test_a_start_that_is_repeated_is_told_with_its_cause():

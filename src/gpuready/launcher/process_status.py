@@ -110,16 +110,38 @@ def count_oom_kills(root: str = "") -> int | None:
 
 
 def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
-    """Return how many files and processes a rank may have (-1: any), those of its control group (pids.max; 0: no limit), and how often more were refused."""
+    """Return how many files, processes and bytes of addresses a rank may have (-1: any), the processes and bytes of its control group (0: any), and how often more processes were refused."""
     rows = read_text(f"{root}/proc/{pid}/limits").splitlines()
     soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
-    words = (soft.get(name, "") for name in ("Max open files", "Max processes"))
-    files, processes = (int(word) if word.isdigit() else -1 for word in words)
+    words = (soft.get(name, "") for name in ("Max open files", "Max processes", "Max address space"))
+    files, processes, addresses = (int(word) if word.isdigit() else -1 for word in words)
     denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
     pids = next(
         (text for folder in _group_folders("pids", root) if (text := read_text(f"{folder}/pids.max").strip())), ""
     )
-    return {"files": files, "processes": processes, "pids": int(pids) if pids.isdigit() else 0, "denied": denied}
+    memory = [total for _, total in _group_room(_group_folders("memory", root))]
+    group = {"pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
+    return {"files": files, "processes": processes, "addresses": addresses, **group}
+
+
+_DISKLESS = ("squashfs", "iso9660", "erofs", "proc", "sysfs", "devpts", "cgroup", "cgroup2", "overlay")
+
+
+def list_full_disks(mounts: str = "/proc/self/mounts") -> list[str]:
+    """``/mnt/scratch (4.0 GiB)``: the disks without room or inodes that may be written.
+
+    /dev/sdb1 /mnt/scratch ext4 rw,relatime 0 0
+    """
+    rows = [row.split() for row in read_text(mounts, 1 << 20).splitlines()]
+    found = []
+    for path in [row[1] for row in rows if len(row) > 3 and row[2] not in _DISKLESS and "rw" in row[3].split(",")]:
+        try:
+            disk = os.statvfs(path)
+        except OSError:
+            continue
+        if disk.f_blocks and (disk.f_bavail * disk.f_frsize < 1 << 16 or (disk.f_files and not disk.f_favail)):
+            found.append(f"{path} ({_gib(disk.f_blocks * disk.f_frsize)} GiB)")
+    return found[:4]
 
 
 def _group_folders(kind: str, root: str, pid: str = "self") -> list[str]:

@@ -317,7 +317,9 @@ class RankAgent:
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
         denied = limits["denied"] - self.limits_before["denied"]
-        return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": {**limits, "denied": denied}}
+        limits = {**limits, "denied": denied}
+        seen = {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits}
+        return {**seen, "full": process_status.list_full_disks()}
 
     def _killed_for_memory(self, pid: int) -> bool | None:
         """Whether the kernel killed it because memory ran out; None if unknown."""

@@ -178,6 +178,7 @@ class RankLedger:
             memory_kills=message.get("memory_kills"),
             shm_free=message.get("shm_free"),
             limits=message.get("limits") or {},
+            full=tuple(message.get("full") or ()),
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
             stopped=self.stopping or self._ended_by_engine(state, message),
@@ -252,15 +253,15 @@ class RankLedger:
 
     def only_victims_failed(self) -> bool:
         """Whether all failures so far are of ranks that lost a peer, and none that ended explains it."""
-        ends = self.list_ends()
-        failed = [end for end in ends if end.failed]
+        ends, failed = self.list_ends(), self.list_failures()
         left = any(state.script_ended is not None and state.script_failed is None for state in self.ranks.values())
-        return bool(failed) and len(failed) == len(ends) and not left and all(map(self.lost_its_peer, failed))
+        return bool(failed) and all(e.failed for e in ends) and not left and all(map(self.lost_its_peer, failed))
 
     @staticmethod
-    def lost_its_peer(end: RankEnd) -> bool:
+    def lost_its_peer(end: RankEnd | RankState) -> bool:
         """Whether the rank's last lines say that it lost a peer."""
-        return any(words in line for line in end.last[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
+        lines = end.last if isinstance(end, RankEnd) else tuple(end.tail)
+        return any(words in line for line in lines[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
 
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""
@@ -296,6 +297,10 @@ class RankLedger:
 
     def living_ranks(self) -> list[RankState]:
         return [state for state in self.ranks.values() if state.is_alive]
+
+    def list_leaving_ranks(self) -> list[RankState]:
+        """The ranks whose script has failed, and that Python has not ended yet."""
+        return [state for state in self.living_ranks() if state.script_failed is not None]
 
     def all_ended(self) -> bool:
         return all(state.end is not None for state in self.ranks.values())

@@ -41,7 +41,8 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     if line:
         return f"{list(accused.values()).count(rank)} of {world} ranks name it: {line[:300]}"
     if rank in accused:
-        return "nobody joins its complaint" if len(accused) == 1 else "the others do not name each other"
+        own = next(last_error_line(end.last) for end in ends if end.rank == rank)
+        return f"it alone says so: {own[:300]}" if len(accused) == 1 else "the others do not name each other"
     own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
@@ -50,7 +51,7 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
     """The verdict in one line: ``rank 1 on n01 failed first: ValueError: bad shard``."""
     end = ends[0]
-    how = last_error_line(end.last) or (f"signal {end.signal}" if end.signal else f"exit {end.code}")
+    how = end.how if end.signal in (9, 15) or end.lost else last_error_line(end.last) or end.how
     why = explain_vote(ends, first[0], world)
     if len(first) > 1:
         return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {(why or how)[:200]}"
@@ -68,7 +69,10 @@ def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
 
 
 def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:
-    return {end.rank: other for end in ends if (other := _accused_rank(end)) is not None}
+    """Who accuses whom; a sentence that the accused says of itself too is everybody's, and accuses nobody."""
+    said = {end.rank: last_error_line(end.last) for end in ends}
+    accused = {end.rank: other for end in ends if (other := _accused_rank(end)) is not None}
+    return {rank: other for rank, other in accused.items() if said.get(other) != said[rank]}
 
 
 def _accused_rank(end: RankEnd) -> int | None:

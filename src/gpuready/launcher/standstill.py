@@ -7,12 +7,15 @@ main thread is stuck. How long is too long is learned from the pauses after whic
 from __future__ import annotations
 
 from gpuready.launcher.rank_ledger import RankLedger, RankState
+from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import COLLECTIVE, MESSAGE, OTHER, Place, describe_place, list_ranks
 from gpuready.model.run import RunNote
 
 STILL_SECONDS, ALONE_SECONDS, ROAMING_SECONDS, OUTSIDE_SECONDS = 20.0, 60.0, 300.0, 30.0
 """Seconds after which it is reported: all stand still; others wait for one that stays in the same functions; for one that
 does not; one stands still outside of any collective while others spin."""
+TAIL = 12
+"""Lines of a rank's output before its end in which an error may explain why it stands still."""
 PAUSE_FACTOR = 3.0
 """How many times longer than any pause so far a standstill must last."""
 
@@ -120,6 +123,8 @@ def _describe_gone(ledger: RankLedger, accused: list[int]) -> str:
 def _make_note(message: str, accused: list[int], ledger: RankLedger, places: dict[int, Place]) -> RunNote:
     rank = accused[0] if len(accused) == 1 or (accused and len(accused) < len(places)) else None
     host = ledger.ranks[rank].host if rank is not None else ""
+    error = last_error_line(tuple(ledger.ranks[rank].tail)[-TAIL:]) if rank is not None else ""  # of a thread, or survived
+    message += f"; the log of rank {rank} ends with {error[:200]}" if error else ""
     if rank is not None:
         fix = f"look at {list_ranks(accused)} first: the others wait for it"
     elif len(places) > 1:

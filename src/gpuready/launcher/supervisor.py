@@ -306,7 +306,7 @@ class Supervisor:
     def _stop_after_failure(self, now: float) -> None:
         if self.stopped_at is not None:
             return
-        leaving = any(state.script_failed is not None for state in self.ledger.living_ranks())
+        leaving = self.ledger.list_leaving_ranks()
         elsewhere = self.peers is not None and self.peers.leave_waiting(self.ledger)
         if not self.ledger.list_failed_ends() and not leaving and not elsewhere:
             self.failed_at = None
@@ -316,7 +316,7 @@ class Supervisor:
             self.hub.broadcast_order(t="stacks")
         if not self.told_first and now - self.failed_at >= FAIL_TOGETHER_SECONDS:
             self.told_first = self._tell_first(now)
-        if now - self.failed_at >= self._seconds_to_fail(leaving):
+        if now - self.failed_at >= self._seconds_to_fail():
             self.ledger.suspects = self._find_suspects()
             if self.peers is None or self.peers.is_settled(self.ledger, now):
                 self._keep_stacks()
@@ -344,9 +344,10 @@ class Supervisor:
                 if who
                 else ""
             )
-        if silent and (len(own) != 1 or rank_votes.explain_vote(own, own[0].rank, len(ledger.ranks))):
+        accuses = len(own) == 1 and rank_votes.explain_vote(own, own[0].rank, len(ledger.ranks)) != ""
+        if silent and (len(own) != 1 or (accuses and not self._had_time_to_tell(now))):
             return ""
-        first = (own[0].rank,) if silent else ledger.first_failed_ranks(failures)
+        first = (own[0].rank,) if silent and not accuses else ledger.first_failed_ranks(failures)
         ends = [end for end in (*failures, *ledger.list_ends()) if end.rank in first]
         if any(self._may_say_more(end, now) for end in ends):
             return ""
@@ -355,14 +356,16 @@ class Supervisor:
     def _may_say_more(self, end: RankEnd, now: float) -> bool:
         """Whether its error, its exit code or a rank that failed before it may still come."""
         tells = rank_votes.last_error_line(end.last) and not self.ledger.lost_its_peer(end)
-        is_over = self.failed_at is not None and now - self.failed_at >= TELL_SECONDS
         if tells or end.signal or not end.failed:
             return False
-        return not is_over or self.ledger.ranks[end.rank].is_alive
+        return not self._had_time_to_tell(now) or self.ledger.ranks[end.rank].is_alive
 
-    def _seconds_to_fail(self, leaving: bool) -> float:
-        """How long the others may take to fail: who waited in vain is not waited for again, only the stacks of the rest."""
-        if leaving:
+    def _had_time_to_tell(self, now: float) -> bool:
+        return self.failed_at is not None and now - self.failed_at >= TELL_SECONDS
+
+    def _seconds_to_fail(self) -> float:
+        """How long ranks may take to end: one that failed by itself cleans up; who waited in vain is not waited for again."""
+        if any(not self.ledger.lost_its_peer(state) for state in self.ledger.list_leaving_ranks()):
             return CLEAN_UP_SECONDS
         if self.ledger.gave_up_waiting():
             has_stacks = all(state.stack for state in self.ledger.living_ranks())
@@ -373,7 +376,8 @@ class Supervisor:
         """Return the ranks that may have closed their connections and still clean up, if all others only lost a peer."""
         if not self.ledger.only_victims_failed():
             return []
-        places = {state.rank: stack_places.describe_place(state) for state in self.ledger.living_ranks()}
+        busy = [state for state in self.ledger.living_ranks() if state.script_failed is None]
+        places = {state.rank: stack_places.describe_place(state) for state in busy}
         return [rank for rank, place in places.items() if place.text and place.kind == stack_places.OTHER]
 
     def _keep_stacks(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from signal import Signals
 from typing import Any
 
 from gpuready.model import Record
@@ -75,7 +76,8 @@ class RankEnd(Record):
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
     memory_kills: bool | None = None  # whether the kernel killed anything of the run for memory; None: unknown
     shm_free: float | None = None  # the share of /dev/shm that was free when it failed
-    limits: dict[str, int] = field(default_factory=dict)  # files, processes, pids, denied; empty: not looked at
+    limits: dict[str, int] = field(default_factory=dict)  # files, processes, addresses, pids, memory, denied; empty: not looked at
+    full: tuple[str, ...] = ()  # the disks without room when it failed
     done: bool = False  # its script had already ended successfully
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
@@ -91,6 +93,20 @@ class RankEnd(Record):
     def left_early(self) -> bool:
         """Whether it ended well by itself."""
         return not self.failed and not self.stopped
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.lost:
+            return "no longer heard of: its node, or gpuready's process beside it, is gone"
+        if self.oom:
+            return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
+        if self.signal == 9:
+            if self.oom is None:
+                return "killed by SIGKILL: by a user, or by the kernel because memory ran out (not visible from here)"
+            return "killed by SIGKILL by a user or a program (the kernel reports no lack of memory)"
+        names = {one.value: one.name for one in Signals}
+        return f"ended by {names.get(self.signal, f'signal {self.signal}')}" if self.signal else f"exit {self.code}"
 
 
 class RunNote(Record):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from signal import Signals
 from typing import Any
 
 from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
@@ -18,19 +18,14 @@ TRACEBACK, CRASH, WORDS_BEFORE_CRASH = "Traceback (most recent call last)", "Fat
 """How the last words of a rank begin; what a library says before a crash stands in the lines before its stack."""
 MAX_MESSAGE = 600
 """Letters of an exception's line, which is never cut at the width of the screen."""
+_OWN_TO_A_RANK = re.compile(r"\[/\S+:\d+\] | \[[\d.:a-f]+\]:\d+| This is typically caused by .*")
+"""What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
 MAX_CHAIN = 4
 CHAIN_WORDS = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
 """How Python joins the tracebacks of a chain; so many exceptions of one are shown before the last."""
-
-
-def signal_name(number: int) -> str:
-    try:
-        return Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 # -- live output ------------------------------------------------------------------------------------------
@@ -212,7 +207,7 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     ends = last.first_ends
     if len(ends) > 1 and all(end.lost for end in ends):
         who = f"{_name_ranks([end.rank for end in ends])} on {', '.join(sorted({end.host for end in ends}))}"
-        return display.lead_paragraph("failed:", f"{who} failed first: {describe_rank_end(ends[0])}", "error")
+        return display.lead_paragraph("failed:", f"{who} failed first: {ends[0].how}", "error")
     if len(ends) > 1:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
         why = last.decided or "the first is not known"
@@ -221,9 +216,9 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     if end.lost:
         where = f" on {end.host}" if end.host else ""
         return display.lead_paragraph(
-            "failed:", f"rank {end.rank}{where} failed first: {describe_rank_end(end)}", "error"
+            "failed:", f"rank {end.rank}{where} failed first: {end.how}", "error"
         )
-    how = f"failed first: {describe_rank_end(end)} after {end.seconds:.1f} s"
+    how = f"failed first: {end.how} after {end.seconds:.1f} s"
     if last.decided:
         how = f"differs from the others: {last.decided}"
     elif end.stopped and not _find_exception_line(end):
@@ -231,18 +226,6 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     elif end.left_early:
         how = f"left first: exit {end.code} after {end.seconds:.1f} s, while the others still needed it"
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
-
-
-def describe_rank_end(end: RankEnd) -> str:
-    if end.lost:
-        return "no longer heard of: its node, or gpuready's process beside it, is gone"
-    if end.oom:
-        return "the kernel killed it because memory ran out (SIGKILL, OOM killer)"
-    if end.signal == 9:
-        if end.oom is None:
-            return "killed by SIGKILL: by a user, or by the kernel because memory ran out (not visible from here)"
-        return "killed by SIGKILL by a user or a program (the kernel reports no lack of memory)"
-    return f"ended by {signal_name(end.signal)}" if end.signal else f"exit {end.code}"
 
 
 def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
@@ -316,14 +299,14 @@ def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
         return (
             f"failed because of it: {exception_text}" if exception_text else f"waited until gpuready ended the run{at}"
         )
-    return f"failed afterwards: {_find_exception_line(end) or describe_rank_end(end)}"
+    return f"failed afterwards: {_find_exception_line(end) or end.how}"
 
 
 def _find_exception_line(end: RankEnd) -> str:
     for text in reversed(end.last):
         plain = _strip_rank_tag(text, end.rank).strip()
         if _is_exception_line(plain):
-            return plain[:160]
+            return _OWN_TO_A_RANK.sub("", plain)[:160]
     return ""
 
 
@@ -356,7 +339,7 @@ def _format_exit_warnings(last: LaunchAttempt, display: Screen) -> list[str]:
     ends = [end for end in last.ends if end.done and end.signal and not end.stopped]
     if not ends:
         return []
-    crash = f"had finished and then crashed while exiting ({describe_rank_end(ends[0])})"
+    crash = f"had finished and then crashed while exiting ({ends[0].how})"
     advice = "end the script with torch.distributed.destroy_process_group()"
     ranks = _name_ranks([end.rank for end in ends])
     return display.lead_paragraph("warning:", f"{ranks} {crash}: {advice}", "warning")

@@ -246,6 +246,8 @@ def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, s
 
 
 FILE_WORDS = ("Too many open files", "[Errno 24]")
+DISK_WORDS = ("No space left", "[Errno 28]", "iostream error", "PytorchStreamWriter", "inline_container.cc")
+MEMORY_WORDS = ("allocate memory", "MemoryError", "bad_alloc", "[Errno 12]")
 THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "pthread_create", "[Errno 11]")
 
 
@@ -255,10 +257,21 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     files, processes, pids, denied = (limits.get(name, 0) for name in ("files", "processes", "pids", "denied"))
     if limits and any(words in text for words in FILE_WORDS):
         return f"{files} open files are allowed to it (ulimit -n)", f"ulimit -n {max(4 * files, 65536)}"
+    if end.full and any(words in text for words in DISK_WORDS):
+        return f"no room is left on {', '.join(end.full)}", "free space there, or write elsewhere"
+    addresses, memory = limits.get("addresses", -1), limits.get("memory", 0)
+    if addresses >= 0 and any(words in text for words in MEMORY_WORDS):
+        return f"{_gib(addresses)} GiB of addresses are allowed to it (ulimit -v)", "ulimit -v unlimited"
+    if memory and (end.oom or any(words in text for words in MEMORY_WORDS)):
+        return f"{_gib(memory)} GiB of memory are allowed to its control group", "give the job more memory"
     if denied or (limits and any(words in text for words in THREAD_WORDS)):
         says = f"no more processes or threads: the user may have {processes} (ulimit -u), its control group {pids} (pids.max; 0: any)"
         return says + (f", and {denied} were refused" if denied else ""), "raise that limit, or start fewer of them"
     return "", ""
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f}"
 
 
 def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
@@ -305,7 +318,8 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
-        return bool(seen) and not any(seen)
+        refused = any("memory" in rank_votes.last_error_line(end.last) for end in attempt.first_ends)  # it says so itself
+        return bool(seen) and not any(seen) and not refused
     if code == SHARED_MEMORY:
         room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
         return bool(room) and min(room) > ROOM_SHARE

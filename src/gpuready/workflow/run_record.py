@@ -44,8 +44,8 @@ def describe_file(path: str) -> str:
     ends = outcome.last.first_ends
     if not ends:
         return f"gpuready run recorded: {outcome.verdict}, exit {outcome.code}"
-    how = f"signal {ends[0].signal}" if ends[0].signal else f"exit {ends[0].code}"
-    return f"gpuready run recorded: rank {ends[0].rank} on {ends[0].host} failed first ({how} after {ends[0].seconds:.0f} s)"
+    who = f"rank {ends[0].rank} on {ends[0].host}"
+    return f"gpuready run recorded: {who} failed first ({ends[0].how} after {ends[0].seconds:.0f} s)"
 
 
 MAX_RECORDS, MAX_HOSTS = 2000, 16
