@@ -34,6 +34,7 @@ MAX_LIST_BYTES = 256 << 20
 
 class KubernetesTransport(SshTransport):
     name = "kubernetes"
+    begin_seconds = 60.0
 
     def __init__(
         self,

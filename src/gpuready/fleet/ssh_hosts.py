@@ -18,6 +18,8 @@ from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, r
 
 CONNECT, MIN_CONNECT, NODE_SHARE = 10, 2, 0.9
 """Seconds that a connection may take, and the least of them under a short --timeout; the share of a node's time that its program has."""
+BEGIN_SECONDS = 15.0
+"""Seconds from the start of ssh until gpuready begins on a node, where --timeout names none: who hangs after the login is not waited for."""
 SSH_OPTIONS = (
     "BatchMode=yes", "ConnectionAttempts=1", "ServerAliveInterval=10",
     "ServerAliveCountMax=2", "LogLevel=ERROR", "ClearAllForwardings=yes", "ForwardAgent=no", "ForwardX11=no",
@@ -121,6 +123,7 @@ class SshTransport:
     """Ask each host over one ssh connection, at most ``parallel`` at a time."""
 
     name = "ssh"
+    begin_seconds = BEGIN_SECONDS
 
     def __init__(
         self,
@@ -151,6 +154,7 @@ class SshTransport:
                 lambda key, text: self._track_line(key, text, tracker),
                 lambda ended: self._handle_ssh_end(ended, tracker, queue, by_name),
                 self.variables,
+                lambda key, seconds: seconds > self.begin_seconds and tracker.waits_for(key),
             )
         for name in list(tracker.unanswered):
             tracker.report_answer(name, DEAD, why="it was not asked", now=time.monotonic())
@@ -195,8 +199,8 @@ def remote_command(python: str, name: str) -> str:
 def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tuple[str, str]:
     """Return kind and reason for a connection that brought no answer."""
     if ended.end == "deadline":
-        stuck = "gpuready began there and did not end" if has_begun else "connected or connecting, and never began"
-        return SLOW, f"{stuck} within {ended.seconds:.0f} s"
+        stuck = "gpuready began there and did not end" if has_begun else "connected or connecting, and gpuready never began"
+        return SLOW, f"{stuck} within {ended.seconds:.0f} s; --timeout SECONDS waits longer"
     if ended.end == "a line too long":
         return GARBLED, "it wrote without end"
     if ended.end == "not found":

@@ -92,6 +92,10 @@ class AnswerTracker:
             del self.unanswered[node]
             self.on_answer(NodeAnswer(node, kind, body, why, round(max(now - self.started, 0.0), 3), for_now))
 
+    def waits_for(self, node: str) -> bool:
+        """Whether a node has neither answered nor begun."""
+        return not self.unanswered.get(node, True)
+
     def has_begun(self, node: str) -> bool:
         return self.unanswered.get(node, False)
 

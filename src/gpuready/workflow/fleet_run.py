@@ -62,6 +62,8 @@ class FleetRun:
         token = str(saved.get("run") or _random_token())
         self.transport, self.transport_reason = fleet_transport.open_transport(reach, token, task.frameworks)
         self.token = str(getattr(self.transport, "token", token))
+        if task.timeout and hasattr(self.transport, "begin_seconds"):
+            self.transport.begin_seconds = task.timeout
         self.nodes: list[FleetNode] = []
         self.notes: list[str] = []
         self.failed_for_now: set[str] = set()

@@ -49,8 +49,11 @@ def run_programs(
     on_line: LineHandler,
     on_end: Callable[[ProgramEnd], None],
     variables: Mapping[str, str] | None = None,
+    is_late: Callable[[str, float], bool] = lambda key, seconds: False,
 ) -> None:
-    """Run them all. ``on_line(key, text)`` gets each line of stdout and returns True when it needs no more."""
+    """Run them all. ``on_line(key, text)`` gets each line of stdout and returns True when it needs no more;
+    ``is_late(key, seconds)`` ends one before its deadline.
+    """
     base_env = os.environ if variables is None else variables
     waiting: Iterator[ProgramTask] = iter(tasks)
     running: list[_ParallelProgram] = []
@@ -68,7 +71,10 @@ def run_programs(
                 return
             wait_for_any(running, 0.02)
             for program in [*running]:
-                if (reason := program.end_reason()) is not None:
+                reason = program.end_reason()
+                if reason is None and is_late(program.task.key, time.monotonic() - program.started_at):
+                    reason = "deadline"
+                if reason is not None:
                     running.remove(program)
                     on_end(program.finish_program(reason))
     finally:
