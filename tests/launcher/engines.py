@@ -125,7 +125,7 @@ class Slurm:
         self.conf = folder / "slurm.conf"
         self.conf.write_text(CONF.format(host=host, port=port, folder=folder, nodes="\n".join(rows)))
         (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n")
-        self.environ = {"SLURM_CONF": str(self.conf)}
+        self.environ = {"SLURM_CONF": str(self.conf), "GPUREADY_HOSTNAME": ""}
 
     def __enter__(self) -> Slurm:
         key = self.folder / "munge.key"

@@ -199,7 +199,9 @@ def remote_command(python: str, name: str) -> str:
 def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tuple[str, str]:
     """Return kind and reason for a connection that brought no answer."""
     if ended.end == "deadline":
-        stuck = "gpuready began there and did not end" if has_begun else "connected or connecting, and gpuready never began"
+        stuck = (
+            "gpuready began there and did not end" if has_begun else "connected or connecting, and gpuready never began"
+        )
         return SLOW, f"{stuck} within {ended.seconds:.0f} s; --timeout SECONDS waits longer"
     if ended.end == "a line too long":
         return GARBLED, "it wrote without end"

@@ -123,7 +123,9 @@ def _describe_gone(ledger: RankLedger, accused: list[int]) -> str:
 def _make_note(message: str, accused: list[int], ledger: RankLedger, places: dict[int, Place]) -> RunNote:
     rank = accused[0] if len(accused) == 1 or (accused and len(accused) < len(places)) else None
     host = ledger.ranks[rank].host if rank is not None else ""
-    error = last_error_line(tuple(ledger.ranks[rank].tail)[-TAIL:]) if rank is not None else ""  # of a thread, or survived
+    error = (
+        last_error_line(tuple(ledger.ranks[rank].tail)[-TAIL:]) if rank is not None else ""
+    )  # of a thread, or survived
     message += f"; the log of rank {rank} ends with {error[:200]}" if error else ""
     if rank is not None:
         fix = f"look at {list_ranks(accused)} first: the others wait for it"

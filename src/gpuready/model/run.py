@@ -76,7 +76,9 @@ class RankEnd(Record):
     oom: bool | None = False  # the kernel killed it for memory; None: unknown
     memory_kills: bool | None = None  # whether the kernel killed anything of the run for memory; None: unknown
     shm_free: float | None = None  # the share of /dev/shm that was free when it failed
-    limits: dict[str, int] = field(default_factory=dict)  # files, processes, addresses, pids, memory, denied; empty: not looked at
+    limits: dict[str, int] = field(
+        default_factory=dict
+    )  # files, processes, addresses, pids, memory, denied; empty: not looked at
     full: tuple[str, ...] = ()  # the disks without room when it failed
     done: bool = False  # its script had already ended successfully
     lost: bool = False  # its node or its side process is gone: nobody saw its end

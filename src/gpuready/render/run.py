@@ -215,9 +215,7 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     end = ends[0]
     if end.lost:
         where = f" on {end.host}" if end.host else ""
-        return display.lead_paragraph(
-            "failed:", f"rank {end.rank}{where} failed first: {end.how}", "error"
-        )
+        return display.lead_paragraph("failed:", f"rank {end.rank}{where} failed first: {end.how}", "error")
     how = f"failed first: {end.how} after {end.seconds:.1f} s"
     if last.decided:
         how = f"differs from the others: {last.decided}"

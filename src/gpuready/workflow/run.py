@@ -318,7 +318,9 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:
         seen = [kills for end in attempt.ends for kills in (end.oom or None, end.memory_kills) if kills is not None]
-        refused = any("memory" in rank_votes.last_error_line(end.last) for end in attempt.first_ends)  # it says so itself
+        refused = any(
+            "memory" in rank_votes.last_error_line(end.last) for end in attempt.first_ends
+        )  # it says so itself
         return bool(seen) and not any(seen) and not refused
     if code == SHARED_MEMORY:
         room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
