@@ -179,3 +179,14 @@ def test_a_file_that_a_job_reads_is_no_leftover(tmp_path):
     data.write_text("{}")
     found = said(job(words=("pack", f"--data=file://{data}")))
     assert "leftovers" not in found or found["leftovers"].severity == "ok", found
+
+
+def test_a_store_that_an_earlier_run_has_left_is_named(tmp_path):
+    store, script = tmp_path / "store", tmp_path / "train.py"
+    script.write_text(f"dist.init_process_group('gloo', init_method='file://{store}', rank=0, world_size=2)\n")
+    train = job(kind="script", words=(str(script),))
+    assert "leftovers" not in said(train)
+    store.write_bytes(b"\x09\0\0\0refcount/\x01\0\0\x001")
+    assert str(store) in said(train)["leftovers"].says
+    store.write_bytes(b"a data set")
+    assert "leftovers" not in said(train)

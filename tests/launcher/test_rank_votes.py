@@ -44,6 +44,32 @@ def test_a_list_of_ranks_accuses_none_and_missing_ranks_are_nobody_s_fault():
     assert first_of(3, dict.fromkeys(range(3), late)) == (0, 1, 2)
 
 
+def test_who_did_not_join_is_named_where_the_store_has_counted():
+    late = "torch.distributed.DistStoreError: Timed out after 16 seconds waiting for clients. {}/3 clients joined."
+    made = ledger(3)
+    for rank in (0, 1):
+        out(made, rank, f"Traceback (most recent call last):\n{late.format(2)}\n", 1.0)
+        end(made, rank, 1.1)
+    assert made.first_failed_ranks() == (2,)
+
+
+def test_ranks_that_say_the_same_without_an_exception_failed_together():
+    made = ledger(3)
+    for rank in range(3):
+        out(made, rank, "train.py: error: the following arguments are required: --lr\n", 1.0 + rank / 10)
+        end(made, rank, 1.05 + rank / 10, 2)
+    assert made.first_failed_ranks() == (0, 1, 2)
+
+
+def test_a_sentence_of_all_accuses_nobody():
+    assert first_of(4, dict.fromkeys(range(4), "AssertionError: config differs on ranks [2] from rank 0")) == (
+        0,
+        1,
+        2,
+        3,
+    )
+
+
 def test_an_error_in_json_is_read():
     line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
     assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"

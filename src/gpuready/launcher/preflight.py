@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from gpuready.launcher import process_status, rank_process, script
 from gpuready.model import Facts, Record
 from gpuready.model.run import LaunchJob, PreflightItem
 from gpuready.rollcall import endpoint
+from gpuready.system import file_contents
 from gpuready.system.process.inspection import ProcessIdentity, process_state
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -45,6 +47,7 @@ def run_preflight(
         _check_shared_memory(job, facts),
         _check_limits(job, facts),
         _check_gpu_memory(facts),
+        _check_file_store(job),
         _check_leftovers(),
     )
     return [item.replace(code=item.code or CODES.get(item.what, "")) for part in parts for item in part]
@@ -168,6 +171,21 @@ def _check_limits(job: LaunchJob, facts: Facts) -> Iterator[PreflightItem]:
     if facts.value_if_known("net.ib") and isinstance(locked, int) and 0 <= locked < 64 * MIB:
         says = f"{locked / 1024:.0f} KiB of locked memory are allowed, and InfiniBand needs more"
         yield PreflightItem("limits", WARNING, says, "ulimit -l unlimited", code="SYS007")
+
+
+_STORE_PLACE = re.compile(r"file://(/[^\s\"'{}]+)")
+_STORE_START = b"\x09\0\0\0refcount/"
+"""How torch begins the file of a FileStore."""
+
+
+def _check_file_store(job: LaunchJob) -> Iterator[PreflightItem]:
+    """``init_method="file:///shared/store"``: a store that an earlier run has left gives its addresses to this one."""
+    text = (script.read_script(job.words[0]) or "") if job.kind == "script" else ""
+    for path in dict.fromkeys(_STORE_PLACE.findall("\n".join((text, *job.words)))):
+        head = file_contents.read_file_start(path, len(_STORE_START)) if os.path.isfile(path) else b""
+        if head == _STORE_START:
+            says = f"{path} is the store of an earlier run: torch would meet that run's ranks in it"
+            yield PreflightItem("leftovers", WARNING, says, f"rm {path}, if no job uses it now")
 
 
 def _check_gpu_memory(facts: Facts) -> Iterator[PreflightItem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -38,6 +39,7 @@ GAVE_UP_PHRASES = (
     " clients joined",
 )
 """How a rank reports that a peer did not come in time: the peer may be well, and late."""
+_JOINED = re.compile(r"\b(\d+)/(\d+) clients joined")
 BEATS_KEPT = 40
 """Beats kept, one a second."""
 
@@ -219,7 +221,11 @@ class RankLedger:
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
             alike = len(own) == len(self.ranks) and self.gave_up_waiting(own)  # who gave up first is chance
-            return self._find_lost_peer(own) or (tuple(self.ranks) if alike else self._first_of(own))
+            return (
+                self._find_absent(own)
+                or self._find_lost_peer(own)
+                or (tuple(self.ranks) if alike else self._first_of(own))
+            )
         if rank_votes.find_size_mismatch(causes):
             return tuple(sorted(self.ranks, key=lambda rank: rank not in {end.rank for end in causes}))
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
@@ -229,6 +235,12 @@ class RankLedger:
     def _had_failed(self, end: RankEnd) -> bool:
         """Whether its script had failed before it was stopped."""
         return self.ranks[end.rank].script_failed is not None
+
+    def _find_absent(self, gave_up: list[RankEnd]) -> tuple[int, ...]:
+        """Return the ranks that did not join, where the store has counted those that did: ``2/3 clients joined``."""
+        counts = {m.groups() for end in gave_up for line in end.last[-20:] if (m := _JOINED.search(line))}
+        absent = tuple(sorted(set(self.ranks) - {end.rank for end in gave_up}))
+        return absent if absent and counts == {(str(len(gave_up)), str(len(self.ranks)))} else ()
 
     def _find_lost_peer(self, victims: list[RankEnd]) -> tuple[int, ...]:
         """Return the rank that left with 0 before the others failed, else the one that was still there."""

@@ -41,8 +41,8 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     if line:
         return f"{list(accused.values()).count(rank)} of {world} ranks name it: {line[:300]}"
     if rank in accused:
-        own = next(last_error_line(end.last) for end in ends if end.rank == rank)
-        return f"it alone says so: {own[:300]}" if len(accused) == 1 else "the others do not name each other"
+        said = next(last_error_line(end.last) for end in ends if end.rank == rank)
+        return f"it alone says so: {said[:300]}" if len(accused) == 1 else "the others do not name each other"
     own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
@@ -88,6 +88,10 @@ def last_error_line(lines: Iterable[str]) -> str:
     return next((line for line in reversed(plain) if re.match(r"[\w.]*(?:Error|Exception)\b", line)), "")
 
 
+def _last_line(lines: Sequence[str]) -> str:
+    return next((line for line in reversed(lines) if line.strip()), "")
+
+
 def _read_json_error(line: str) -> str:
     """``{"type": "ValueError", "message": "bad shard"}`` as ``ValueError: bad shard``; any other line as it is."""
     if not (line.startswith("{") and '"type"' in line and '"message"' in line):
@@ -108,7 +112,7 @@ def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
 
 
 def _fails_alike(end: RankEnd, first: RankEnd, seconds: Mapping[int, float]) -> bool:
-    own, other = (_NUMBER.sub("0", last_error_line(one.last)) for one in (end, first))
+    own, other = (_NUMBER.sub("0", last_error_line(one.last) or _last_line(one.last)) for one in (end, first))
     together = seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
     return bool(other) and own == other and end.code == first.code and together
 
