@@ -73,6 +73,9 @@ def test_a_sentence_of_all_accuses_nobody():
 def test_an_error_in_json_is_read():
     line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
     assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"
+    made = ledger(1)
+    out(made, 0, '{"msg": "failed", "exc": "Traceback (most recent call last):\\nKeyError: 7"}\n', 1.0)
+    assert list(made.ranks[0].tail)[-1] == "KeyError: 7"
 
 
 def steps(rank: int, *losses: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Iterable
@@ -97,6 +98,17 @@ class RankState:
         return self.started is not None and self.end is None
 
 
+def _unfold_json(line: str) -> list[str]:
+    """The traceback in a logger's line of JSON, line by line; any other line as it is."""
+    if not (line.startswith("{") and _TRACEBACK_STARTS[0] in line):
+        return [line]
+    try:
+        values = [value for value in json.loads(line).values() if isinstance(value, str)]
+    except (ValueError, RecursionError):
+        return [line]
+    return next((value.splitlines() for value in values if _TRACEBACK_STARTS[0] in value), [line])
+
+
 class RankLedger:
     """All ranks, and the count of received messages."""
 
@@ -153,7 +165,8 @@ class RankLedger:
         return lines
 
     def _record_lines(self, state: RankState, lines: list[str], now: float) -> None:
-        state.tail.extend(line[:MAX_LINE] for line in lines[-TAIL_LINES:])
+        lines = [plain for line in lines[-TAIL_LINES:] for plain in _unfold_json(line)]
+        state.tail.extend(line[:MAX_LINE] for line in lines)
         block = "\n".join(lines)
         if any(words in block for words in _TRACEBACK_STARTS) and any(
             words in line[:120] for line in lines for words in _TRACEBACK_STARTS
