@@ -224,7 +224,7 @@ ACCESS_MODULES = {
     "contracts/contract_file.py": "os.path.isfile",
     "contracts/toml.py": "open os.path.exists os.path.isfile",
     "fleet/node_payload.py": "open os.scandir os.stat",
-    "render/run.py": "signal",
+    "model/run.py": "signal",
     "render/sarif.py": "urllib",
     "runtime/configure.py": "os.environ os.listdir",
     "runtime/group.py": "open os.close socket",
@@ -236,7 +236,7 @@ ACCESS_MODULES = {
 """What single modules may use themselves, because: apply tells apart why its own folder cannot be used, and its hook runs in the
 installed environment without gpuready; cli, commands and web have the environment, the standard streams and the
 processors of their own process; contracts reads the file that the user names, and imports nothing but the catalogue; fleet
-reads gpuready's own source to send it; render only names signals and quotes URLs; runtime runs inside the training process."""
+reads gpuready's own source to send it; records of runs only name signals, and render quotes URLs; runtime runs inside the training process."""
 HARMLESS = {
     "os.path", "os.sep", "os.pathsep", "os.devnull", "os.defpath", "os.name", "os.fspath", "os.fsencode", "os.fsdecode",
     "os.PathLike", "os.urandom", "os.strerror", "os.getpid", "os.path.join", "os.path.dirname", "os.path.basename",
