@@ -68,6 +68,20 @@ def append_progress(case: Case, rng: random.Random, others: Sequence[Case]) -> s
     return _end_line(case.log) + make_progress(rng)
 
 
+WATCHDOGS = (
+    "[rank{0}]:[E1116 12:31:33.467642512 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=44,"
+    " OpType=ALLREDUCE, NumelIn=683, NumelOut=683, Timeout(ms)=600000) ran for 600072 milliseconds before timing out.\n"
+)
+
+
+def put_behind_training(case: Case, rng: random.Random, others: Sequence[Case]) -> str:
+    """2,500 lines of training before it, and after a failure the watchdogs of three other ranks."""
+    before = "".join(make_progress(rng) for _ in range(2500))
+    if case.cause == "healthy":
+        return before + case.log
+    return before + _end_line(case.log) + "".join(WATCHDOGS.format(rank) for rank in (5, 6, 7))
+
+
 def _end_line(text: str) -> str:
     return text if text.endswith("\n") else text + "\n"
 
@@ -212,6 +226,7 @@ MUTATIONS: dict[str, Mutation] = {
     "info-after": append_info,
     "progress-before": prepend_progress,
     "progress-after": append_progress,
+    "behind-training": put_behind_training,
     **{f"prefix-{kind}": add_prefix(kind) for kind in PREFIXES},
     "json-lines": wrap_in_json,
     "wrapped": wrap_at_80,

@@ -383,10 +383,17 @@ def _grade_evidence(
         return first.strength
     if conflict and conflict.is_directed and _is_of_pair(first, row, conflict):
         return "tabled"
-    is_named = not row.get("names") or any(captures.get(name) for name in row["names"])
+    named = [captures[name] for name in row.get("names", ()) if captures.get(name)]
+    is_named = not row.get("names") or any(not _is_at_work(summary, name) for name in named)
     is_alike = bool(first.seen) and bool(first.seen[0].sign.others)
     is_stated = first.strength == "root" and is_named and not row.get("broad") and not is_alike
     return "stated" if is_stated and _is_in_ending_error(summary, first, order) else "symptom"
+
+
+def _is_at_work(summary: LogSummary, name: str) -> bool:
+    """Whether what is said to be missing is called in the same log: a frame is in its files."""
+    folder = f"-packages/{name.replace('.', '/')}/"
+    return any(folder in frame.file for failure in summary.failures for frame in failure.frames)
 
 
 def _is_of_pair(suspect: CauseSuspect, row: Cause, conflict: VersionConflict) -> bool:
