@@ -220,6 +220,8 @@ def read_cause_files(root: Path = ROOT) -> list[dict[str, Any]]:
             raise SystemExit(
                 f"{path} has the keys {', '.join(data)}; it must have {', '.join(sorted(NEEDED_CAUSE_KEYS))}"
             )
+        if not data["codes"]:
+            raise SystemExit(f"{path}: codes is empty; it names the rules whose patterns tell of the cause")
         phrases = shared | data.get("phrases", {})
         rows = [_expand_phrases(row, phrases, path) for row in data["patterns"]]
         found.append({**data, "slug": path.stem, "patterns": rows})
