@@ -26,6 +26,7 @@ from gpuready.launcher import flight_dumps, process_status, rank_main, rank_proc
 from gpuready.launcher.memory_stacks import StackReader
 from gpuready.launcher.process_status import MemoryWatch
 from gpuready.launcher.rank_watch import RankWatch
+from gpuready.rollcall import endpoint
 
 TICK_SECONDS, AGREE_SECONDS, MAX_BUFFER = 1.0, 30.0, 64 << 20
 """Seconds between looks, and for the nodes to agree; bytes of output that wait here before a rank that writes must wait."""
@@ -172,7 +173,7 @@ class RankAgent:
         ]
         preflight = rank_process.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
-                 port=rank_process.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
+                 port=endpoint.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
                  node=rank_process.own_hostname(), seen=preflight)  # fmt: skip
 
     def fork_ranks(self) -> tuple[str, int, int, int] | None:

@@ -85,12 +85,6 @@ def own_hostname() -> str:
     return os.environ.get("GPUREADY_HOSTNAME") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def set_own_group(pid: int) -> None:
     try:
         os.setpgid(pid, pid)
