@@ -49,8 +49,8 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
 
 
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
-    """The verdict in one line: ``rank 1 on n01 failed first: ValueError: bad shard``."""
-    end = ends[0]
+    """The verdict in one line, from all ends: ``rank 1 on n01 failed first: ValueError: bad shard``."""
+    end = next(end for end in ends if end.rank == first[0])
     how = end.how if end.signal in (9, 15) or end.lost else last_error_line(end.last) or end.how
     why = explain_vote(ends, first[0], world)
     if len(first) > 1:

@@ -348,10 +348,11 @@ class Supervisor:
         if silent and (len(own) != 1 or (accuses and not self._had_time_to_tell(now))):
             return ""
         first = (own[0].rank,) if silent and not accuses else ledger.first_failed_ranks(failures)
-        ends = [end for end in (*failures, *ledger.list_ends()) if end.rank in first]
-        if any(self._may_say_more(end, now) for end in ends):
+        ends = [*failures, *(end for end in ledger.list_ends() if end.rank not in spoke)]
+        named = [end for end in ends if end.rank in first]
+        if any(self._may_say_more(end, now) for end in named):
             return ""
-        return rank_votes.describe_first(first, ends, len(ledger.ranks)) if ends else ""
+        return rank_votes.describe_first([end.rank for end in named], ends, len(ledger.ranks)) if named else ""
 
     def _may_say_more(self, end: RankEnd, now: float) -> bool:
         """Whether its error, its exit code or a rank that failed before it may still come."""

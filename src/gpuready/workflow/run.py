@@ -205,7 +205,7 @@ def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
 
 def _describe_restart(last: LaunchAttempt, diagnosis: Diagnosis | None, number: int, restarts: int) -> str:
     """Say why a start has failed, in one sentence."""
-    who = rank_votes.describe_first(last.first, last.first_ends, len(last.ends)) if last.first_ends else last.why
+    who = rank_votes.describe_first(last.first, last.ends, len(last.ends)) if last.first_ends else last.why
     cause = f": {diagnosis.code} {diagnosis.says}" if diagnosis is not None and diagnosis.verdict == "cause" else ""
     return f"start {number} failed after {last.seconds:.0f} s: {who}{cause}; restart {number} of {restarts}"
 
