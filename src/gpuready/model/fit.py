@@ -18,7 +18,7 @@ class TimePrediction(Record):
     decode_seconds: float | None = None  # one token of the whole batch
     tokens_per_second: float = 0.0  # of all GPUs of the job
     mfu: float | None = None  # operations of the model a second, as a share of the GPU's peak
-    bound_by: str = ""  # matmul, memory, launches or communication
+    bound_by: str = ""  # matmul, memory, launches, host or communication
     range: tuple[float, float] = (0.0, 0.0)  # of the step, or of a later token
     parts: Mapping[str, float] = field(default_factory=dict)
     source: str = ""  # what the rates of the GPU come from

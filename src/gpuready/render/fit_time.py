@@ -11,6 +11,7 @@ BOUND_WORDS = {
     "matmul": "matrix products",
     "memory": "the GPU's memory bandwidth",
     "launches": "the host, which launches kernels more slowly than the GPU runs them",
+    "host": "the host's own work, such as loading data, which was timed on this machine",
     "communication": "communication with other GPUs",
 }
 

@@ -32,7 +32,6 @@ from gpuready.workflow.refusal import Refused, call_or_refuse
 
 __all__ = ["fit_script", "names_a_script"]
 WATCH_SECONDS = 600.0
-HOST_SECONDS = 0.02  # of a step, below which it is not told
 MAX_OUTPUT = 64 << 20
 MAX_REPLY = 1 << 29
 PROCESSORS = 132
@@ -213,15 +212,15 @@ class ScriptAnswer:
             peak_allocated=fit.peak_allocated, peak_reserved=fit.peak_reserved, peak_device=fit.peak_device, minimum=fit.minimum,
             overhead=fit.overhead, parts=parts, phases=dict(fit.phases), stacks={k: dict(v) for k, v in fit.stacks.items()},
             peak_at=fit.peak_at, places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
-            notes=(*result.notes, *fit.notes), lines=_name_lines(by_line, reply["places"]), time=self._time(tape),
+            notes=(*result.notes, *fit.notes), lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply["loader_seconds"]),
             job=dict(result.job) | {"steps": reply["steps"], "versions": dict(reply["versions"])},
         )  # fmt: skip
 
-    def _time(self, tape: ScriptTape) -> Any:
+    def _time(self, tape: ScriptTape, loader: float) -> Any:
         if self.clock is None:
             return None
         speed = self.clock.find_speed(self.deciding)
-        time = None if speed is None else predict_script_time(tape, speed)
+        time = None if speed is None else predict_script_time(tape, speed, loader)
         if time is None or speed is None:
             return None
         source = f"bench record {self.clock.bench}" if speed.measured else f"data sheet of {self.deciding.name}"
@@ -269,10 +268,6 @@ def _notes(reply: dict[str, Any], world: int) -> list[str]:
     ]
     said += reply["notes"]
     said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
-    if reply.get("host_seconds", 0.0) > HOST_SECONDS:
-        said.append(
-            f"the script itself computes {reply['host_seconds'] * 1e3:.0f} ms a step on the host here: where no loader hides it, a step takes that much longer"
-        )
     if reply.get("math"):
         said.append("no fused attention kernel takes these shapes: torch writes all scores out")
     if reply.get("spread"):

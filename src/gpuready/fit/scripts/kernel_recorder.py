@@ -5,11 +5,27 @@ The rows are those of fit/time/kernel_time.py: a kind, then sizes.
 
 import math
 
+import torch
+from convolutions import CONVOLUTION_OPS, Convolution
 from known_values import HostMode, find_tensors
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
 SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
-NORMS = ("native_layer_norm", "_fused_rms_norm", "native_group_norm")
+NORMS = {
+    "native_layer_norm": 2, "_fused_rms_norm": 2, "native_group_norm": 3, "native_batch_norm": 4, "cudnn_batch_norm": 4, "_native_batch_norm_legit": 4,
+    "_batch_norm_with_update": 4, "native_group_norm_backward": 5, "native_batch_norm_backward": 6, "cudnn_batch_norm_backward": 6, "batch_norm_backward": 6,
+}  # fmt: skip
+"""How often the values are read or written: statistics over other values than a row's come from a kernel of their own."""
+READS = (
+    "_local_scalar_dense",
+    "equal",
+    "is_nonzero",
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+)
 # Without a kernel, or with one that nothing waits for.
 SILENT = (
     "empty",
@@ -35,6 +51,8 @@ GATHERS = (
     "index_add_",
 )
 ALIGNMENT = 16
+HAS_TF32 = True  # the card that is asked for: since 8.0
+MASKED = ("index", "index_put", "index_put_", "_index_put_impl_")
 MANY_TENSORS = ("_foreach_", "_fused_", "_amp_foreach")
 
 
@@ -104,14 +122,21 @@ class KernelRecorder(HostMode):
         if not outputs and name.startswith(MANY_TENSORS):  # one kernel over lists of tensors, in place
             written = [args[0], *args[2:4]] if name.startswith("_fused") else args[:1]
             outputs = find_tensors(written)
+        reads = name in READS or (name in MASKED and any(is_mask(one) for one in args[1]))
+        if reads and inputs[0].device.type == "meta":
+            self.rows.append(["wait", 0])
         if name in SILENT or not outputs or _is_view(name, inputs, outputs):
             return
         if name in PRODUCTS:
             self.rows.append(describe_product(args[PRODUCTS[name][0]], args[PRODUCTS[name][1]], outputs[0]))
-        elif name.startswith("convolution") or name == "_convolution":
-            self.rows += describe_convolution(args, outputs[0], name)
+        elif name in CONVOLUTION_OPS:
+            self.rows += describe_convolution(name, args, out)
         else:
             self.rows.append(describe_rows(name, inputs, outputs) or describe_elementwise(name, inputs, outputs))
+
+
+def is_mask(index):
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
 
 
 def _is_view(name, inputs, outputs):
@@ -128,7 +153,7 @@ def count_bytes(tensors):
 
 def describe_product(a, b, out):
     """Return the row of ``a @ b``; a grouped product is one batch per expert."""
-    width, batch = a.element_size(), 1
+    width, batch = product_width(a, torch.get_float32_matmul_precision() != "highest"), 1
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if b.dim() == 3 and a.dim() == 2:
         batch = b.shape[0]
@@ -137,21 +162,43 @@ def describe_product(a, b, out):
         batch = a.shape[0]
     aligned = ALIGNMENT
     for length in (n, k):
-        while length * width % aligned:
+        while length * a.element_size() % aligned:
             aligned //= 2
     return ["matmul", m, n, k, width, batch, aligned]
 
 
-def describe_convolution(args, out, name):
-    """Return a convolution as the product that it is, or as the two products of its backward pass."""
-    back = "backward" in name
-    weight = args[2] if back else args[1]
-    result = args[0] if back else out
-    m = result.numel() // max(1, result.shape[1])
-    n, k = weight.shape[0], math.prod(weight.shape[1:])
-    width = weight.element_size()
-    rows = [["matmul", m, n, k, width, 1, ALIGNMENT]]
-    return [["matmul", m, k, n, width, 1, ALIGNMENT], ["matmul", n, k, m, width, 1, ALIGNMENT]] if back else rows
+def product_width(tensor, allowed):
+    """Return the bytes of a value in a product; 3 where tensor cores may take fp32 as TF32."""
+    return 3 if tensor.dtype is torch.float32 and allowed and HAS_TF32 else tensor.element_size()
+
+
+def describe_convolution(name, args, out):
+    """Return a convolution as the products that it is, with the copies into the layout of cuDNN's kernels, and its bias."""
+    made = Convolution(name, args)
+    result = made.grad if made.backward else out
+    m, n, k = result.numel() // max(1, result.shape[1]), made.weight.shape[0], math.prod(made.weight.shape[1:])
+    if made.transposed:
+        m, n, k = made.x.numel() // max(1, made.x.shape[1]), made.weight.shape[0], math.prod(made.weight.shape[1:])
+    width = product_width(made.weight, torch.backends.cudnn.allow_tf32)
+    rows = [["move", 2 * size] for size in made.copy_sizes()]
+    sizes = ((m, k, n), (n, k, m)) if made.backward else ((m, n, k),)
+    for wanted, what, (rows_out, columns, depth) in zip(made.wanted, ("input", "weight"), sizes, strict=False):
+        if not wanted:
+            continue
+        copied = made.workspace_size(result, what)
+        rows += [["move", 2 * copied]] if copied else []
+        by_channel = made.groups > 1 and made.groups == made.weight.shape[0]
+        moved = count_bytes([made.x, result])
+        rows.append(
+            ["spread", result.numel() * math.prod(made.weight.shape[2:]) // 4, moved]
+            if by_channel
+            else ["convolution", rows_out, columns, depth, width, moved]
+        )
+    if made.backward and made.wanted[2]:
+        rows.append(["columns", count_bytes([result])])
+    elif not made.backward and args[2] is not None:
+        rows.append(["move", 2 * count_bytes([result])])
+    return rows
 
 
 def describe_rows(name, inputs, outputs):
@@ -166,8 +213,13 @@ def describe_rows(name, inputs, outputs):
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
     if name in ("topk", "sort", "argsort"):
         return ["topk", first.numel(), width]
+    if name == "max_pool2d_with_indices_backward":  # adds up value by value
+        return ["spread", 4 * out.numel(), count_bytes(inputs)]
     if name in NORMS:
-        return ["spread", first.numel(), 2 * first.numel() * width]
+        apart = (
+            "batch" in name and first.dim() > 2 and first.is_contiguous()
+        )  # values of a channel lie apart: less of the memory's rate
+        return ["spread", first.numel(), int(NORMS[name] * (1.5 if apart else 1)) * first.numel() * width]
     reduces = inputs and len(outputs) == 1 and out.numel() * 2 <= max(one.numel() for one in inputs) == first.numel()
     if reduces and name not in GATHERS:  # a sum, a mean, a maximum
         kept = bool(out.dim()) and out.shape[-1] == first.shape[-1] and out.numel() > 1

@@ -27,7 +27,7 @@ def patch_libraries(watch):
         *(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs
     )
     torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
-    patch_loader()
+    patch_loader(watch.recorder)
     patch_compile(watch)
     patch_files(watch)
     on_import("triton.runtime.jit", lambda module: patch_triton(module.JITFunction, watch))
@@ -53,13 +53,15 @@ def run_replica(parallel, args, kwargs, watch):
     return parallel.module(*args, **kwargs)
 
 
-def patch_loader():
-    """Batches are made in this process: workers would fork it, and the memory of the GPU is the same."""
-    make = torch.utils.data.DataLoader.__init__
+def patch_loader(recorder):
+    """Batches are made in this process: workers would fork it, and the memory of the GPU is the same. Their time is noted."""
+    make, batches = torch.utils.data.DataLoader.__init__, torch.utils.data.dataloader._BaseDataLoaderIter
+    advance = batches.__next__
 
     @functools.wraps(make)
     def init(self, dataset, *args, **kwargs):
         args = list(args)
+        workers = args[4] if len(args) > 4 else kwargs.get("num_workers", 0)
         if len(args) > 4:
             args[4] = 0
         kwargs |= {} if len(args) > 4 else {"num_workers": 0}
@@ -70,8 +72,20 @@ def patch_loader():
         for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
             kwargs.pop(name, None)
         make(self, dataset, *args, **kwargs)
+        object.__setattr__(self, "workers_asked", workers)
 
-    torch.utils.data.DataLoader.__init__ = init
+    def take_batch(self):
+        with recorder.timing(getattr(self, "workers_asked", 0)):
+            return advance(self)
+
+    def iterate(self):
+        made = iterate_loader(self)
+        made.workers_asked = getattr(self, "workers_asked", 0)
+        return made
+
+    iterate_loader = torch.utils.data.DataLoader._get_iterator
+    torch.utils.data.DataLoader.__init__, torch.utils.data.DataLoader._get_iterator = init, iterate
+    batches.__next__ = take_batch
 
 
 def patch_compile(watch):

@@ -1,5 +1,7 @@
 """Records what a watched script allocates on its GPU, with the line of its own code. Runs in the target environment."""
 
+import contextlib
+import math
 import os
 import sys
 import time
@@ -12,6 +14,8 @@ from torch.utils._pytree import tree_map
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.path.dirname(torch.__file__)
+SHORT_WORK = 2e-5  # seconds that are not noted
+LARGE_WEIGHT = 64  # values for each channel: more than a layer has that slides over a picture
 
 
 class UserLines:
@@ -58,7 +62,7 @@ class ScriptRecorder(AllocationRecorder):
         self.places, self.user_lines = places, lines
         self.lines, self.kinds, self.sizes = [], {}, []
         self.live = self.peak = 0
-        self.host_seconds = 0.0
+        self.host_seconds = self.loader_seconds = 0.0
         self.target = None
         self.hide = self.read_values = lambda x: x  # set by the watch
 
@@ -81,11 +85,19 @@ class ScriptRecorder(AllocationRecorder):
 
     def run_on_host(self, func, args, kwargs):
         """Run an operation on real tensors: the script's own work on the host, which is timed."""
-        begun = time.perf_counter()
-        try:
+        with torch._C._DisableTorchDispatch(), self.timing():
             return func(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def timing(self, workers=0):
+        """What runs inside is the host's own work, done by so many other processes."""
+        begun, before = time.thread_time(), self.host_seconds
+        try:
+            yield
         finally:
-            self.host_seconds += time.perf_counter() - begun
+            spent = time.thread_time() - begun
+            self.host_seconds = before + (0.0 if workers else spent)
+            self.loader_seconds += spent / workers if workers else 0.0
 
     def run_elsewhere(self, func, args, kwargs):
         """Run an operation of the host; tensors with and without memory meet there."""
@@ -135,12 +147,28 @@ class ScriptRecorder(AllocationRecorder):
 
 
 class ScriptKernels(KernelRecorder):
-    """The kernels of the GPU alone."""
+    """The kernels of the GPU alone, with what the host does before them."""
 
-    def __init__(self, places):
+    def __init__(self, places, recorder):
         super().__init__()
-        self.places = places
+        self.places, self.recorder, self.saw_second_backward = places, recorder, False
 
     def record(self, name, args, out):
-        if self.places.choose(args, {}).type == "cuda":
+        without_memory = any(one.device.type == "meta" for one in find_tensors(args, out))
+        if without_memory and self.places.choose(args, {}).type == "cuda":
+            self.note_host()
+            self.saw_second_backward = self.saw_second_backward or (
+                self.recorder.backward and is_of_second_backward(name, args)
+            )
             super().record(name, args, out)
+
+    def note_host(self):
+        """Note the host's own work since the last kernel, in nanoseconds."""
+        if self.recorder.host_seconds > SHORT_WORK:
+            self.rows.append(["host", int(self.recorder.host_seconds * 1e9)])
+            self.recorder.host_seconds = 0.0
+
+
+def is_of_second_backward(name, args):
+    """Whether a convolution takes a picture of gradients for its weight, as the backward pass of a backward pass does."""
+    return name == "convolution" and math.prod(args[1].shape[2:]) >= LARGE_WEIGHT and math.prod(args[3]) == 1

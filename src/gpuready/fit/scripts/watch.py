@@ -15,6 +15,7 @@ import time
 import traceback
 import weakref
 
+import kernel_recorder
 import known_values
 import mixed_types
 import torch
@@ -45,17 +46,18 @@ class Watch:
         kind, words = request["kind"], request["words"]
         self.lines = UserLines(os.path.dirname(os.path.abspath(words[0])) if kind == "script" else os.getcwd())
         known_values.find_place = mixed_types.find_place = self.lines.describe
+        kernel_recorder.HAS_TF32 = request["card"]["capability"][0] >= 8
         sys.modules["healthy_values"].find_place = self.lines.describe
         self.places = Places(request["count"])
         self.recorder = ScriptRecorder(self.places, self.lines)
-        self.kernels, self.known = ScriptKernels(self.places), HealthyValues()
+        self.kernels, self.known = ScriptKernels(self.places, self.recorder), HealthyValues()
         self.gpu = FakeGpu(self.places, self.recorder, self.known, self.kernels, request["card"]["capability"])
         self.recorder.hide = lambda x: self.gpu.hide(x) if isinstance(x, torch.Tensor) and x.dim() else x
         self.recorder.read_values = lambda x: self.known.read(x) if isinstance(x, torch.Tensor) else x
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied = {}, {}, 0, False
-        self.parameters, self.host = weakref.WeakSet(), []
+        self.parameters, self.loader = weakref.WeakSet(), []
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
@@ -94,8 +96,8 @@ class Watch:
             if isinstance(one, torch.Tensor):
                 self.recorder.set_kind(one, "optimizer")
         self.mark(f"opt{self.steps}", f"zero{self.steps}")
-        self.host.append(self.recorder.host_seconds)
-        self.recorder.host_seconds = 0.0
+        self.loader.append(self.recorder.loader_seconds)
+        self.recorder.loader_seconds = 0.0
         self.steps, self.micro = self.steps + 1, 0
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
         if self.is_enough(id(optimizer)):
@@ -204,6 +206,8 @@ class Watch:
         recorder, known = self.recorder, self.known
         if torch.backends.cudnn.benchmark and any(name.startswith("convolution") for name in recorder.names):
             self.unmodelled.append("cudnn.benchmark, which tries every algorithm once, with workspaces of any size")
+        if self.kernels.saw_second_backward:
+            self.unmodelled.append("the workspaces of cuDNN for convolutions in the backward pass of a backward pass")
         if RnnLayers.saw_packed:
             self.unmodelled.append("what cuDNN needs for packed sequences of a recurrent layer")
         reply = {
@@ -213,7 +217,7 @@ class Watch:
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
             "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
             "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,
-            "host_seconds": sorted(self.host[1:])[len(self.host[1:]) // 2] if self.host[1:] else 0.0,
+            "loader_seconds": sorted(self.loader[1:])[len(self.loader[1:]) // 2] if self.loader[1:] else 0.0,
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:
             json.dump(reply, file)

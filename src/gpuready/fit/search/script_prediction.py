@@ -16,15 +16,22 @@ from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import cublas_workspace_size
 from gpuready.fit.time.device_speed import LAYER_KERNELS, DeviceSpeed, LayerCounts
 from gpuready.fit.time.kernel_time import Kernel
-from gpuready.fit.time.prediction import PHASE_PARTS, split_phases, time_in_range, time_phases
+from gpuready.fit.time.prediction import LAUNCH_BOUND, PHASE_PARTS, split_phases, step_range, time_phases
 from gpuready.model.fit import TimePrediction
+from gpuready.model.record import Record
 
 SCRIPT_PHASES = ("build", "fwd", "bwd", "clip", "opt", "zero", "empty")
-SCRIPT_FIELDS = {
+SCRIPT_FIELDS: dict[str, Any] = {
     "events": list, "by": list, "names": list, "lines": list, "places": list, "kinds": list, "kernels": list, "steps": int, "versions": dict,
-    "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str,
+    "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str, "loader_seconds": (int, float),
 }  # fmt: skip
 MOST_LINES = 8
+SCRIPT_HOST_RANGE = (0.5, 2.2)
+"""The range of the host's pace in a script: its modules are not those that the pace was measured with (scripts on an H200)."""
+SHORT_WORK, HOST_BOUND = (
+    1e-3,
+    0.25,
+)  # seconds of the host's own work that do not count; the share of a step that bounds it
 
 
 class ScriptTape(Tape):
@@ -102,26 +109,49 @@ def live_by_line(tape: ScriptTape, end: int) -> dict[int, int]:
     return dict(sorted(((line, size) for line, size in by_line.items() if size), key=lambda one: -one[1]))
 
 
-def predict_script_time(tape: Tape, speed: DeviceSpeed) -> TimePrediction | None:
-    """Return the median time between two optimizer steps; None where the script made fewer than two."""
+def predict_script_time(tape: Tape, speed: DeviceSpeed, loader: float = 0.0) -> TimePrediction | None:
+    """Return the median time between two optimizer steps; None where the script made fewer than two.
+
+    ``loader`` is what the processes that load data take for a step. The host's own work was timed on this machine: another takes
+    less, or up to twice as long, and the range has both.
+    """
     recorded = split_phases(tape)
     steps = sorted({int(mark[3:]) for mark in recorded if mark.startswith("opt")})[1:]
     timed = [one for step in steps if (one := _time_step(recorded, step, speed))]
     if not timed:
         return None
-    middle = median(one[0] for one in timed)
-    seconds, parts, idle = min(timed, key=lambda one: abs(one[0] - middle))
-    return time_in_range(
-        TimePrediction(step_seconds=seconds, parts=parts, bound_by="launches" if idle > 0.25 else "memory"), idle, speed
+    middle = median(one.seconds for one in timed)
+    step = min(timed, key=lambda one: abs(one.seconds - middle))
+    low, high = step_range(step.seconds, step.idle, speed, SCRIPT_HOST_RANGE)
+    if step.host_work > SHORT_WORK or loader > step.seconds:
+        others = [_time_step(recorded, step.step, speed, share) for share in (0.0, 2.0)]
+        times = [one.seconds for one in others if one is not None]
+        low, high = min(low, low * times[0] / step.seconds), max(high, times[-1], 2 * loader)
+    waits = max(step.host_work, loader) > HOST_BOUND * step.seconds
+    bound = "host" if waits and step.idle > LAUNCH_BOUND else "launches" if step.idle > LAUNCH_BOUND else "memory"
+    return TimePrediction(
+        step_seconds=max(step.seconds, loader),
+        parts=step.parts,
+        bound_by="host" if loader > step.seconds else bound,
+        range=(low, high),
     )
 
 
+class ScriptStep(Record):
+    """One step: its seconds, those of its phases, the share in which the GPU waits, and the seconds of the host's own work."""
+
+    step: int
+    seconds: float
+    parts: Mapping[str, float]
+    idle: float
+    host_work: float
+
+
 def _time_step(
-    recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed
-) -> tuple[float, dict[str, float], float] | None:
-    """Return the seconds of a step, those of its phases, and the share in which the GPU waits for the host."""
+    recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed, host_share: float = 1.0
+) -> ScriptStep | None:
     phases = [
-        (mark[:3] if mark[:3] != "cli" else "clip", kernels)
+        (mark[:3] if mark[:3] != "cli" else "clip", [_scale_host_work(one, host_share) for one in kernels])
         for mark, kernels in recorded.items()
         if kernels and _step_of(mark) == step
     ]
@@ -129,14 +159,20 @@ def _time_step(
         return None
     forward = sum(len(kernels) for name, kernels in phases if name == "fwd")
     counts = LayerCounts(
-        max(1, round(forward / max(1, sum(name == "fwd" for name, _ in phases)) / LAYER_KERNELS["fwd"]))
+        max(1, round(forward / max(1, sum(name == "fwd" for name, _ in phases)) / LAYER_KERNELS["fwd"])), called=False
     )
     timed = time_phases(phases, speed, counts)
     parts: dict[str, float] = {}
     for (name, _), one in zip(phases, timed, strict=True):
         parts[PHASE_PARTS[name]] = parts.get(PHASE_PARTS[name], 0.0) + one.seconds
     spent = sum(parts.values())
-    return spent, parts, max(0.0, spent - sum(one.kernels for one in timed)) / spent
+    idle = max(0.0, spent - sum(one.kernels for one in timed)) / (spent or 1.0)
+    work = sum(int(kernel[1]) for _, kernels in phases for kernel in kernels if kernel[0] == "host") / 1e9
+    return ScriptStep(step=step, seconds=spent, parts=parts, idle=idle, host_work=work)
+
+
+def _scale_host_work(kernel: Kernel, share: float) -> Kernel:
+    return ("host", int(int(kernel[1]) * share)) if kernel[0] == "host" else kernel
 
 
 def _step_of(mark: str) -> int:

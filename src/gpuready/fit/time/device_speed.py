@@ -53,6 +53,9 @@ class LayerCounts(Record):
     experts: int = 0
     adapters: int = 0
     checkpointed: bool = False
+    called: bool = (
+        True  # as a model of transformers, whose passes begin with masks and positions; a script shows its own
+    )
 
 
 class HostPace(Record):
@@ -167,7 +170,8 @@ class DeviceSpeed(Record):
     host_to_device: float = 55e9
 
     def matmul_rate(self, width: int) -> float:
-        return self.matmul_32bit if width == 4 else self.matmul_16bit * (1.25 if width == 1 else 1.0)
+        """Return the rate of products by the bytes of a value; 3 are fp32 as TF32, which half as many go through tensor cores."""
+        return self.matmul_32bit if width == 4 else self.matmul_16bit * {1: 1.25, 3: 0.5}.get(width, 1.0)
 
 
 def speed_from_row(row: Mapping[str, Any]) -> DeviceSpeed | None:

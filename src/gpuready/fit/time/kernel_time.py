@@ -20,6 +20,7 @@ TILES = ((128, 128, 0.97), (64, 128, 0.93))  # rows, columns, share of the rate 
 ROUNDING = 0.5  # share of a last wave that is not full which is lost; persistent kernels regain the rest
 LEAST_DEPTH = 256  # a split of the inner dimension keeps at least so many values
 MIXED_SHARE = 0.6  # of the rate of a kernel that handles one value at a time, where its operands have two types
+TF32 = 3  # instead of the width of fp32, where tensor cores take it rounded
 THIN = 128  # an operand with fewer rows or columns than this does not fill a tile
 MISALIGNED = {8: 0.31, 4: 0.31, 2: 0.14}  # share of the rate by the bytes to which rows of a 16-bit operand are aligned
 CACHE_GAIN = 1.15  # how much faster a tensor is moved that is still in the L2 cache
@@ -41,6 +42,10 @@ HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82,
 MASKED_RATES = {64: (0.31, 0.325), 128: (0.41, 0.355), 192: (0.35, 0.30), 256: (0.29, 0.247)}
 FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches
 ATTENTION_START = (11e-6, 33e-6)
+CONVOLUTION_SHARES, CONVOLUTION_MEMORY = (
+    (0.9, 0.6),
+    0.6,
+)  # of the rates, the second of TF32: by 58 convolutions on an H200
 ADDED_SHARE = (
     0.6  # of the memory rate, where a product is added to what is read: experts with their adapters, two shapes
 )
@@ -95,9 +100,9 @@ def _softmax_backward(kernel: Kernel, speed: DeviceSpeed) -> float:
 def matmul_seconds(m: int, n: int, k: int, width: int, batch: int, aligned: int, speed: DeviceSpeed) -> float:
     """Return the time of a matrix product: full waves of tiles over the multiprocessors, or its bytes."""
     rate = speed.matmul_rate(width)
-    if width == 2:
+    moved = (4 if width == TF32 else width) * batch * (m * n + n * k + m * k)
+    if width == 2 or width == TF32:
         rate *= MISALIGNED.get(aligned, 1.0)
-    moved = width * batch * (m * n + n * k + m * k)
     if min(m, n, k) <= THIN and width == 4:  # too narrow for the tiles: bound by what it reads and writes
         return 2 * MATMUL_START + max(2 * batch * m * n * k / (0.8 * rate), moved / (0.45 * speed.memory))
     best = 1e9
@@ -118,6 +123,18 @@ def matmul_seconds(m: int, n: int, k: int, width: int, batch: int, aligned: int,
 def _matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
     m, n, k, width, batch, aligned = (int(size) for size in kernel[1:])
     return matmul_seconds(m, n, k, width, batch, aligned, speed)
+
+
+def _convolution(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """An implicit product: tiles as narrow as its columns, and no more bytes than the operands have."""
+    m, n, k, width, moved = (int(size) for size in kernel[1:])
+    columns = min(128, max(32, n))
+    tiles = -(-m // 128) * -(-n // columns)
+    split = max(1, min(64, 2 * speed.processors // tiles, k // LEAST_DEPTH))
+    waves = -(-tiles * split // speed.processors)
+    rate = speed.matmul_rate(width) * CONVOLUTION_SHARES[width == TF32] / speed.processors
+    spent = waves * (2 * 128 * columns * (k / split) / rate + TILE_START)
+    return 2 * MATMUL_START + max(spent, moved / (CONVOLUTION_MEMORY * speed.memory))
 
 
 def _added_matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
@@ -177,7 +194,14 @@ def _optimizer(kernel: Kernel, speed: DeviceSpeed) -> float:
     return 10 * SHORTEST + elements * width * OPTIMIZER_SIZES[name][width == 4] / speed.memory
 
 
+def _no_kernel(kernel: Kernel, speed: DeviceSpeed) -> float:
+    """The host works, or waits for the GPU."""
+    return 0.0
+
+
 _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
+    "host": _no_kernel,
+    "wait": _no_kernel,
     "move": _move,
     "spread": _spread,
     "mixed": _mixed,
@@ -186,6 +210,7 @@ _KINDS: dict[str, Callable[[Kernel, DeviceSpeed], float]] = {
     "softmax": _softmax,
     "softmax backward": _softmax_backward,
     "matmul": _matmul,
+    "convolution": _convolution,
     "added matmul": _added_matmul,
     "attention": _attention,
     "attention backward": _attention,

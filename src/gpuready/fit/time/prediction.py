@@ -77,17 +77,17 @@ def _predict_generation(job: FitJob, tape: Tape, speed: DeviceSpeed) -> TimePred
     )
 
 
-def time_in_range(time: TimePrediction, idle: float, speed: DeviceSpeed) -> TimePrediction:
-    """Return a predicted step with its range."""
-    return time.replace(range=_range(time.step_seconds or 0.0, idle, 0.0, speed))
-
-
 def _range(seconds: float, idle: float, waits: float, speed: DeviceSpeed) -> tuple[float, float]:
-    """Return the range: what depends on the host or on links is less certain than what the GPU computes."""
-    low, high = MEASURED_RANGE if speed.measured else SHEET_RANGE
-    host = speed.pace.range
-    low, high = (one + (other - one) * min(1.0, idle * 2) for one, other in zip((low, high), host, strict=True))
-    return seconds * (low - 0.2 * waits), seconds * (high + 0.5 * waits)
+    """Return the range of a job; what depends on links is the least certain."""
+    low, high = step_range(seconds, idle, speed, speed.pace.range)
+    return low - 0.2 * waits * seconds, high + 0.5 * waits * seconds
+
+
+def step_range(seconds: float, idle: float, speed: DeviceSpeed, host: tuple[float, float]) -> tuple[float, float]:
+    """Return the range of a step: what waits for the host is less certain than what the GPU computes."""
+    shares = MEASURED_RANGE if speed.measured else SHEET_RANGE
+    low, high = (one + (other - one) * min(1.0, idle * 2) for one, other in zip(shares, host, strict=True))
+    return seconds * low, seconds * high
 
 
 def _what_bounds(timed: Sequence[PhaseTime], idle: float, waits: float) -> str:
@@ -237,16 +237,18 @@ def time_phases(phases: Iterable[tuple[str, list[Kernel]]], speed: DeviceSpeed, 
     for name, kernels in phases:
         begun, launched = max(host, device), host
         again = forward if name == "bwd" else 0
-        host += speed.pace.start_seconds(name)
+        host += speed.pace.start_seconds(name) * counts.called
         in_layers = counts if name in ("fwd", "bwd", "ref", "decode") else LayerCounts(0)
-        pace = speed.pace.pass_seconds(name, len(kernels), in_layers, again) / len(kernels)
         if id(kernels) not in timed_kernels:
             timed_kernels[id(kernels)] = _KernelTimes(kernels, speed, slowdown)
         found = timed_kernels[id(kernels)]
+        pace = speed.pace.pass_seconds(name, found.launches, in_layers, again) / max(1, found.launches)
         for spent, optimizer in found.rows:
             if optimizer is None:
                 host += pace
                 device = (host if host > device else device) + spent + GAP
+            elif not spent:  # the host's own work; where it waits for the GPU, none
+                host = (host if optimizer or host > device else device) + optimizer
             else:
                 device = max(device, host + OPTIMIZER_START * optimizer) + spent + GAP
                 host += optimizer
@@ -266,11 +268,14 @@ class _KernelTimes:
             if kernel not in known:
                 spent = kernel_seconds(kernel, speed) * (slowdown if _is_hot(kernel) else 1.0)
                 host = _optimizer_host(kernel, speed) if kernel[0] == "optimizer" else None
+                if kernel[0] in ("host", "wait"):
+                    host = int(kernel[1]) / 1e9
                 known[kernel] = (spent, host), PART_NAMES.get(str(kernel[0]), "elementwise")
             row, part = known[kernel]
             self.rows.append(row)
             self.total += row[0]
             self.parts[part] = self.parts.get(part, 0.0) + row[0]
+        self.launches = sum(row[0] > 0 for row in self.rows)
 
 
 def _is_hot(kernel: Kernel) -> bool:
