@@ -41,11 +41,16 @@ ROLL_JOB = {
         "strategy_args": {"strategy_name": "vllm", "strategy_config": {"gpu_memory_utilization": 0.6, "max_model_len": 1024}},
     },
 }  # fmt: skip
-VERL_WORDS = (
-    "algorithm.adv_estimator=grpo", "data.max_prompt_length=512", "data.max_response_length=512", "actor_rollout_ref.model.path=Qwen/Qwen3-8B",
-    "actor_rollout_ref.actor.strategy=fsdp2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", "actor_rollout_ref.rollout.name=vllm",
-    "trainer.n_gpus_per_node=8", "trainer.nnodes=1",
-)  # fmt: skip
+VERL_JOB = {
+    "algorithm": {"adv_estimator": "grpo"},
+    "data": {"max_prompt_length": 512, "max_response_length": 512},
+    "actor_rollout_ref": {
+        "model": {"path": "Qwen/Qwen3-8B"},
+        "actor": {"strategy": "fsdp2", "ppo_micro_batch_size_per_gpu": 1},
+        "rollout": {"name": "vllm"},
+    },
+    "trainer": {"n_gpus_per_node": 8, "nnodes": 1},
+}
 """Jobs of ROLL and verl as the guide of fit names them, as small as they can be."""
 ANSWERS = (0, 1, 3)
 """Exit codes that answer a question: no problems, not ready, can't tell."""
@@ -95,7 +100,9 @@ def prepare_folder(folder: Path, page: Path) -> None:
         "args.json": '{"per_device_train_batch_size": 1, "bf16": true}',
         "ds_config.json": '{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 1}',
         "rlvr_config.yaml": json.dumps(ROLL_JOB),
-        "run_qwen3-8b.sh": f"python3 -m verl.trainer.main_ppo {' '.join(VERL_WORDS)}\n",
+        "run_qwen3-8b.sh": "cat verl.json\n",
+        "verl.json": json.dumps(VERL_JOB),
+        "qwen3-8b.yaml": json.dumps(VERL_JOB),
         "Dockerfile": (ROOT / "docs/how-to/containers/Dockerfile").read_text(),
     }
     if contract := re.search(r"^```toml\n(.*?)^```", page.read_text(), re.S | re.M):

@@ -46,7 +46,7 @@ def test_a_slow_answer_ends_at_the_deadline(world, tmp_path, monkeypatch):
     slow = tmp_path / "uv"
     slow.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo 'uv 0.13.0' && exit\nsleep 60\n")
     slow.chmod(0o755)
-    monkeypatch.setattr("gpuready.apply.uv._bundled_uv", lambda: str(slow))
+    monkeypatch.setattr("gpuready.apply.uv.find_own_uv", lambda: str(slow))
     found = resolve_plan(world, plan(), contract(), deadline=1.0)
     assert found.resolved.startswith("not resolved here: uv gave no answer in")
 
@@ -56,7 +56,7 @@ def test_a_uv_that_is_too_old_or_none_is_named(world, tmp_path, monkeypatch, say
     old = tmp_path / "uv"
     old.write_text(f"#!/bin/sh\necho '{says}'\n")
     old.chmod(0o755)
-    monkeypatch.setattr("gpuready.apply.uv._bundled_uv", lambda: str(old))
+    monkeypatch.setattr("gpuready.apply.uv.find_own_uv", lambda: str(old))
     with pytest.raises(ValueError, match=r"older than 0\.9|does not say its version"):
         resolve_plan(world, plan(), contract())
 
@@ -68,7 +68,7 @@ def test_an_empty_answer_proves_nothing(world, tmp_path, monkeypatch):
     fake = tmp_path / "uv"
     fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo uv 0.13.7\nexit 0\n')
     fake.chmod(0o755)
-    monkeypatch.setattr("gpuready.apply.uv._bundled_uv", lambda: str(fake))
+    monkeypatch.setattr("gpuready.apply.uv.find_own_uv", lambda: str(fake))
     found = resolve_plan(world, plan(), contract())
     assert found.verdict == "plan" and "named no package" in found.resolved
 
@@ -112,11 +112,11 @@ def test_a_password_is_seen_by_nobody(world, index, tmp_path, monkeypatch):
     logged = tmp_path / "argv"
     from gpuready.apply import uv
 
-    real = uv._bundled_uv()
+    real = uv.find_own_uv()
     shim = tmp_path / "uv"
     shim.write_text(f'#!/bin/sh\necho "$@" >> {logged}\nexec {real} "$@"\n')
     shim.chmod(0o755)
-    monkeypatch.setattr("gpuready.apply.uv._bundled_uv", lambda: str(shim))
+    monkeypatch.setattr("gpuready.apply.uv.find_own_uv", lambda: str(shim))
     host = index.url("main").partition("://")[2]
     del world.variables["UV_DEFAULT_INDEX"]
     world.variables["PIP_INDEX_URL"] = f"http://me:s3cr3t-pw@{host}"

@@ -310,18 +310,8 @@ def describe_interpreter(root: str) -> dict[str, str]:
     return {"path": path, "hash": file_contents.hash_file_contents(f"{root}/bin/python")}
 
 
-def list_import_names(root: str, package: str, inventory: DistributionInventory | None = None) -> list[str]:
-    """List the import names of a distribution: the one with its name, else all in its RECORD."""
-    wanted = canonical_package_name(package)
-    tops = set()
-    for path, claims in (inventory or DistributionInventory(root)).rows.items():
-        if any(row.package == wanted for row in claims):
-            _, slash, rest = path.partition("/site-packages/")
-            first, deeper, below = rest.partition("/")
-            if slash and deeper and below == "__init__.py":
-                tops.add(first)
-            elif slash and not deeper and first.endswith(".py"):
-                tops.add(first.removesuffix(".py"))
-    module_name = wanted.replace("-", "_")
-    names = [module_name] if module_name in tops else sorted(tops)
-    return [name for name in names if name.isidentifier()]
+def list_import_names(root: str, packages: Iterable[str]) -> list[str]:
+    """List the import names of distributions, in their order: the one with its name, else all in its RECORD."""
+    tops = {copy.name: copy.list_top_modules() for copy in list_distributions(root) if copy.name in packages}
+    owns = {name: [top for top in tops.get(name, []) if top == name.replace("-", "_")] for name in packages}
+    return [top for name, own in owns.items() for top in own or tops.get(name, [])]

@@ -168,13 +168,13 @@ class EnvironmentCopy:
         durable_files.replace_file(f"{draft}/{CONFIG_FILE}", text.rstrip("\n") + "\nrelocatable = true\n")
 
     def _copy_tree(self, source: str, target: str) -> None:
-        """Copy by blocks that are shared, else by links: uv and Python replace a file and never write into it; else byte by byte."""
+        """Copy by blocks that are shared; else libraries by links, since nobody edits one in place; else byte by byte."""
         for how in (("--reflink=always",), ("-l",), ("--reflink=auto",)):
             if how == ("--reflink=always",) and not self._can_share_blocks(source, target):
                 continue
             ran = self.host.run(("cp", "-a", *how, "--", f"{source}/.", target), deadline=COPY_DEADLINE)
             if ran.rc == 0:
-                return
+                return durable_files.own_edited_files(target) if how == ("-l",) else None
             for name in file_contents.list_names_or_empty(target):
                 if not name.startswith(MARK_PREFIX):
                     durable_files.remove_tree(f"{target}/{name}")

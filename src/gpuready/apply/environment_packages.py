@@ -65,15 +65,19 @@ class EnvironmentPackages:
     # -- changes ------------------------------------------------------------------------------------------
 
     def change(self, run: Sequence[str], first: str, ranges: Mapping[str, str]) -> None:
-        """Run a command of a fix: with all that is installed, then with ``ranges`` for exact versions, then for these alone; else as it is."""
-        if run[:3] == ("uv", "pip", "install") and not {"--no-deps", "-r", "-e"} & {*run}:
+        """Run a command of a fix: with all that is installed, then with ``ranges`` for exact versions, then for these alone; else as it is.
+
+        One with ``--no-deps`` is of what it names alone; a release that is not for this Python gives way to another.
+        """
+        if run[:3] == ("uv", "pip", "install") and not {"-r", "-e"} & {*run}:
             positional, loose = list_positional_words(run[3:]), [_loosen_pin(word, ranges) for word in run]
             others = {word for word in positional if split_requirement(word)[0] not in ranges}
-            kept = [word for word in loose if word not in others]
+            kept = loose if "--no-deps" in run else [word for word in loose if word not in others]
             for words in dict.fromkeys([tuple(run), tuple(loose), tuple(kept)]):
                 named = [split_requirement(word)[0] for word in list_positional_words(words[3:])]
+                beside = [] if "--no-deps" in run else self.list_requirements(first, named)
                 try:
-                    return self.run_uv((*words, *self.list_requirements(first, named)))
+                    return self.run_uv((*words, *beside))
                 except InstallFailed:
                     self.show_step("looking for other versions")
         return self.run_uv(run)
@@ -101,8 +105,7 @@ class EnvironmentPackages:
             ran = uv.run_uv(self.host, argv, self.settings, self._report_line, self.deadline, extra)
         if ran.rc != 0:
             raise InstallFailed(explain_uv_failure(ran, " ".join(words[:2])))
-        if "--reinstall" in words:
-            self._remove_empty_metadata(words)
+        self._remove_leftovers()
         faults = find_overreach(self.environment)
         if faults:
             raise InstallFailed(f"{faults[0].path} is not a wheel's to bring: {faults[0].says}", 1, faults=faults)
@@ -130,14 +133,32 @@ class EnvironmentPackages:
         at = words.index("--torch-backend")
         return [*words[:at], *words[at + 2 :]]
 
-    def _remove_empty_metadata(self, words: Sequence[str]) -> None:
-        """Remove what is left of the metadata of another version, which an uninstall by its RECORD leaves: it has no METADATA."""
-        names = {canonical_package_name(split_requirement(word)[0]) for word in words[2:] if not word.startswith("-")}
-        for site in (f"{self.environment}/{folder}" for folder in list_site_folders(self.environment)):
-            for entry in self.host.list_directory(site) or ():
-                is_named = entry.endswith(".dist-info") and canonical_package_name(entry.partition("-")[0]) in names
-                if is_named and self.host.stat_path(f"{site}/{entry}/METADATA") is None:
-                    durable_files.remove_tree(f"{site}/{entry}")
+    def repair_metadata(self) -> None:
+        """Install anew what has lost its metadata, at which uv stops, and remove what else installers left behind."""
+        self._remove_leftovers()
+        lost = [entry.removesuffix(".dist-info").split("-") for _, entry in self._list_broken_metadata()]
+        pins = [f"{name}=={version}" for name, version in lost]
+        if pins:
+            self.show_step(f"installing {', '.join(pins)} anew: the metadata is lost")
+            self.run_uv(("uv", "pip", "install", "--only-binary", ":all:", "--reinstall", "--no-deps", *pins))
+
+    def _remove_leftovers(self) -> None:
+        """Remove what pip left of an uninstall (``~eft``), and metadata without METADATA of packages that have others too."""
+        installed = {copy.name for copy in list_distributions(self.environment)}
+        for folder in list_site_folders(self.environment):
+            for entry in self.host.list_directory(f"{self.environment}/{folder}") or ():
+                if entry.startswith("~"):
+                    durable_files.remove_tree(f"{self.environment}/{folder}/{entry}")
+        for folder, entry in self._list_broken_metadata():
+            if canonical_package_name(entry.partition("-")[0]) in installed:
+                durable_files.remove_tree(f"{folder}/{entry}")
+
+    def _list_broken_metadata(self) -> list[tuple[str, str]]:
+        """Return the folder and the name of metadata (``kite-1.0.dist-info``) without METADATA."""
+        sites = [f"{self.environment}/{folder}" for folder in list_site_folders(self.environment)]
+        entries = [(site, entry) for site in sites for entry in self.host.list_directory(site) or ()]
+        infos = [(site, entry) for site, entry in entries if entry.endswith(".dist-info") and entry.count("-") == 2]
+        return [row for row in infos if self.host.stat_path(f"{row[0]}/{row[1]}/METADATA") is None]
 
 
 def _loosen_pin(word: str, ranges: Mapping[str, str]) -> str:

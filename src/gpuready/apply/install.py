@@ -176,7 +176,7 @@ class Installer:
     def _came_in_wheels(self, faults: Sequence[InstallFault], found: dict[str, str]) -> bool:
         """Whether all that differs was fetched anew before, and differed in the same way."""
         texts = self._name_differences(found, faults) if all(fault.path in found for fault in faults) else [""]
-        return all(install_seal.find_seal(self.host, text, install_seal.WHEELS) for text in texts)
+        return all(install_seal.has_seal(self.host, text, install_seal.WHEELS) for text in texts)
 
     def _name_differences(self, found: dict[str, str], faults: Sequence[InstallFault]) -> list[str]:
         """Name what differs from a RECORD: the wheel by the hashes of the lock, the file, its contents."""
@@ -340,8 +340,6 @@ class Installer:
             return
         result, self.imported = self.imported or self._import_modules(generation), None
         if not result["error"]:
-            if "libraries" in result:
-                install_seal.remember_import(self.host, result["rests on"], generation.path, result["libraries"])
             return
         error = str(result["error"])[:300]
         text = f"import {result['module']} fails in the new environment: {error}{suggest_missing_package(error)}"
@@ -350,26 +348,19 @@ class Installer:
         self.notes.append(f"{text}; it is for another machine, so this does not hold it up")
 
     def _import_modules(self, generation: EnvironmentGeneration) -> dict[str, Any]:
-        """Import torch, the framework and its entry modules, unless the same files were imported here lately."""
-        inventory = self.inventory or audit.DistributionInventory(generation.path)
+        """Import torch, the framework and its entry modules; what Python compiles on the way stays for the first start."""
         locked = {row.name for row in self.plan.lock}
         own = [name for name in ("torch", distribution_name(self.plan.framework)) if name in locked]
-        named = [audit.list_import_names(generation.path, name, inventory) for name in own]
-        modules = [module for names in named for module in names]
+        modules = audit.list_import_names(generation.path, own)
         if self.inputs.foreign or not modules:
             return {"error": ""}
         modules += install_steps.list_entry_modules(self.plan)
-        python = audit.describe_interpreter(generation.path)["hash"]
-        rests_on = install_seal.describe_import(self.host, [self.identity, inventory.records], python, modules)
-        if install_seal.is_import_known(self.host, rests_on):
-            self.show_progress(f"imported before from the same files: {', '.join(modules)}")
-            return {"error": ""}
         self.show_progress(f"importing {', '.join(modules)}")
         self.journal.record_step("import", modules=modules)
         task = ImportTask(self.plan.framework, tuple(modules))
         with self.lease.renew_in_background():
             (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
-        return result | {"rests on": rests_on}
+        return result
 
     # -- publishing -------------------------------------------------------------------------------------
 

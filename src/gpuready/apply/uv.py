@@ -18,7 +18,8 @@ from gpuready.apply.uv_config import read_pip_settings
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.model import versions
 from gpuready.system import AccessError, HostAccess, RunResult, redact_text
-from gpuready.system.process.runner import OWN_PROGRAMS, run_with_progress, unredacted_variables
+from gpuready.system.own_programs import find_own_uv
+from gpuready.system.process.runner import run_with_progress, unredacted_variables
 
 MIN_VERSION = "0.9"
 """The oldest uv that supports what is used here."""
@@ -67,22 +68,9 @@ class UvSettings:
 
 def find_uv(host: HostAccess) -> str:
     """Return the uv that came with gpuready, else the one on PATH. ValueError, in a sentence, if there is none."""
-    path = _bundled_uv() or host.find_program("uv")
+    path = find_own_uv() or host.find_program("uv")
     if path is None:
         raise ValueError("uv is not there: install it with pip install uv, or put it on PATH")
-    return path
-
-
-def _bundled_uv() -> str | None:
-    try:
-        from uv import find_uv_bin
-    except ImportError:
-        return None
-    try:
-        path = str(find_uv_bin())
-    except (FileNotFoundError, OSError):
-        return None
-    OWN_PROGRAMS.add(path)
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -19,7 +20,6 @@ from gpuready.jobs import (
 from gpuready.jobs.config_reader import ConfigReader, JobSettings, short_repr
 from gpuready.jobs.known_keys import find_key_problems
 from gpuready.jobs.roll_colossalai import find_plugin_in_script, read_zero_from_name
-from gpuready.jobs.verl import read_shell_overrides
 from gpuready.model.record import Record
 from gpuready.system import AccessError
 
@@ -116,7 +116,10 @@ def decode_mapping(text: str, path: str, flag: str = "") -> dict[str, Any]:
     if path.endswith(".py"):
         return find_plugin_in_script(text, name)
     if path.endswith(".sh"):
-        return read_shell_overrides(text, name)
+        raise ValueError(
+            f"{name} is a shell script, which is not read; the script of a verl job writes its settings: "
+            f"`bash {shlex.quote(path)} --cfg job > job.yaml`"
+        )
     try:
         is_json = path.endswith(".json") or text.lstrip()[:1] == "{"
         config = decode_json_object(text, name) if is_json else _decode_yaml_mapping(text, name)

@@ -1,9 +1,7 @@
-"""Read a verl job: its settings as YAML, or as the overrides of a script, with verl's defaults for what is missing."""
+"""Read the settings of a verl job, with verl's defaults for what is missing."""
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,17 +17,8 @@ from gpuready.fit.roles.records import (
     MegatronSplit,
     RoleSettings,
 )
-from gpuready.jobs.config_reader import (
-    ConfigReader,
-    JobSettings,
-    make_bounded_loader,
-    read_serving_keys,
-    resolve_references,
-    short_repr,
-)
+from gpuready.jobs.config_reader import ConfigReader, JobSettings, read_serving_keys, resolve_references, short_repr
 
-MAX_WORDS = 20_000
-ROOT_KEYS = ("actor_rollout_ref.", "trainer.", "data.", "algorithm.", "critic.", "reward_model.", "rollout.")
 DEFAULT_GPUS, DEFAULT_LENGTH, DEFAULT_TOKENS = 8, 512, 16384  # verl/trainer/config/_generated_ppo_trainer.yaml
 ACTOR, ROLLOUT, REF = "actor_rollout_ref.actor.", "actor_rollout_ref.rollout.", "actor_rollout_ref.ref."
 ROLLOUT_DEFAULTS = {"fraction": 0.5, "tensor_parallel": 2, "batch_tokens": 8192, "max_sequences": 256}
@@ -233,60 +222,3 @@ def _make_rollout(reader: ConfigReader, gpus: tuple[int, ...], seq: int) -> Role
         "rollout", "serve", gpus, _model_path(reader, "actor_rollout_ref.model.path"), serving=served,
         leaves="all" if waits else "none", phases=((UPDATE, "update"), (GENERATE, "serve")), keys=keys,
     )  # fmt: skip
-
-
-# -- scripts ----------------------------------------------------------------------------------------------
-
-
-def read_shell_overrides(text: str, name: str) -> dict[str, Any]:
-    """Return the ``key=value`` words that a script passes to verl as a mapping. The text is never run.
-
-    Variables that the script sets to plain values, or to ``${NAME:-value}``, are filled in. ValueError, one sentence, where
-    it passes no settings.
-    """
-    config: dict[str, Any] = {}
-    variables: dict[str, str] = {}
-    for word in _list_words(text, name):
-        key, equals, written = word.lstrip("+").partition("=")
-        value = re.sub(r"\$\{(\w+)\}|\$(\w+)", lambda found: variables.get(found[1] or found[2], found[0]), written)
-        if equals and key.startswith(ROOT_KEYS):
-            _set_dotted(config, key, _parse_scalar(value))
-        elif equals and key.isidentifier():
-            variables[key] = re.sub(r"\$\{\w+:?-([^{}$]*)\}", r"\1", value)
-        elif "config-name" in key and "megatron" in written:
-            _set_dotted(config, f"{ACTOR}strategy", "megatron")
-    if "actor_rollout_ref" not in config:
-        raise ValueError(f"{name} passes no settings of a job that is known here (verl's actor_rollout_ref.…)")
-    return config
-
-
-def _list_words(text: str, name: str) -> list[str]:
-    words: list[str] = []
-    for line in re.sub(r"\\\r?\n", " ", text).splitlines():
-        try:
-            words += shlex.split(line, comments=True)
-        except ValueError:  # a quotation over several lines
-            words += line.split()
-        if len(words) > MAX_WORDS:
-            raise ValueError(f"{name} has more than {MAX_WORDS} words, which no job's script has")
-    return words
-
-
-def _parse_scalar(value: str) -> Any:
-    """Parse a value as YAML; one that the script computes stays as it is written, and is refused where it is needed."""
-    import yaml
-
-    try:
-        return yaml.load(value, make_bounded_loader()) if len(value) < 2000 and "$" not in value else value
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError):
-        return value
-
-
-def _set_dotted(config: dict[str, Any], key: str, value: Any) -> None:
-    *outer, last = key.split(".")
-    for part in outer:
-        inner = config.setdefault(part, {})
-        if not isinstance(inner, dict):
-            inner = config[part] = {}
-        config = inner
-    config[last] = value

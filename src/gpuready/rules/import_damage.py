@@ -89,7 +89,7 @@ def is_numpy_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> 
     return bool(paths) and any(text in output for text in (*paths, *NUMPY_ERRORS))
 
 
-def reinstall_steps(facts: Facts, contract: Contract, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
+def reinstall_steps(facts: Facts, rows: Iterable[dict[str, Any]]) -> tuple[FixStep, ...]:
     """Return one step that reinstalls what is damaged, and nothing else."""
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows if row["kind"] in REINSTALLED_KINDS))
     if not names:

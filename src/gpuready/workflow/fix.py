@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready import contracts, probe, workflow
 from gpuready.apply.audit import list_distributions
-from gpuready.model import Facts, Record, Report
+from gpuready.model import Fact, Facts, Record, Report
 from gpuready.model.facts import NEED_KINDS
 from gpuready.model.plan import Plan
 from gpuready.model.record import field
@@ -50,16 +50,28 @@ class FixRequest(Record):
         )
         return next((report for report in reports if report.contract.framework == framework), reports[0])
 
+    def narrow_to_cpu(self, facts: Facts) -> FixRequest:
+        """Ask for the CPU too, where nobody named a machine, no GPU is visible and torch is a CPU build: that torch is meant."""
+        is_for_cpu = facts.value_if_known("torch.build") == "cpu" and facts.value_if_known("gpu.count") == 0
+        wants = facts.value_if_known("job.wants") or ()
+        if self.on is not None or self.what_if or "cpu" in wants or not is_for_cpu:
+            return self
+        return self.replace(wants=",".join((*wants, "cpu")))
 
-def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[Report, FixResult]:
-    """Check the environment and search the smallest change that clears its findings."""
+
+def compute_fix(request: FixRequest, note: Callable[[str], object]) -> tuple[FixRequest, Report, FixResult]:
+    """Check the environment and search the smallest change that clears its findings; return what was asked in the end, too."""
     note("looking at the environment")
     report = request.check(note=note)
     if request.on is None:
         machine_facts.require_interpreter(report.facts)
+    narrowed = request.narrow_to_cpu(report.facts)
+    if narrowed != request:
+        wants = Fact("job.wants", tuple(str(narrowed.wants).split(",")), "the CPU build of torch", "read")
+        request, report = narrowed, make_judge(report)(report.facts.with_facts(wants))
     if report.findings:
         note(f"trying changes for {len(report.findings)} findings")
-    return report, least_change.plan_fix(report, make_judge(report))
+    return request, report, least_change.plan_fix(report, make_judge(report))
 
 
 def list_unmet_needs(environment: str) -> list[str]:
@@ -86,7 +98,8 @@ def plan_fix(
             f"--fix mends an environment that is there, and {request.on} is only stated: give --python PATH or a "
             f"recording, or plan a new one with `gpuready plan {spec or 'FRAMEWORK'} --on {request.on}`"
         )
-    plan = compute_fix(request, note)[1].plan
+    request, _, found = compute_fix(request, note)
+    plan = found.plan
     named = {"on": request.on, "python": request.python, "wants": request.wants, "contract": request.contract}
     return plan.replace(options=plan.options | {name: value for name, value in named.items() if value})
 

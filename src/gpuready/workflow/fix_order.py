@@ -46,6 +46,9 @@ MAX_ROUNDS = 3
 NO_GPU_FOR_INSTALL = "once a GPU is visible here; for another machine add --on, such as --on h100x8"
 
 
+FOR_CPU = "no GPU is visible here and torch is a CPU build: taken as an environment for the CPU; --on h100x8 mends it for GPUs"
+
+
 class FixFailed(ValueError):
     """A change could not be made; in a sentence."""
 
@@ -69,11 +72,12 @@ class FixOrder:
             raise Refused(
                 f"--on {request.on} is the machine that the environment is for: give --python PATH, the environment"
             )
-        self.request, self.show_step, self.host = request, show_step, system.LiveHost()
+        self.show_step, self.host = show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline
         self.allow_build, self.use_project_config = allow_build, use_project_config
         self.uv_settings = call_or_refuse(uv.make_uv_settings, self.host, self.find_links, offline, use_project_config)
-        self.before, self.found = compute_fix(request, show_search or show_step)
+        self.request, self.before, self.found = compute_fix(request, show_search or show_step)
+        self.notes = (FOR_CPU,) if self.request.wants != request.wants else ()
         self.target = describe_target(self.before.facts)
         if self.before.lacks_gpus:
             self.target = self.target.replace(no_install=NO_GPU_FOR_INSTALL)
@@ -185,6 +189,7 @@ class FixOrder:
             )  # then the other changes are made if that is not enough
             steps, codes = [] if resolves_first else _steps(tasks), {code for task in tasks for code in task.item.codes}
             packages = EnvironmentPackages(self.host, draft, self.uv_settings, self.show_step, UV_DEADLINE)
+            packages.repair_metadata()
             known, first = packages.list_conflicts(), distribution_name(self.before.contract.framework)
             for _ in range(MAX_ROUNDS):
                 for step in steps:
@@ -308,9 +313,9 @@ class FixOrder:
             self.copy,
             self._undo_command(),
             verdict == "failed" and self._is_unchanged(),
-            (*conflicts, *notes, *self.uv_settings.notes)
+            (*self.notes, *conflicts, *notes, *self.uv_settings.notes)
             if verdict in ("dry-run", "by-hand")
-            else (*self.conflicts, *filter(None, (self.space,))),
+            else (*self.notes, *self.conflicts, *filter(None, (self.space,))),
             round(time.perf_counter() - self.began, 3),
             self.before,
             report,

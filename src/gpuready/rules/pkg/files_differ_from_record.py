@@ -53,5 +53,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         so="what loads them on demand may fail; importing the framework does not"
         if is_imported
         else "imports may fail",
-        fix=import_damage.reinstall_steps(facts, contract, rows),
+        fix=import_damage.reinstall_steps(facts, rows),
     )

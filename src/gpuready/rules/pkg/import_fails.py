@@ -79,7 +79,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=(_chain_requirement(failed), *(_row_requirement(row) for row in at_fault[:5])),
         so=f"nothing of {contract.framework} runs in this environment",
-        fix=_fix_steps(facts, contract, at_fault, hidden, failed),
+        fix=_fix_steps(facts, at_fault, hidden, failed),
     )
 
 
@@ -115,9 +115,7 @@ def _row_requirement(row: dict[str, Any]) -> Requirement:
     return Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}")
 
 
-def _fix_steps(
-    facts: Facts, contract: Contract, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]
-) -> tuple[FixStep, ...]:
+def _fix_steps(facts: Facts, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]) -> tuple[FixStep, ...]:
     places = (str(failed.get("file") or ""), *(step.rpartition(":")[0] for step in failed.get("chain") or ()))
     shadows = [
         import_damage.uncover_module_step(str(row["path"]), str(row["module"]))
@@ -128,7 +126,7 @@ def _fix_steps(
     steps = (
         *(step for step in removal if step.run),
         *shadows[:1],
-        *import_damage.reinstall_steps(facts, contract, rows),
+        *import_damage.reinstall_steps(facts, rows),
         *import_damage.install_needs_step(facts, rows),
         *(
             FixStep(f"restore {row['path']}, or install {row['distribution']} again")

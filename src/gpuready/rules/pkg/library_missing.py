@@ -67,11 +67,17 @@ def _make_finding(
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=tuple(Requirement("import.damage", "none", cite=cite) for cite in cites),
         so="what imports it fails" if failed is None else "nothing that imports it runs in this environment",
-        fix=_fix_steps(rows, library),
+        fix=_fix_steps(facts, rows, library),
     )
 
 
-def _fix_steps(rows: list[dict[str, Any]], library: str) -> tuple[FixStep, ...]:
-    names = visible_gpus.join_names(list(dict.fromkeys(str(row["distribution"]) for row in rows))) or "the package"
-    build = FixStep(f"if it is one of another CUDA or torch, install a build of {names} for the installed torch")
-    return (FixStep(f"install the system package that has {library}"), build) if library else (build,)
+def _fix_steps(facts: Facts, rows: list[dict[str, Any]], library: str) -> tuple[FixStep, ...]:
+    foreign = [row for row in rows if row["kind"] == "python"]
+    others = list(dict.fromkeys(str(row["distribution"]) for row in rows if row not in foreign))
+    build = FixStep(
+        f"if it is one of another CUDA or torch, install a build of {visible_gpus.join_names(others) or 'the package'} for the installed torch"
+    )
+    again = import_damage.reinstall_steps(facts, foreign)
+    if library:
+        return (FixStep(f"install the system package that has {library}"), *again, build)
+    return (*again, build) if others or not foreign else again

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from gpuready.model.facts import LIBRARY_KINDS
+from gpuready.model.facts import LIBRARY_KINDS, NO_METADATA
 from gpuready.model.metadata import is_for_other_extra, marker_applies, marker_environment, parse_requirement
 from gpuready.model.versions import is_satisfied
 from gpuready.system.imports import distributions as listing
@@ -144,7 +144,9 @@ class Survey(SearchedEnvironment):
                 self._report_need(name, *describe_absence(self, wanted), wanted, specifier)
                 continue
             version = self.copies[wanted][0].get_version()
-            if version and is_satisfied(version, specifier) is False:
+            if not self.copies[wanted][0].has_metadata():
+                self._report_need(name, NO_METADATA, "its metadata is missing", wanted, specifier)
+            elif version and is_satisfied(version, specifier) is False:
                 self._report_need(name, "version", f"{version} is installed", wanted, specifier)
             yield wanted, extras
 

@@ -52,6 +52,9 @@ class Distribution:
             self._headers = read_headers(self.info)
         return self._headers
 
+    def has_metadata(self) -> bool:
+        return not self.info.endswith(".dist-info") or path_exists(f"{self.info}/METADATA")
+
     def list_requirements(self) -> list[str]:
         texts = [value for name, value in self.headers if name == "requires-dist"]
         return texts or _egg_requirements(self.info)

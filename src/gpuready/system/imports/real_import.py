@@ -61,13 +61,7 @@ for module in modules:
         answer(dict(describe(error), module=module))
         break
 else:
-    try:
-        with open("/proc/self/maps", errors="replace") as file:  # 7f00-7f01 r-xp 00000000 08:01 42   /usr/lib/libm.so.6
-            libraries = sorted({line.split(None, 5)[5].strip() for line in file if "/" in line})
-    except OSError:
-        libraries = []
-    answer({"module": modules[0], "error": "", "imported": [one for one in others if one in sys.modules],
-            "libraries": libraries})
+    answer({"module": modules[0], "error": "", "imported": [one for one in others if one in sys.modules]})
 gc.freeze()
 """
 """It imports nothing else first, so that no module is found earlier than for any other program."""
@@ -84,10 +78,7 @@ class ImportTask(Record):
 def import_roots(
     host: HostAccess, python: str, tasks: Sequence[ImportTask], flags: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
-    """Import each task in a process of its own; one whose modules another has imported needs none.
-
-    ``libraries`` are the files that were mapped, with the interpreter's own, where all was imported.
-    """
+    """Import each task in a process of its own; one whose modules another has imported needs none."""
     seconds = read_time_limit(host)
     results: dict[str, dict[str, Any]] = {}
     imported: set[str] = set()
@@ -141,7 +132,7 @@ def _parse_result(ran: RunResult, module: str) -> dict[str, Any]:
     chain = tuple(redact_text(str(step)) for step in result.get("chain") or ())[-MAX_CHAIN:]
     kept = {"module": str(result["module"]), "line": int(result.get("line") or 0), "chain": chain, "output": output}
     timed = {"seconds": round(ran.seconds, 2), "timed_out": not answers and _is_out_of_time(ran)}
-    return kept | texts | timed | {name: tuple(result.get(name) or ()) for name in ("imported", "libraries")}
+    return kept | texts | timed | {"imported": tuple(result.get("imported") or ())}
 
 
 def _is_out_of_time(ran: RunResult) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import select
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -16,6 +15,7 @@ from typing import TypeVar
 
 from gpuready.system.files import error_reason, is_in_environment
 from gpuready.system.host_access import HostAccess, RunResult
+from gpuready.system.own_programs import OWN_PROGRAMS
 from gpuready.system.process import termination
 
 LineHandler = Callable[[str, str], bool]
@@ -72,9 +72,6 @@ _DEFAULT_SIGNALS = (13, 25)
 
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/opt", "/snap", "/nix/store", "/run/current-system", "/System", "/Library")
 """Where the system's own programs are, which a dry run may start."""
-
-OWN_PROGRAMS = {sys.executable}
-"""Programs that came with gpuready."""
 
 _DRY_RUN: ContextVar[bool] = ContextVar("_DRY_RUN", default=False)
 
