@@ -23,6 +23,8 @@ done
 [ -n "${GPUREADY_DRIVER:-}" ] && told+=("--driver=$GPUREADY_DRIVER")
 [ -n "${GPUREADY_PYTHON:-}" ] && told+=("--python=$GPUREADY_PYTHON")
 [ -n "${GPUREADY_WANTS:-}" ] && told+=("--wants=$GPUREADY_WANTS")
+[ -n "${GPUREADY_CONTRACT:-}" ] && told+=("--contract=$GPUREADY_CONTRACT")
+[ -n "${GPUREADY_CONFIG:-}" ] && told+=("--config=$GPUREADY_CONFIG")
 [ "${GPUREADY_STRICT:-false}" = true ] && told+=(--strict)
 
 # What a Dockerfile or a recording says is not a command for the runner, such as ::error::.

@@ -184,7 +184,7 @@ def test_the_guides_example_is_clear_on_an_h100(kite):
     report = check("--contract", kite, *H100)
     assert report["contract"]["framework"] == "kite" and report["verdict"] == "clear"
     says, unset = report["contract"]["says"].split("; ")
-    assert says == f"by the contract file {kite}, which is not one of gpuready's own"
+    assert says == f"the contract file {kite}, which is not one of gpuready's own"
     assert unset.startswith("not set, since they may load code or redirect: KITE_STRING")
 
 
@@ -313,3 +313,40 @@ def test_every_command_of_the_guide_is_one_that_runs(kite, venv):
             continue  # tests/workflow/test_contract_draft.py has a wheel
         words = line.replace("kite.toml", kite).replace("my-trainer", "peft").replace(" venv", f" {venv}").split()
         assert gpuready(*words).code in (0, 1, 3), line
+
+
+# -- requirements that a package ships ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shipping(venv):
+    """Return a function that writes what kite-ml ships into an environment, beside code that nobody may import."""
+    install(venv, "kite-ml", "1.2.3", "torch>=2.6")
+    site = venv / "lib" / "python3.12" / "site-packages"
+    (site / "kite_ml").mkdir()
+    (site / "kite_ml" / "__init__.py").write_text("raise SystemExit('imported')")
+    named = "[console_scripts]\nkite = kite_ml:main\n\n[gpuready.contracts]\nkite-ml = kite_ml\n"
+    (site / "kite_ml-1.2.3.dist-info" / "entry_points.txt").write_text(named)
+
+    def write(framework: str) -> None:
+        rows = 'needs = [{ key = "gpu.count", want = ">=16", cite = "a:1" }]\n'
+        rows += 'variables = [{ name = "LD_PRELOAD", access = "set", value = "/x.so", cite = "a:2" }]\n'
+        (site / "kite_ml" / "gpuready.toml").write_text(f'framework = "{framework}"\nversion = "1.2"\n{rows}')
+
+    return write
+
+
+def test_a_package_ships_its_own_requirements(shipping, venv):
+    shipping("kite-ml")
+    contract = check("kite-ml", "--python", str(venv))["contract"]
+    assert {"gpu.count", "package.torch"} <= {need["key"] for need in contract["needs"]}, "its file and its metadata"
+    assert contract["says"].startswith("the requirements that kite-ml ships") and contract["basis"] == "foreign"
+    assert contract["variables"][0]["value"] == "", "what loads code is not set"
+
+
+@pytest.mark.parametrize("framework", ["vllm", "other"])
+def test_what_a_package_ships_serves_itself_alone(shipping, venv, framework):
+    shipping(framework)
+    ran = gpuready("check", "kite-ml", "--python", str(venv))
+    assert ran.code == 2 and "serve itself alone" in ran.err
+    assert check("transformers", "--python", str(venv))["contract"]["basis"] != "foreign"

@@ -73,7 +73,7 @@ def test_no_output_of_env_sets_what_loads_code(planted: str, shell: str):
     ran = call_gpuready("env", "transformers", "--contract", planted, "--on", "h100", "--shell", shell)
     assert ran.code == 0 and "INFO" in ran.out and VALUE not in ran.out
     words = " ".join(line.lstrip("# ") for line in ran.out.splitlines())
-    assert f"by the contract file {planted}, which is not one of gpuready's own" in words
+    assert f"the contract file {planted}, which is not one of gpuready's own" in words
     assert all(name in words for name in LOADERS), "what is refused is named"
 
 

@@ -12,6 +12,7 @@ from gpuready.commands.result import Result
 from gpuready.workflow import Refused
 from gpuready.workflow.allowed_paths import AllowedPaths
 from gpuready.workflow.diagnose import limit_reading_time
+from gpuready.workflow.refusal import own_install_command
 
 TOKEN_VARIABLE = "GPUREADY_MCP_TOKEN"
 _PARAMETERS = {
@@ -38,7 +39,7 @@ def run(request: Request) -> Result:
         from gpuready.mcp import server
     except ImportError as missing:
         raise Refused(
-            f"gpuready mcp needs the package mcp, 2.0 or newer, the extra gpuready[mcp], which is not here ({missing}): pip install 'mcp>=2'"
+            f"gpuready mcp needs the package mcp, 2.0 or newer, which is not here ({missing}): {own_install_command('mcp>=2')}"
         ) from None
     gc.enable()  # main() disabled it; a server runs long
     allowed_paths.restrict_named_files()

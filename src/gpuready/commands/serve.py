@@ -10,6 +10,7 @@ from gpuready.commands.declaration import Command, Parameter, Request, UsageErro
 from gpuready.commands.parameters import COLOR
 from gpuready.commands.result import Result
 from gpuready.workflow import Refused
+from gpuready.workflow.refusal import own_install_command
 
 DEFAULT_PORT = 8642
 TOKEN_VARIABLE = "GPUREADY_SERVE_TOKEN"
@@ -38,7 +39,7 @@ def run(request: Request) -> Result:
         from gpuready.web.server import serve_web_app
     except ImportError as missing:
         raise Refused(
-            f"gpuready serve needs {missing.name}, which is not here (the extra gpuready[web]): pip install starlette uvicorn"
+            f"gpuready serve needs {missing.name}, which is not here: {own_install_command('starlette', 'uvicorn')}"
         ) from None
     serve_web_app(
         host,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from gpuready.contracts.toml import TABLES, BadContract, read_toml
+from gpuready.contracts.toml import TABLES, BadContract, decode_toml, read_toml
 from gpuready.contracts.validate import find_problems
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,6 +17,17 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def read_contract_data(path: str) -> dict[str, Any]:
     """Return the complete contract in a file as plain data; BadContract names every problem."""
     return _fill_missing_tables(_read_with_parents(path, ()))
+
+
+def parse_contract_text(text: str, name: str) -> dict[str, Any]:
+    """Return the contract that a package ships, which stands alone; BadContract names every problem."""
+    own = decode_toml(text, name)
+    wrong = find_problems(own, name) + (
+        [f"{name} extends another, which a package's own may not"] if "extends" in own else []
+    )
+    if wrong:
+        raise BadContract("; ".join(wrong))
+    return _fill_missing_tables(own)
 
 
 def _read_with_parents(path: str, seen: tuple[str, ...]) -> dict[str, Any]:

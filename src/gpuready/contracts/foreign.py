@@ -22,6 +22,7 @@ from gpuready.contracts import (
     list_shipped_contracts,
     read_contract_file,
 )
+from gpuready.contracts.contract_file import parse_contract_text
 from gpuready.model import ContractVariable, FixStep
 
 
@@ -32,6 +33,24 @@ def read_foreign_contract(path: str, allowed: Collection[str] = ()) -> Contract:
         return contract
     framework = framework_by_name(canonical_package_name(contract.framework))
     _check_distribution(contract, framework, path)
+    return _take_what_is_allowed(contract, path, framework, allowed)
+
+
+def read_packaged_contract(distribution: str, text: str, path: str) -> Contract:
+    """Read the requirements that a distribution ships for itself, as of any stranger; they serve no other distribution."""
+    contract = Contract.from_json(parse_contract_text(text, path))
+    own = contract.distribution or contract.framework
+    if canonical_package_name(own) != distribution or has_contract(framework_by_name(contract.framework)):
+        raise BadContract(
+            f"{path} is shipped by {distribution} and is for {own}: a package's own requirements serve itself alone"
+        )
+    allowed = _take_what_is_allowed(contract, path, distribution, ())
+    whose = f"the requirements that {distribution} ships ({path}), which are not gpuready's own"
+    return allowed.replace(framework=distribution, says=whose + allowed.says.partition("own")[2])
+
+
+def _take_what_is_allowed(contract: Contract, path: str, framework: str, allowed: Collection[str]) -> Contract:
+    """Leave out the values of variables that may load code or redirect, and leave commands to a person."""
     ours = list_shipped_contracts(framework)
     values = {(row.name, row.value) for one in ours for row in one.variables}
     commands = {step.run for one in ours for step in one.steps}
@@ -78,7 +97,7 @@ def _by_hand(step: FixStep) -> FixStep:
 
 
 def _describe_file(path: str, refused: list[str]) -> str:
-    whose = f"by the contract file {path}, which is not one of gpuready's own"
+    whose = f"the contract file {path}, which is not one of gpuready's own"
     if not refused:
         return whose
     names = ", ".join(dict.fromkeys(refused))

@@ -24,6 +24,7 @@ FRAMEWORKS = (
 """Distributions whose metadata is always read: a version without a contract takes its pins from there."""
 
 METADATA_SUFFIXES = (".dist-info", ".egg-info", ".egg")
+CONTRACT_GROUP = "[gpuready.contracts]"
 MAX_METADATA_BYTES = 262144
 """How much of a METADATA file is read; its headers come first."""
 
@@ -168,7 +169,7 @@ def read_package_metadata(
 
 def _read_metadata(host: HostAccess, place: str) -> dict[str, Any] | None:
     text = _read_metadata_text(host, place)
-    return parse_metadata(text) if text else None
+    return {**parse_metadata(text), **_read_own_contract(host, place)} if text else None
 
 
 def _read_metadata_text(host: HostAccess, place: str) -> str:
@@ -187,6 +188,21 @@ def _framework_metadata(host: HostAccess, installed: SitePackages, extra_names: 
     names = dict.fromkeys([*FRAMEWORKS, *map(canonical_package_name, extra_names)])
     by_name = {name: _read_metadata(host, installed.places[name]) for name in names if name in installed.places}
     return {name: data for name, data in by_name.items() if data is not None}
+
+
+def _read_own_contract(host: HostAccess, place: str) -> dict[str, str]:
+    """Return the requirements that a distribution ships: a file that its entry point names, of which nothing is imported.
+
+    ``kite = kite_ml.data`` under ``[gpuready.contracts]`` names kite_ml/data/gpuready.toml, beside the metadata.
+    """
+    _, found, section = (read_if_present(host.read_text, f"{place}/entry_points.txt") or "").partition(CONTRACT_GROUP)
+    lines = section.strip().partition("[")[0].splitlines() if found else []
+    module = lines[0].partition("=")[2].strip() if lines else ""
+    if not module or not all(part.isidentifier() for part in module.split(".")):
+        return {}
+    path = f"{place.rpartition('/')[0]}/{module.replace('.', '/')}/gpuready.toml"
+    text = read_if_present(host.read_text, path, MAX_METADATA_BYTES)
+    return {} if text is None else {"contract": text, "contract_file": path}
 
 
 # -- the current folder -------------------------------------------------------------------------------

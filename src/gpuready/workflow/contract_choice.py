@@ -127,10 +127,21 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
             f"{framework!r} has no contract{near} and is not installed here, so that only the index tells what it requires: "
             f"`gpuready plan {framework}` and `gpuready check {framework}` ask it"
         )
+    if text := requires.get("contract"):
+        return _read_packaged_contract(facts, framework, text, requires)
     from gpuready.contracts.catalogued_release import contract_from_metadata
 
     version = installed or requires["version"] or "0"
     return contract_from_metadata(framework, version, *_pin_metadata(facts, requires))
+
+
+def _read_packaged_contract(facts: Facts, distribution: str, text: str, requires: Mapping[str, Any]) -> Contract:
+    """Return the requirements that an installed package ships, with the pins of its metadata."""
+    from gpuready.contracts.foreign import read_packaged_contract
+
+    contract = call_or_refuse(read_packaged_contract, distribution, text, str(requires["contract_file"]))
+    pinned = pins.add_metadata_pins(contract, str(requires["version"]), *_pin_metadata(facts, requires)[::2])
+    return note_version_mismatch(facts, pinned)
 
 
 def _pin_metadata(facts: Facts, requires: Mapping[str, Any]) -> tuple[list[str], str | None, dict[str, str]]:

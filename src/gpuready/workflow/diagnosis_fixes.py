@@ -9,7 +9,9 @@ from typing import Any
 
 from gpuready import contracts, rules, system
 from gpuready.catalog import causes, load_catalog
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.check.evaluate import judge
+from gpuready.contracts.foreign import read_packaged_contract
 from gpuready.diagnose.failure_facts import MAX_MESSAGE
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.diagnose.origin import USER, package_of_frame
@@ -17,6 +19,7 @@ from gpuready.logs.log_summary import LogSummary
 from gpuready.logs.logged_exception import StackFrame
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis
+from gpuready.probe.packages import read_package_metadata
 from gpuready.rules import log_rules
 from gpuready.rules.log_rules import cause_fix_steps
 from gpuready.system.private_files import may_be_of_another_user
@@ -29,10 +32,10 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     recorded = read_log_machine(on)
     diagnosis = _name_hidden_module(diagnosis)
     remedy = find_remedy(diagnosis)
-    if diagnosis.verdict != "cause":
-        return diagnosis.replace(fix=(remedy,) if remedy else ())
-    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     contract = _try_load_contract(diagnosis.framework, summary)
+    if diagnosis.verdict != "cause":
+        return diagnosis.replace(fix=((remedy,) if remedy else ()) + tuple(_known_error_steps(contract, summary)))
+    diagnosis = _add_conflict_steps(_add_cause_text(diagnosis))
     here = on is None and look and _ran_on_this_host(summary)
     if recorded is not None or here:
         facts = recorded if recorded is not None else _probe_this_machine()
@@ -282,8 +285,8 @@ def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:
         return None
     try:
         name, version, variant = contract_choice.parse_framework_spec(framework)
-    except Exception:  # an unknown framework adds no fix, and hides none
-        return None
+    except Exception:  # what has no requirements of ours may ship its own
+        return _read_shipped_requirements(framework)
     logged = find_logged_versions(summary).get(name.replace("-", "_"))
     for installed in (logged, None):
         try:
@@ -291,6 +294,16 @@ def _try_load_contract(framework: str, summary: LogSummary) -> Contract | None:
         except Exception:  # older than every contract
             continue
     return None
+
+
+def _read_shipped_requirements(framework: str) -> Contract | None:
+    """The requirements that a package of the environment here ships; None where it has none that can be read."""
+    name = canonical_package_name(framework)
+    shipped = read_package_metadata(system.ReadOnlyHost(), name) or {}
+    try:
+        return read_packaged_contract(name, shipped["contract"], shipped["contract_file"])
+    except (KeyError, contracts.BadContract):
+        return None
 
 
 def _known_error_steps(contract: Contract | None, summary: LogSummary) -> Sequence[FixStep]:

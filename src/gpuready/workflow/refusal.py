@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 from gpuready import system
@@ -69,3 +71,13 @@ def suggest_nearest(word: str, known: Any) -> str:
     near = get_close_matches(word.lower(), [k.lower() for k in known], 3, 0.5)
     by_lower = {k.lower(): k for k in known}
     return f" (nearest: {', '.join(by_lower[n] for n in near)})" if near else ""
+
+
+def own_install_command(*packages: str) -> str:
+    """Return the command that adds packages to the environment that gpuready runs in, by what made it."""
+    host, names = system.LiveHost(), " ".join(f"'{name}'" for name in packages)
+    if host.stat_path(f"{sys.prefix}/pipx_metadata.json"):
+        return f"pipx inject gpuready {names}"
+    if find_spec("pip"):
+        return f"{sys.executable} -m pip install {names}"
+    return f"uv pip install --python {sys.executable} {names}"
