@@ -28,6 +28,8 @@ def page(seen, server):
     """The page with nothing chosen; in the end nothing was said, thrown, or asked of another origin."""
     seen.page.goto(server.address)
     seen.page.wait_for_selector(DONE)
+    assert settled(seen.page) == "no problems found, fits", "it opens with an example that is answered"
+    seen.page.click("#clear")
     yield seen.page
     assert seen.errors == []
     assert [text for text in seen.said if "status of 400" not in text] == []  # the browser notes each refusal

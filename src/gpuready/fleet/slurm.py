@@ -91,7 +91,9 @@ class SlurmTransport:
             why = f"no answer within {SINFO:g} s" if ran.end == "deadline" else last_output_line(ran.err) or ran.end
             why = why.removeprefix("sinfo: ")
             if not wanted:
-                raise TransportUnavailable(f"sinfo: {why}; name the nodes with --nodes, or reach them over ssh with --hosts")
+                raise TransportUnavailable(
+                    f"sinfo: {why}; name the nodes with --nodes, or reach them over ssh with --hosts"
+                )
             return [FleetNode(name, "unknown", f"sinfo: {why}", address=name) for name in wanted]
         known = parse_sinfo(ran.out)
         if not wanted:

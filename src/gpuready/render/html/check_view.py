@@ -24,7 +24,7 @@ def build_check_view(report: Report) -> dict[str, Any]:
     return {
         "name": report.contract.name,
         "title": report.contract.title,
-        "says": report.contract.says,
+        "says": "" if report.contract.basis == "release" else report.contract.says,
         "host": report.facts.host,
         "machine": facts_summary.summarize_machine(report.facts),
         "verdict": verdict_words(report.verdict),

@@ -19,9 +19,9 @@ from gpuready.render.html.check_view import build_fact_table, mark_view, step_vi
 
 _PAGE_SECTIONS = {
     "fleet": "fleet",
-    "machine": "machine",
-    "checks": "reports",
     "findings": "reports",
+    "checks": "reports",
+    "machine": "machine",
     "proofs": "proofs",
 }
 _PAGE_SECTIONS |= {"bench": "bench", "memory": "memory", "plan": "plans", "facts": "facts"}
@@ -61,7 +61,7 @@ def _report_title(document: ReportDocument) -> str:
     if document.fleet and not document.reports:
         return f"fleet of {document.fleet.nodes:,} nodes"
     host = document.reports[0].facts.host if document.reports else ""
-    return ", ".join(one.contract.name for one in document.reports) + (f" on {host}" if host else "")
+    return ", ".join(one.contract.judged_name for one in document.reports) + (f" on {host}" if host else "")
 
 
 # -- proofs -----------------------------------------------------------------------------------------------------

@@ -23,8 +23,9 @@
   const run = (words) => make("div", { class: "run" }, make("code", {}, ...breaks(typeof words === "string" ? words : words.map(quoted).join(" "))),
     make("button", { type: "button", class: "copy", "aria-label": "copy the command" }, "copy"));
   const verdictWords = (verdict) => ({ clear: "no problems found", undecided: "can't tell" })[verdict] || verdict.replace("-", " ");  // as model/verdict_words.py
-  const section = (id, title, sum, ...inside) => by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside);
-  const empty = (...ids) => ids.forEach((id) => by(id).replaceChildren());
+  const offerLink = (id, leads) => { const link = document.querySelector(`nav a[href="#${id}"]`); if (link) link.style.display = leads ? "" : "none"; };
+  const section = (id, title, sum, ...inside) => { offerLink(id, true); by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside); };
+  const empty = (...ids) => ids.forEach((id) => { offerLink(id, false); by(id).replaceChildren(); });
   const SIGN = { error: "✗", warning: "!", undecided: "?", ok: "✓" };
   const KIND = { clear: "ok", ready: "ok", fits: "ok", plan: "ok", "not-ready": "error", "does not fit": "error", impossible: "error", undecided: "undecided" };
   const sign = (kind) => make("span", { class: "sign " + kind, "aria-hidden": "true" }, SIGN[kind] || "·");
@@ -212,7 +213,7 @@
       const counted = [[errors, "error"], [warnings, "warning"], [it.undecided.length, "open question"]].filter(([n]) => n).map(([n, word]) => n + " " + (n === 1 ? word : word + "s"));
       return "the machine: " + verdictWords(it.verdict) + (counted.length ? " (" + counted.join(", ") + ")" : "");
     });
-    one(plan, "plan", (it) => (it.verdict === "plan" ? `${it.framework} ${it.version} with torch ${it.torch}, Python ${it.python}` : "no compatible versions: " + (it.conflicts[0] || {}).says));
+    one(plan, "plan", (it) => (it.verdict === "plan" ? [`${it.framework} ${it.version}`, it.torch && "torch " + it.torch, it.python && "Python " + it.python].filter(Boolean).join(", ") : "no compatible versions: " + (it.conflicts[0] || {}).says));
     one(mem, "memory", (it) => (it.minimum === null ? it.why : `${it.model} needs ${band(it.minimum + it.overhead[0], it.minimum + it.overhead[1])} of a GPU` + (it.places.length ? `, and one has ${band(...it.places[0].room)}` : "")));
     const worst = ["error", "undecided", "ok"].find((kind) => kinds.includes(kind)) || "";
     const word = [...new Set(words.filter(([kind]) => kind === worst).map(([, said]) => said))].join(", ") || "…";
@@ -404,8 +405,9 @@
     list("torches", choices.torches.map((one) => make("option", { value: one })));
     list("systems", choices.systems.map((one) => make("option", { value: one })));
     by("about").textContent = "gpuready " + choices.gpuready + ".";
-    fill(new URLSearchParams(location.search));
+    fill(new URLSearchParams(location.search.length > 1 ? location.search : EXAMPLE));
     ask();
   };
+  const EXAMPLE = "framework=transformers&gpu=h100&driver=580.95.05&torch=2.13.0&model=llama-3.1-8b&method=lora";
   begin().catch((error) => verdict("error", "no answer", error.message, []));
 })();
