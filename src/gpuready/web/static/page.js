@@ -24,7 +24,7 @@
     make("button", { type: "button", class: "copy", "aria-label": "copy the command" }, "copy"));
   const verdictWords = (verdict) => ({ clear: "no problems found", undecided: "can't tell" })[verdict] || verdict.replace("-", " ");  // as model/verdict_words.py
   const offerLink = (id, leads) => { const link = document.querySelector(`nav a[href="#${id}"]`); if (link) link.style.display = leads ? "" : "none"; };
-  const section = (id, title, sum, ...inside) => { offerLink(id, true); by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside); };
+  const section = (id, title, sum, ...inside) => { offerLink(id, true); by(id).replaceChildren(make("div", { class: "head" }, make("h2", {}, title), make("span", { class: "sum" }, sum || "")), ...inside.filter(Boolean)); };
   const empty = (...ids) => ids.forEach((id) => { offerLink(id, false); by(id).replaceChildren(); });
   const SIGN = { error: "✗", warning: "!", undecided: "?", ok: "✓" };
   const KIND = { clear: "ok", ready: "ok", fits: "ok", plan: "ok", "not-ready": "error", "does not fit": "error", impossible: "error", undecided: "undecided" };
