@@ -7,8 +7,11 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from gpuready.cli import parser
 from gpuready.commands import COMMAND_MODULES
+from tests.running import call_gpuready
 
 GOLDENS = sorted(Path(__file__).parent.glob("*/golden/*.txt"))
 SGR = re.compile(r"(?:\x1b|␛)\[[0-9;]*m")
@@ -65,3 +68,23 @@ def test_the_words_of_every_command_are_whole():
         if words[0] == "gpuready" and "hostile" not in name:
             assert words[1] in {name.split()[0] for name in COMMAND_MODULES}, command
             parser.parse_command_line(words[1:])
+
+
+SITUATIONS = (
+    ["--on", "8xH100"],
+    ["--on", "8xH100", "--as", "driver=580.95.05,torch=2.13.0"],
+    ["--on", "v100", "--driver", "470.57.02"],
+    *(["--on", f"tests/machines/{name}.json"] for name in ("h200", "old-driver", "no-gpu")),
+)
+
+
+@pytest.mark.parametrize("asked", SITUATIONS, ids=" ".join)
+def test_a_printed_command_works_where_it_was_printed(asked):
+    """Each is run as it stands; a plan without its index."""
+    commands = find_commands(call_gpuready("check", "transformers", *asked).out)
+    assert commands
+    for command in map(split_words, commands):
+        assert command[command.index("--on") + 1] == asked[1], "it is about the machine that was asked about"
+        more = ["--no-resolve"] if command[1] == "plan" else []
+        ran = call_gpuready(*command[1:], *more)
+        assert ran.code in (0, 1, 3) and ran.out and not ran.err, (command, ran.err)

@@ -59,7 +59,14 @@ def schema() -> dict[str, Any]:
 
 def parts() -> dict[str, Any]:
     """What stands alone in one document and in a list in another: a record with its verdict."""
-    judged = {"verdict": VERDICTS, "exit": NUMBER, "host": TEXT}
+    judged = {
+        "verdict": VERDICTS,
+        "answer": TEXT,
+        "exit": NUMBER,
+        "host": TEXT,
+        "judged_by": TEXT,
+        "lacking": many(TEXT),
+    }
     return {
         "judged": thing(judged, also=ref("Report")),
         "planned": thing(SAID, also=ref("Plan")),

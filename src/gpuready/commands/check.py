@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class _Judged(TypedDict, total=False):
     contract: Annotated[
         shared.PathArgument,
-        shared.contract_parameter("also judge by this contract file; without a FRAMEWORK, only by it"),
+        shared.contract_parameter("also judge by this file of requirements; without a FRAMEWORK, only by it"),
     ]
     dockerfile: Annotated[
         shared.PathArgument,

@@ -52,7 +52,7 @@ def _check_contract(request: Request) -> Result:
 
 
 _COMMON = collect_parameters(COMMON)
-_FILE = Parameter("a contract in a file", "FILE", flag="--contract")
+_FILE = Parameter("a file of requirements", "FILE", flag="--contract")
 _OUTPUT = Parameter("write the draft to a new file", "FILE", flag="-o", python=False)
 LIST = Command(
     "contract list",
@@ -87,7 +87,7 @@ COMMANDS = (
     ),
     Command(
         "contract new",
-        "draft a contract from a wheel, a checkout or the index",
+        "draft requirements from a wheel, a checkout or the index",
         _draft_contract,
         collect_parameters({"output": _OUTPUT}, COMMON),
         "NAME [SOURCE]",
@@ -97,7 +97,7 @@ COMMANDS = (
     ),
     Command(
         "contract check",
-        "judge a contract file",
+        "judge a file of requirements",
         _check_contract,
         _COMMON,
         "FILE",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _Wanted(TypedDict, total=False):
-    contract: Annotated[shared.PathArgument, shared.contract_parameter("the variables of this contract")]
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("the variables of this file of requirements")]
     shell: Annotated[
         str,
         Parameter(
@@ -27,7 +27,7 @@ class _Wanted(TypedDict, total=False):
     ]
     allow_variable: Annotated[
         shared.WordList,
-        Parameter("let the contract file set this variable, though it may load code or redirect", "NAME", many=True),
+        Parameter("let that file set this variable, though it may load code or redirect", "NAME", many=True),
     ]
     role: Annotated[
         str,

@@ -34,7 +34,7 @@ class _FixActions(TypedDict, total=False):
 
 
 class _Source(TypedDict, total=False):
-    contract: Annotated[shared.PathArgument, shared.contract_parameter("fix by this contract", mcp=False)]
+    contract: Annotated[shared.PathArgument, shared.contract_parameter("fix by this file of requirements", mcp=False)]
     find_links: Annotated[shared.PathList, shared.FIND_LINKS]
     offline: Annotated[bool, shared.OFFLINE]
     allow_build: Annotated[bool, shared.ALLOW_BUILD]

@@ -27,7 +27,7 @@ _WANTS = Parameter(
     max_length=60,
     details="What the job asks for, such as bf16, fp8, flash-attn, deepspeed, vllm, qlora.",
 )
-_CONTRACT_DETAILS = "The path of a contract in a TOML file, to judge by in place of a known one."
+_CONTRACT_DETAILS = "The path of a TOML file of requirements, to judge by in place of known ones."
 FIND_LINKS = Parameter("also use packages from this folder of wheels", "DIR", many=True, path="folder")
 ALLOW_BUILD = Parameter("agree that packages without a wheel are built, which runs their code")
 USE_PROJECT_CONFIG = Parameter("also use uv's settings of the current folder (uv.toml, pyproject.toml)")
@@ -110,7 +110,7 @@ class Resolve(TypedDict, total=False):
     """Where packages come from."""
 
     wants: Annotated[WordList, _WANTS]
-    contract: Annotated[PathArgument, contract_parameter("plan by this contract")]
+    contract: Annotated[PathArgument, contract_parameter("plan by this file of requirements")]
     config: Annotated[PathArgument, CONFIG]
     source: Annotated[
         PathArgument, Parameter("the checkout of a framework that is on no index: a folder or a git address", "DIR|GIT")

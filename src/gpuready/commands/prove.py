@@ -25,7 +25,9 @@ class _Proved(TypedDict, total=False):
 
 
 class _Limits(TypedDict, total=False):
-    contract: Annotated[shared.PathArgument, shared.contract_parameter("prove what this contract needs", mcp=False)]
+    contract: Annotated[
+        shared.PathArgument, shared.contract_parameter("prove what this file of requirements needs", mcp=False)
+    ]
     deadline: Annotated[
         float,
         Parameter(

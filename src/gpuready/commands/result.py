@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.render.layout import Screen
 
 
@@ -41,6 +42,11 @@ class Result:
     def from_text(cls, text: str, exit: int = 0, found: Any = None) -> Result:
         """Make the result of a command that has one text, whatever the format."""
         return cls(found, lambda found: text, lambda found, screen: text, exit=exit, text=text)
+
+    @property
+    def answer(self) -> str:
+        """The verdict in the words of the screen; empty where nothing was judged."""
+        return verdict_words(self.verdict) if self.verdict else ""
 
     def json(self) -> str:
         """Return the text that the command line prints with --json."""

@@ -62,7 +62,7 @@ def _installed_name(plan: Plan) -> str:
 
 
 def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
-    rows = [("generation", result.generation)] if result.generation else []
+    rows = [("installed as", result.generation)] if result.generation else []
     if result.previous:
         rows.append(("previous", result.previous))
     if result.plan is not None:
@@ -83,7 +83,7 @@ def _installed_content_rows(plan: Plan) -> list[tuple[str, str]]:
     if plan.torch:
         rows.append(("torch", plan.torch))
     if plan.contract_note:
-        rows.append(("contract", plan.contract_note))
+        rows.append(("requirements", plan.contract_note))
     return [*rows, ("packages", str(len(plan.lock)))]
 
 

@@ -8,18 +8,30 @@ from typing import Any
 
 from gpuready import __version__
 from gpuready.model import EXIT_CODES, SCHEMA, Facts, Report, worst_verdict
+from gpuready.model.facts import verdict_words
 
 
 def format_json_document(fields: Mapping[str, Any]) -> str:
     """Format fields as ASCII JSON text, with the schema and the gpuready version first."""
-    content = {"schema": SCHEMA, "gpuready": __version__} | dict(fields)
+    content = {"schema": SCHEMA, "gpuready": __version__, **fields, **_answer_field(fields.get("verdict"))}
     return json.dumps(_replace_nonfinite(content), indent=2, default=str) + "\n"
 
 
 def report_json_fields(one: Report) -> dict[str, Any]:
     """A Report with its verdict; ``host`` is the machine of its facts."""
-    fields = {"verdict": one.verdict, "exit": one.exit, "host": one.facts.host, "judged_by": one.judged_by}
-    return fields | {"lacking": one.lacking} | one.to_json()
+    fields = {
+        "verdict": one.verdict,
+        "exit": one.exit,
+        "host": one.facts.host,
+        "judged_by": one.judged_by,
+        "lacking": one.lacking,
+    }
+    return fields | _answer_field(one.verdict) | one.to_json()
+
+
+def _answer_field(verdict: object) -> dict[str, str]:
+    """The words of the screens beside a verdict: in this release a document has both spellings."""
+    return {"answer": verdict_words(verdict)} if isinstance(verdict, str) and verdict else {}
 
 
 def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:
