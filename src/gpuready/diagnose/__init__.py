@@ -297,50 +297,11 @@ def _build_diagnosis(summary: LogSummary, first: CauseSuspect, lookup: Lookup, o
     )
 
 
-_NO_NAMES = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "be",
-        "but",
-        "for",
-        "from",
-        "has",
-        "have",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "library",
-        "module",
-        "not",
-        "of",
-        "on",
-        "or",
-        "package",
-        "packages",
-        "program",
-        "python",
-        "software",
-        "that",
-        "the",
-        "there",
-        "these",
-        "this",
-        "to",
-        "tool",
-        "version",
-        "was",
-        "were",
-        "which",
-        "with",
-        "you",
-        "your",
-    ]
-)
+_NO_NAMES = {
+    "a", "an", "and", "are", "be", "but", "for", "from", "has", "have", "if", "in", "is", "it", "its", "library",
+    "module", "not", "of", "on", "or", "package", "packages", "program", "python", "software", "that", "the", "there",
+    "these", "this", "to", "tool", "version", "was", "were", "which", "with", "you", "your",
+}  # fmt: skip
 """Words that stand where a message may have a name, and are none."""
 
 
