@@ -81,6 +81,23 @@ def read_index(device):
     return torch.device(device).index if torch.device(device).type == "cuda" else None
 
 
+class LegacyTensor:
+    """``torch.cuda.FloatTensor(2, 3)`` or ``(array)``: a tensor of one type on the GPU."""
+
+    dtype = torch.float32
+
+    def __new__(cls, *args):
+        if len(args) == 1 and not isinstance(args[0], (int, torch.Size)):
+            return torch.as_tensor(args[0]).to(cls.dtype).to("cuda")
+        return torch.empty(*args or (0,), dtype=cls.dtype, device="cuda")
+
+
+LEGACY_TYPES = {
+    "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "HalfTensor": torch.float16, "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64, "IntTensor": torch.int32, "ShortTensor": torch.int16, "ByteTensor": torch.uint8, "BoolTensor": torch.bool,
+}  # fmt: skip
+
+
 def describe_gpu(card):
     major, minor = card["capability"]
     return types.SimpleNamespace(
@@ -140,6 +157,8 @@ def replace_cuda(card, places, recorder):
         for name, answer in answers.items():
             if module is cuda or hasattr(module, name):
                 setattr(module, name, answer)
+    for name, dtype in LEGACY_TYPES.items():
+        setattr(cuda, name, type(name, (LegacyTensor,), {"dtype": dtype, "__module__": "torch.cuda"}))
     cuda.amp.common.amp_definitely_not_available = lambda: False
     cuda.default_generators = tuple(HostGenerator("cuda") for _ in range(places.count))
     torch.Generator = HostGenerator
