@@ -124,18 +124,31 @@ def plan_frameworks(
     if not resolve:
         return _finish_plans(_mark_unresolved(result), facts, config)
     first = asked[0] if choices[0][1] in lines[0] else asked[0].replace(version=choices[0][1].version)
-    lines[0] = lines[0] if len(asked) == 1 else [result.contracts[0]]
-    choose_again = _make_chooser(facts, lines[0], request, first) if len(result.plans) == 1 else None
+    choose_again = _make_chooser(facts, lines[0], request, first) if len(asked) == 1 else None
     resolve_options = {"source": _open_source(source), "find_links": find_links, "offline": offline, "note": note}
     resolve_options |= {"allow_build": allow_build, "use_project_config": use_project_config, "additions": additions}
     resolved = _resolve_plans(result, facts, choose_again, request, resolve_options)
     if choose_again and find_release and own_contract is None and resolved.verdict == "impossible":
         resolved = _resolve_by_release(resolved, facts, find_release, request, first, resolve_options)
+    if resolved.verdict == "impossible" and len(result.plans) < len(asked):
+        apart = _take_apart(choices, resolved)
+        resolved = _resolve_plans(apart, facts, None, request, resolve_options)
     if find_release and own_contract is None:
         resolved = resolved.replace(
             plans=tuple(_note_newer_release(plan, asked, find_release) for plan in resolved.plans)
         )
     return _finish_plans(resolved, facts, config)
+
+
+def _take_apart(choices: Sequence[tuple[Plan, Contract]], joined: PlanResult) -> PlanResult:
+    """Return an environment for each framework, where uv finds none for those that were to share one, and why it does not."""
+    names = " and ".join(contract.name for _, contract in choices)
+    conflicts = [
+        one.replace(says=f"no environment has {names}: {one.says}") for plan in joined.plans for one in plan.conflicts
+    ]
+    environments = tuple((contract.name,) for _, contract in choices)
+    plans, used = tuple(plan for plan, _ in choices), tuple(contract for _, contract in choices)
+    return PlanResult(plans, environments, (*joined.conflicts, *conflicts), used, joined.facts)
 
 
 def _note_newer_release(plan: Plan, asked: Sequence[AskedFramework], find_release: ReleaseFinder) -> Plan:
@@ -364,12 +377,13 @@ def _share_environments(facts: Facts, chosen: Sequence[tuple[Plan, Contract]], r
         adapted.append(plan)
     names = tuple(tuple(contract.name for contract in group) for group in groups)
     joined = [
-        _join_group(group, [plan for plan, one in zip(adapted, used, strict=True) if one in group]) for group in groups
+        _join_group(facts, group, [plan for plan, one in zip(adapted, used, strict=True) if one in group])
+        for group in groups
     ]
     return PlanResult(tuple(p for p, _ in joined), names, tuple(conflicts), tuple(c for _, c in joined))
 
 
-def _join_group(group: Sequence[Contract], plans: Sequence[Plan]) -> tuple[Plan, Contract]:
+def _join_group(facts: Facts, group: Sequence[Contract], plans: Sequence[Plan]) -> tuple[Plan, Contract]:
     """Return one plan for frameworks that share an environment: that of the first, to which the others are added."""
     first, *others = group
     added = [
@@ -380,7 +394,8 @@ def _join_group(group: Sequence[Contract], plans: Sequence[Plan]) -> tuple[Plan,
         return plans[0], first
     merged = merge_contracts(group).replace(framework=first.framework, distribution=first.distribution)
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    return plans[0].replace(options=plans[0].options | {ADDITIONS: added}, notes=notes), merged
+    joined = plans[0].replace(options=plans[0].options | {ADDITIONS: added}, notes=notes)
+    return joined.replace(steps=make_plan_steps(joined, merged, facts)), merged
 
 
 # -- the resolution ---------------------------------------------------------------------------------------
