@@ -132,3 +132,12 @@ def test_the_steps_of_a_plan_by_a_contract_of_ones_own_name_that_contract(tmp_pa
     ours = [step["run"] for step in found["steps"] if step["run"][:1] == ["gpuready"]]
     assert code == 0 and [run[1] for run in ours] == ["env", "check"]
     assert all(run[run.index("--contract") + 1] == str(file) for run in ours)
+
+
+def test_frameworks_that_share_an_environment_have_one_plan():
+    found, code = document("trl", "transformers", *ON)
+    assert code == 0 and [len(names) for names in found["environments"]] == [2]
+    (plan,) = found["plans"]
+    assert plan["framework"] == "trl" and any(
+        "transformers==" in word for step in plan["steps"] for word in step["run"]
+    )
