@@ -136,8 +136,5 @@ def test_the_steps_of_a_plan_by_a_contract_of_ones_own_name_that_contract(tmp_pa
 
 def test_frameworks_that_share_an_environment_have_one_plan():
     found, code = document("trl", "transformers", *ON)
-    assert code == 0 and [len(names) for names in found["environments"]] == [2]
-    (plan,) = found["plans"]
-    assert plan["framework"] == "trl" and any(
-        "transformers==" in word for step in plan["steps"] for word in step["run"]
-    )
+    assert code == 0 and found["framework"] == "trl" and found["options"]["additions"] == ["transformers==5.22.*"]
+    assert any("transformers==" in word for step in found["steps"] for word in step["run"])
