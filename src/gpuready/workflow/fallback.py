@@ -91,7 +91,9 @@ def _resolve_nearest(
         return resolved
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
-        return _resolve_neighbour(first, choose, resolve, free, why, pins) or next(iter(unread), resolved)
+        others = _is_about_other_packages(resolved)
+        found = _resolve_neighbour(first, choose, resolve, free, why, pins, others)
+        return found or next(iter(unread), resolved)
     why, cause = resolved.why_unresolved, resolved.unresolved or UnresolvedCause("")
     if "python" in free and cause.kind == "no-wheel":
         pythons = _plans_with_older_python(first, choose)
@@ -112,6 +114,13 @@ def _resolve_nearest(
     return resolved
 
 
+def _is_about_other_packages(resolved: Plan) -> bool:
+    needs = resolved.conflicts[-1].needs if resolved.conflicts else ()
+    names = {need.key.removeprefix("package.") for need in needs}
+    exact = [need for need in needs if need.want.startswith("==")]
+    return len(names) == 1 and len(exact) > 1 and not any(name.startswith(TORCH_PARTS) for name in names)
+
+
 def _pinned_torches(resolved: Plan) -> list[str]:
     """Return the torch that a package pins exactly, by the needs of a conflict: ``==2.8.0`` of axolotl 0.14.0."""
     wants = [need.want for one in resolved.conflicts for need in one.needs if need.key == "package.torch"]
@@ -124,11 +133,22 @@ def _torch_release(plan: Plan) -> str:
 
 
 def _resolve_neighbour(
-    first: Plan, choose: ChoosePlan, resolve: ResolvePlan, free: Sequence[str], why: str, pins: Sequence[str]
+    first: Plan,
+    choose: ChoosePlan,
+    resolve: ResolvePlan,
+    free: Sequence[str],
+    why: str,
+    pins: Sequence[str],
+    is_about_others: bool,
 ) -> Plan | None:
-    """Return the nearest plan that resolves: another patch of the framework, an older Python, an older torch."""
+    """Return the nearest plan that resolves: another patch of the framework, an older Python, an older torch.
+
+    ``is_about_others``: two requirements on a package that is no part of torch contradict each other, on any Python and torch.
+    """
     patches = [(first.replace(packages=others), "")] if (others := _without_patch(first)) else []
     found = _first_resolved(patches, resolve, RejectedChoice("the newest patch", why))
+    if found is None and is_about_others:
+        return None
     if found is None and "python" in free:
         pythons = _plans_with_older_python(first, choose)
         found = _first_resolved(pythons, resolve, RejectedChoice(f"Python {first.python}", why))
