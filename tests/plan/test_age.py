@@ -18,6 +18,7 @@ def test_a_release_of_2023_gets_the_torch_and_the_days_of_then():
     found = plan("2023-12-12")
     assert found.torch.startswith("2.2.") and found.options["until"] == "2024-03-23"
     assert any("of that time" in note for note in found.notes)
+    assert any("--exclude-newer" in step.run and "2024-03-23" in step.run for step in found.steps)
 
 
 def test_a_gpu_that_is_newer_than_the_release_gets_the_first_torch_for_it():

@@ -111,7 +111,20 @@ def _framework_steps(plan: Plan, contract: Contract, folder: str) -> list[FixSte
     if name in TORCH_FAMILY:
         return []
     added = () if plan.lock else plan.options.get("additions", ())  # a lock has them
-    run = ("uv", "pip", "install", "--python", VENV_FOLDER, *place, pin, *pinned, *added, *_pin_others(plan, name))
+    until = ("--exclude-newer", plan.options["until"]) if plan.options.get("until") else ()
+    run = (
+        "uv",
+        "pip",
+        "install",
+        "--python",
+        VENV_FOLDER,
+        *place,
+        *until,
+        pin,
+        *pinned,
+        *added,
+        *_pin_others(plan, name),
+    )
     return [FixStep(f"install {pin} and its dependencies", run, "ask", note="torch stays as it is")]
 
 

@@ -91,8 +91,8 @@ def _resolve_nearest(
         return resolved
     if resolved.verdict == "impossible":
         why = resolved.conflicts[-1].says if resolved.conflicts else "uv finds no solution"
-        others = _is_about_other_packages(resolved)
-        found = _resolve_neighbour(first, choose, resolve, free, why, pins, others)
+        is_apart = _is_about_other_packages(resolved)
+        found = _resolve_neighbour(first, choose, resolve, free, why, pins, is_apart)
         return found or next(iter(unread), resolved)
     why, cause = resolved.why_unresolved, resolved.unresolved or UnresolvedCause("")
     if "python" in free and cause.kind == "no-wheel":
