@@ -196,6 +196,7 @@ CAUSE_KEYS = {
     "fix",
     "decide",
     "broad",
+    "reason",
     "names",
     "source",
     "patterns",

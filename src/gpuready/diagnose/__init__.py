@@ -31,6 +31,7 @@ from gpuready.diagnose.failure_facts import (
 from gpuready.diagnose.logged_system import find_logged_versions
 from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
+from gpuready.diagnose.stated_release import StatedRelease, find_stated_release
 from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
 from gpuready.logs.log_patterns import STRENGTHS
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
@@ -64,7 +65,7 @@ def judge(
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
     suspects = _weaken_reports([s for s in suspects if not order.is_echo(s, suspects)], order)
     suspects.sort(key=order.suspect_weight)
-    suspects = _put_inner_first(summary, suspects)
+    suspects = _put_reason_first(_put_inner_first(summary, suspects), lookup)
     if suspects and order.is_beside_end(suspects[0]) and order.ends_otherwise(suspects[0].seen):
         suspects.sort(key=lambda suspect: suspect.cause == NOT_ENVIRONMENT or order.fatal_index(suspect) < 0)
     logs = tuple(LogTotals(name, *total) for name, total in zip(summary.names, summary.totals, strict=True))
@@ -73,7 +74,8 @@ def judge(
         return _no_cause_diagnosis(summary, order).replace(logs=logs, consequences=after)
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
-    first = _name_pair(_correct_direction(suspects[0], conflict, lookup), conflict, lookup, pairs)
+    first = _correct_direction(suspects[0], conflict, lookup)
+    first = _name_pair(_correct_package(summary, first, lookup), conflict, lookup, pairs)
     first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup, conflict), lookup)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
@@ -85,7 +87,8 @@ def judge(
     alternatives += _alike_causes(first, lookup, {first.cause, *(other.cause for other in others)})
     row = lookup(first.code, first.cause) or {}
     grade = _grade_evidence(summary, first, order, row, conflict, found.captures)
-    confidence = _estimate_confidence(first, grade, others, order)
+    rivals = [other for other in others if not (_is_reason(first, lookup) and _is_beside(other, first))]
+    confidence = _estimate_confidence(first, grade, rivals, order)
     if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
         confidence = min(confidence, MIN_NAMED)  # two packages of which none is named: a guess
     if confidence < MIN_NAMED and order.has_failed:
@@ -151,6 +154,8 @@ def _unexplained_suspects(
             is_sure = conflict.direction not in ("", "undefined")
             strength, code = "symptom" if is_sure else "unknown", _code_of(lookup, VERSION_CONFLICT)
             return [CauseSuspect(VERSION_CONFLICT, code, strength, failure=number, captures=conflict.captures)]
+        if stated := _find_stated(summary.failures[number]):
+            return [_stated_suspect(stated, number, lookup)]
         if order.may_be_environment(number):
             continue
         if not is_users_own(summary, number) or any(order.is_raised_after(number, other.seen) for other in others):
@@ -185,6 +190,27 @@ def _put_inner_first(summary: LogSummary, suspects: list[CauseSuspect]) -> list[
     return suspects
 
 
+def _put_reason_first(suspects: list[CauseSuspect], lookup: Lookup) -> list[CauseSuspect]:
+    """Move what the system itself answered (no space, no permission) before the usual cause of what failed by it, a line away."""
+    first = suspects[0] if suspects else None
+    if first is None or not first.seen or _is_reason(first, lookup):
+        return suspects
+    found = next((s for s in suspects if _is_reason(s, lookup) and _is_beside(s, first)), first)
+    return [found, *(suspect for suspect in suspects if suspect is not found)]
+
+
+def _is_reason(suspect: CauseSuspect, lookup: Lookup) -> bool:
+    return suspect.strength != "clue" and bool((lookup(suspect.code, suspect.cause) or {}).get("reason"))
+
+
+def _is_beside(one: CauseSuspect, other: CauseSuspect) -> bool:
+    """Whether two suspects are of the same message, or of lines next to each other."""
+    pairs = (
+        (a, b) for a in one.seen for b in other.seen if a.line.source == b.line.source and a.line.rank == b.line.rank
+    )
+    return any(abs(a.index - b.index) <= 1 for a, b in pairs)
+
+
 def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, lookup: Lookup) -> CauseSuspect:
     """A version conflict in place of a cause that calls a package too old which the table of symbols calls too new."""
     too_old = (lookup(suspect.code, suspect.cause) or {}).get("too_old", ())
@@ -192,6 +218,26 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
         return suspect
     code, failure = _code_of(lookup, VERSION_CONFLICT), _exception_of(suspect)
     return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=failure, captures=conflict.captures)
+
+
+def _correct_package(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
+    """A version conflict in place of one of other packages than that of which the message itself asks for a release."""
+    number = _exception_of(suspect)
+    stated = _find_stated(summary.failures[number]) if number is not None else None
+    words = " ".join((lookup(suspect.code, suspect.cause) or {}).get("pairs", ())).split()
+    if stated is None or not words or stated.package.lower().replace("-", "_") in words:
+        return suspect
+    return _stated_suspect(stated, number, lookup)
+
+
+def _find_stated(failure: LoggedException) -> StatedRelease | None:
+    return find_stated_release(failure.short_type, failure.message)
+
+
+def _stated_suspect(stated: StatedRelease, number: int | None, lookup: Lookup) -> CauseSuspect:
+    """A version conflict of which the message says which release it takes."""
+    code = _code_of(lookup, VERSION_CONFLICT)
+    return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=number, captures={"stated": stated.requirement})
 
 
 def _correct_owner(
@@ -340,10 +386,10 @@ def _grade_evidence(
     captures: Mapping[str, str],
 ) -> str:
     """The class of a suspect's evidence. *Stated* is what the message that ended the run says itself, with the name of what it is about."""
-    if first.strength not in ("root", "symptom"):
-        return first.strength
     if conflict and conflict.is_directed and _is_of_pair(first, row, conflict):
         return "tabled"
+    if first.strength not in ("root", "symptom"):
+        return first.strength
     named = [captures[name] for name in row.get("names", ()) if captures.get(name)]
     is_named = not row.get("names") or any(not _is_at_work(summary, name) for name in named)
     is_alike = bool(first.seen) and bool(first.seen[0].sign.others)

@@ -53,11 +53,12 @@ class VersionConflict(Record):
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
+    placed: bool = False  # whether the log shows a release outside what is between
 
     @property
     def is_directed(self) -> bool:
         """Whether a table of releases says which of the two is too old or too new."""
-        return self.direction in ("new", "old", "between")
+        return self.direction in ("new", "old") or self.placed
 
     @property
     def captures(self) -> dict[str, str]:
@@ -97,9 +98,12 @@ class VersionConflict(Record):
 
 def check_direction(conflict: VersionConflict, installed: str) -> VersionConflict:
     """The same without a direction that the version in the log contradicts: the symbol may have moved for another reason."""
-    if not installed or conflict.direction not in ("new", "old"):
+    if not installed or conflict.direction not in ("new", "old", "between"):
         return conflict
     is_before = compare_versions(installed, conflict.release) < 0
+    if conflict.direction == "between":
+        is_outside = is_before or compare_versions(installed, conflict.until) >= 0
+        return conflict.replace(placed=True) if is_outside else conflict.replace(direction="", release="", until="")
     return conflict if is_before == (conflict.direction == "old") else conflict.replace(direction="", release="")
 
 

@@ -15,6 +15,7 @@ from gpuready.contracts.foreign import read_packaged_contract
 from gpuready.diagnose.failure_facts import MAX_MESSAGE
 from gpuready.diagnose.logged_system import detect_systems, find_logged_versions
 from gpuready.diagnose.origin import USER, package_of_frame
+from gpuready.diagnose.stated_release import find_stated_release
 from gpuready.logs.log_summary import LogSummary
 from gpuready.logs.logged_exception import StackFrame
 from gpuready.model import Contract, Fact, Facts, Finding, FixStep
@@ -31,7 +32,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
     diagnosis = _name_hidden_module(diagnosis)
-    remedy = find_remedy(diagnosis)
+    remedy = _stated_release_step(diagnosis) or find_remedy(diagnosis, _other_text(diagnosis, summary))
     contract = _try_load_contract(diagnosis.framework, summary)
     if diagnosis.verdict != "cause":
         return diagnosis.replace(fix=((remedy,) if remedy else ()) + tuple(_known_error_steps(contract, summary)))
@@ -46,8 +47,15 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     target = InstallTarget(find_logged_python(summary))
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
-    at = 0 if remedy is None or not runnable or _REMEDY.match(remedy.does.removeprefix(_QUOTED)) else 1
-    kept = [*runnable[:at], remedy, *runnable[at:]] if remedy else runnable
+    at = (
+        0
+        if remedy is None
+        or not runnable
+        or not remedy.does.startswith(_QUOTED)
+        or _REMEDY.match(remedy.does.removeprefix(_QUOTED))
+        else 1
+    )
+    kept = [*runnable[:at], make_step_runnable(remedy, target), *runnable[at:]] if remedy else runnable
     return _fit_to_system(diagnosis.replace(fix=tuple(kept)), summary)
 
 
@@ -66,15 +74,51 @@ _REMEDY = re.compile(
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
 _REMEDY_WITHIN = re.compile(
-    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:set|setting|export|define|via|using) [^.]{0,60}environment variables?)\b"
+    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:[,;:] |\bor |\band |\bto )(?:please )?(?:set|setting|export|define) [^.]{0,60}environment variables?)\b"
 )
 _NO_REMEDY = re.compile(
     r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information|for details|^use of |^run (?:failed|id)|^set of |^call (?:to|of) "
+    r"|^please (?:check|note|see|refer|consult|contact|be aware)\b|expandable_segments|max_split_size|^(?:install|call|change|pass|run|use|add|set|export)\w* (?:is|was|are|has|had|cannot|did|does)\b"
 )
 
 
-def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
-    """What the message of the exception says that one should do, in whole sentences: ``To fix: pip install transformers<4.46``."""
+def _stated_release_step(diagnosis: Diagnosis) -> FixStep | None:
+    """To install the release that the message itself asks for."""
+    found = (find_stated_release(one.type.rpartition(".")[2], one.message) for one in diagnosis.exceptions)
+    stated = next((one for one in found if one is not None), None)
+    if stated is None:
+        return None
+    words = stated.requirement  # a log is anybody's words: no command installs a name that only it knows
+    run = ("uv", "pip", "install", words) if stated.is_known else ()
+    return FixStep(f"install {words}, for which the message asks", run, safety="ask" if run else "manual")
+
+
+def _other_text(diagnosis: Diagnosis, summary: LogSummary) -> str:
+    """What the log says besides the messages of the error."""
+    quoted = [part for one in diagnosis.exceptions for part in one.message.splitlines() if len(part) > MIN_QUOTED]
+    lines = (line.text for line in summary.lines)
+    return "\n".join((*summary.commands, *(text for text in lines if not any(part in text for part in quoted))))
+
+
+MIN_QUOTED = 8
+"""Letters by which a line is known to be one of the message."""
+
+_SETTING = re.compile(
+    r"\b[A-Z][A-Z0-9_]{3,60}=[^\s`'\",;)]{1,80}|--[a-z][\w-]{2,60}(?:[= ](?:\d[\w.]{0,20}|[Tt]rue|[Ff]alse))?"
+)
+
+
+def _is_given(remedy: str, text: str) -> bool:
+    """Whether every setting that a remedy names is one that the log shows as given."""
+    named = [one.rstrip(".") for one in _SETTING.findall(remedy)]
+    return bool(named) and all(one in text for one in named)
+
+
+def find_remedy(diagnosis: Diagnosis, log_text: str = "") -> FixStep | None:
+    """What the message of the exception says that one should do, in whole sentences: ``To fix: pip install transformers<4.46``.
+
+    None that ``log_text`` shows as done already.
+    """
     whole = (
         one.message if len(one.message) < MAX_MESSAGE else one.message[: max(map(one.message.rfind, ".!;\n")) + 1]
         for one in diagnosis.exceptions
@@ -82,7 +126,7 @@ def find_remedy(diagnosis: Diagnosis) -> FixStep | None:
     found = (text for message in whole for text in _split_sentences(message))
     advice = (text for text in found if 12 <= len(text) <= 300 and (_REMEDY.match(text) or _REMEDY_WITHIN.search(text)))
     kept = (text for text in advice if not _UNFINISHED.search(text) and _is_closed(text))
-    text = next((text for text in kept if not _NO_REMEDY.search(text)), "")
+    text = next((text for text in kept if not _NO_REMEDY.search(text) and not _is_given(text, log_text)), "")
     return FixStep(f"{_QUOTED}{text}") if text else None
 
 
@@ -159,8 +203,7 @@ def _name_conflict(diagnosis: Diagnosis) -> str:
 def _add_decision(diagnosis: Diagnosis) -> Diagnosis:
     """What decides whether it is this cause, where that is not sure and no alternative says it."""
     decide = (causes.find_cause(diagnosis.cause) or {}).get("decide", "")
-    is_told = any(other.decide for other in diagnosis.alternatives) or diagnosis.cause == NOT_ENVIRONMENT
-    if not decide or is_told:
+    if not decide or diagnosis.cause == NOT_ENVIRONMENT:
         return diagnosis
     return diagnosis.replace(notes=(*diagnosis.notes, f"to find out whether it is this: {decide}"))
 

@@ -1,0 +1,90 @@
+"""Words of several causes are no certainty, what the message asks for is the remedy, and a reason stands before its usual cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuready.diagnose.version_conflict import VersionConflict, check_direction
+from gpuready.model.diagnosis import Diagnosis, ExceptionLink
+from gpuready.workflow.diagnose import diagnose_logs
+from gpuready.workflow.diagnosis_fixes import find_remedy
+
+FRAME = 'Traceback (most recent call last):\n  File "/v/lib/python3.12/site-packages/{}/x.py", line 3, in f\n    y()\n'
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 387.12 MiB is free. "
+    "Including non-PyTorch memory, this process has 78.70 GiB memory in use. Of the allocated memory {} is allocated by PyTorch, and {} is "
+    "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+)
+
+
+def diagnose(text: str) -> Diagnosis:
+    return diagnose_logs([[text.encode()]], look=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ("RuntimeError: CUDA error: invalid device ordinal", "not-environment"),
+        ("RuntimeError: Found no NVIDIA driver on your system.", "container-without-gpu"),
+        ("+ docker run image\nFailed to initialize NVML: Unknown Error", "no-gpu-visible"),
+    ],
+)
+def test_what_has_several_causes_is_below_certainty_with_what_decides(text, other):
+    found = diagnose(text)
+    assert found.confidence < 0.8 and not found.fix
+    assert other in [one.cause for one in found.alternatives]
+    assert any("nvidia-smi" in note for note in found.notes)
+
+
+def test_the_system_s_answer_comes_before_the_usual_cause():
+    denied = "c++: error: could not create '/shared/x.o': Permission denied\n"
+    for text in (
+        f"{denied}RuntimeError: Error building extension 'adam'",
+        f"RuntimeError: Error building extension 'adam'\n{denied}",
+    ):
+        assert diagnose(text).cause == "cache-permission"
+
+
+@pytest.mark.parametrize(
+    "words", ["this adapter requires the peft library version >= 0.12.0, found 0.9", "peft>=0.12.0 is required here"]
+)
+def test_a_release_that_the_message_asks_for_is_the_remedy(words):
+    found = diagnose(FRAME.format("transformers") + f"ImportError: {words}\n")
+    assert found.fix[0].run[-1] == "peft>=0.12.0"
+    assert not any("python" in one.run[-1:] for one in diagnose("ImportError: requires Python >= 3.12").fix)
+
+
+def test_a_symbol_that_came_and_went_has_both_directions_until_the_release_is_known():
+    found = VersionConflict("lib", "user", "name", "between", "1.5", "2.0")
+    assert not check_direction(found, "").is_directed and check_direction(found, "2.1").is_directed
+    assert check_direction(found, "1.4").is_directed and not check_direction(found, "1.7").direction
+
+
+def test_fragmentation_is_told_first_only_where_it_would_be_enough():
+    few, many = (diagnose(OOM.format(*sizes)).fix for sizes in (("77.10 GiB", "200.00 MiB"), ("70.10 GiB", "7.20 GiB")))
+    assert "gpuready fit" in few[0].does and not any("expandable" in step.does for step in few)
+    assert "expandable_segments" in many[0].does
+
+
+@pytest.mark.parametrize(
+    ("message", "is_remedy"),
+    [
+        ("It failed. Set ENGINE_MODE=0 to use the old engine.", True),
+        ("It failed. The mode is read via the ENGINE_MODE environment variable.", False),
+        ("It failed. Please check that there is a driver.", False),
+        ("It failed. Set ENGINE_MODE=1 to use the new engine.", False),
+    ],
+)
+def test_only_what_can_be_done_and_is_not_done_yet_is_a_remedy(message, is_remedy):
+    unknown = Diagnosis("unknown", exceptions=(ExceptionLink("ValueError", message, 1),))
+    assert bool(find_remedy(unknown, "started with ENGINE_MODE=1")) is is_remedy
+
+
+def test_no_python_is_advised_that_the_message_does_not_ask_for():
+    found = diagnose(
+        "ERROR: Could not find a version that satisfies the requirement torch==1.9.0 (from versions: 2.0.0, 2.1.0)"
+    )
+    assert not any(
+        "1.9" in text or "3.12" in text
+        for text in (found.says, *(word for s in found.fix for word in (s.does, *s.run)))
+    )
