@@ -20,8 +20,8 @@ FACTORIES = {
 }  # fmt: skip
 LIKE_FACTORIES = {"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 RANKING_OPS = {"topk", "sort", "argsort", "argmax", "argmin", "max", "min", "multinomial", "kthvalue"}
-OUT_DTYPE_OPS = {getattr(getattr(aten, name), "dtype", None) for name in ("addmm", "baddbmm")}
-"""Products plus a sum in another type: torch takes that type for a factor where it has no rule for the meta device."""
+OUT_DTYPE_OPS = {"aten::addmm", "aten::baddbmm"}
+"""Products plus a sum; where they are asked for another type, torch takes that type for a factor on the meta device."""
 MASKED_INDEX_OPS = {"index", "index_put", "index_put_", "_index_put_impl_"}
 
 
@@ -51,7 +51,7 @@ class ShapesOfResults:
 
     def run(self, func, args, kwargs):
         """Run an operation on the meta device, or make its result as it was for such inputs before."""
-        if func in OUT_DTYPE_OPS:
+        if func._schema.name in OUT_DTYPE_OPS and len(args) > 3 and isinstance(args[3], torch.dtype):
             return torch.empty((*args[1].shape[:-1], args[2].shape[-1]), dtype=args[3], device="meta")
         if func not in self.fresh:
             self.fresh[func] = not any(a.alias_info for a in (*func._schema.arguments, *func._schema.returns))
