@@ -18,7 +18,7 @@ TRACEBACK, CRASH, WORDS_BEFORE_CRASH = "Traceback (most recent call last)", "Fat
 """How the last words of a rank begin; what a library says before a crash stands in the lines before its stack."""
 MAX_MESSAGE = 600
 """Letters of an exception's line, which is never cut at the width of the screen."""
-_OWN_TO_A_RANK = re.compile(r"\[/\S+:\d+\] | \[[\d.:a-f]+\]:\d+| This is typically caused by .*")
+_OWN_TO_A_RANK = re.compile(r"\[/[^\s\[\]]+:\d+\] | \[[\d.:a-f]+\]:\d+| This is typically caused by .*")
 """What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
 MAX_CHAIN = 4
 CHAIN_WORDS = (
