@@ -62,7 +62,7 @@ def _installed_name(plan: Plan) -> str:
 
 
 def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
-    rows = [("installed as", result.generation)] if result.generation else []
+    rows = [("stored as", result.generation)] if result.generation else []
     if result.previous:
         rows.append(("previous", result.previous))
     if result.plan is not None:
