@@ -7,6 +7,7 @@ import pytest
 from gpuready import workflow
 from gpuready.render.files import render_plan_file
 from gpuready.workflow.plan import plan_frameworks
+from tests.plan.stated import found_wrong
 
 
 @pytest.mark.parametrize(
@@ -23,7 +24,7 @@ def test_a_plan_for_rocm_is_the_image_of_the_project_and_check_agrees(spec, on, 
     plan = plan_frameworks([spec], on=on, resolve=False).plans[0]
     assert (plan.verdict, plan.image, plan.torch, plan.lock) == ("plan", image, "", ())
     assert plan.steps[-1].run[-1] == image
-    assert workflow.check_machine([spec], on=on)[0].verdict == "clear"
+    assert found_wrong(workflow.check_machine([spec], on=on)[0]) == "clear"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_a_plan_for_rocm_is_the_image_of_the_project_and_check_agrees(spec, on, 
     ],
 )
 def test_where_no_image_of_the_project_serves_nothing_is_promised(spec, on, what_if, verdict):
-    assert workflow.check_machine([spec], on=on, what_if=what_if)[0].verdict == verdict
+    assert found_wrong(workflow.check_machine([spec], on=on, what_if=what_if)[0]) == verdict
     assert plan_frameworks([spec], on=on, what_if=what_if, resolve=False).verdict == "impossible"
 
 
@@ -70,7 +71,7 @@ def test_a_plan_that_is_an_image_stands_apart_and_writes_no_file():
 def test_a_stated_torch_is_the_build_of_the_platform(on, torch, version, build, verdict):
     report = workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0]
     stated = {fact.key: fact.value for fact in report.facts}
-    assert (stated["package.torch"], stated["torch.build"], report.verdict) == (version, build, verdict)
+    assert (stated["package.torch"], stated["torch.build"], found_wrong(report)) == (version, build, verdict)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_a_stated_torch_is_the_build_of_the_platform(on, torch, version, build, 
 )
 def test_what_a_framework_is_for_is_not_taken_from_one_line_alone(spec, on, what_if, wants, verdict):
     """A page may say of its line that it is for CUDA; a build for CUDA computes on a CPU too."""
-    assert workflow.check_machine([spec], on=on, what_if=what_if, wants=wants)[0].verdict == verdict
+    assert found_wrong(workflow.check_machine([spec], on=on, what_if=what_if, wants=wants)[0]) == verdict
     planned = plan_frameworks([spec], on=on, what_if=what_if, wants=wants, resolve=False).verdict
     assert planned == ("plan" if verdict == "clear" else "impossible")
 
@@ -108,7 +109,7 @@ def test_what_a_framework_is_for_is_not_taken_from_one_line_alone(spec, on, what
     ],
 )
 def test_a_system_that_every_line_leaves_out_is_left_out_by_the_versions_between(spec, what_if, verdict):
-    assert workflow.check_machine([spec], on="rtx4090", what_if=what_if)[0].verdict == verdict
+    assert found_wrong(workflow.check_machine([spec], on="rtx4090", what_if=what_if)[0]) == verdict
     planned = plan_frameworks([spec.partition("==")[0]], on="rtx4090", what_if=what_if, resolve=False).verdict
     assert planned == ("plan" if verdict == "clear" else "impossible")
 
@@ -119,7 +120,7 @@ def test_a_system_that_every_line_leaves_out_is_left_out_by_the_versions_between
 def test_releases_that_pin_no_torch_or_an_older_one_have_builds_for_rocm(spec, torch):
     plan = plan_frameworks([spec], on="mi300x", resolve=False).plans[0]
     assert plan.verdict == "plan" and torch in plan.torch
-    assert workflow.check_machine([spec], on="mi300x")[0].verdict == "clear"
+    assert found_wrong(workflow.check_machine([spec], on="mi300x")[0]) == "clear"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_releases_that_pin_no_torch_or_an_older_one_have_builds_for_rocm(spec, t
     ],
 )
 def test_a_torch_of_a_rocm_before_the_gpu_does_not_fit(on, torch, verdict):
-    assert workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0].verdict == verdict
+    assert found_wrong(workflow.check_machine(["transformers"], on=on, what_if={"torch": torch})[0]) == verdict
     planned = plan_frameworks(["transformers"], on=on, what_if={"torch": torch}, resolve=False).verdict
     assert planned == ("plan" if verdict == "clear" else "impossible")
 
