@@ -136,7 +136,7 @@ def test_for_other_tools(form):
 @pytest.mark.parametrize(
     ("argv", "code", "fires"),
     [
-        (["axolotl", "--on", "h100x8"], 0, []),
+        (["axolotl", "--on", "h100x8"], 3, []),
         (["colossalai", "--on", "rtx5090"], 1, ["GPU004"]),
         (["transformers", "--on", "rtx4090", "--torch", "2.8.0+cu128", "--driver", "570.26"], 0, []),
         (["transformers", "--on", "h100", "--torch", "2.13.0", "--driver", "550.54.15"], 1, ["DRV001"]),
@@ -145,11 +145,11 @@ def test_for_other_tools(form):
         (["transformers", "--on", "v100x4", "--wants", "bf16"], 1, ["CAP001"]),
         (["transformers", "--on", "h100", "--torch", "2.13.0+cpu"], 1, ["PKG001"]),
         (["axolotl", "--on", "a100x8", "--wants", "fp8"], 1, ["CAP002"]),
-        (["axolotl", "--on", "h100x8", "--wants", "fp8"], 0, []),
+        (["axolotl", "--on", "h100x8", "--wants", "fp8"], 3, []),
         (["axolotl", "--on", "h100x8", "--python-version", "3.9"], 1, ["PKG004"]),
         (["colossalai", "--on", "h100", "--os", "windows"], 1, ["SYS003"]),
         (["axolotl", "--on", "rtx3060", "--model", "7b"], 1, ["MEM001"]),
-        (["axolotl", "--on", "h100", "--model", "7b"], 0, []),
+        (["axolotl", "--on", "h100", "--model", "7b"], 3, []),
         (["colossalai", "--on", "a100", "--torch", "2.5.1+cu124", "--toolkit", "11.8", "--wants", "build"], 1, ["BLD001"]),
     ],
 )  # fmt: skip
@@ -313,13 +313,13 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
         (["roll:torch291-vllm", "--on", "v100x4"], 1, "GPU004"),
         (["roll:torch291-vllm", "--on", "h100x8", "--driver", "550.54.14"], 1, "DRV001"),
         (["axolotl", "--on", "rtx5090", "--driver", "575.51.03"], 1, "DRV001"),
-        (["roll:page", "--on", "h100", "--os", "ubuntu22.04", "--kernel", "5.4.0-42-generic"], 0, "SYS004"),
-        (["axolotl==0.14", "--on", "h100", "--os", "ubuntu18.04"], 0, "SYS004"),
+        (["roll:page", "--on", "h100", "--os", "ubuntu22.04", "--kernel", "5.4.0-42-generic"], 3, "SYS004"),
+        (["axolotl==0.14", "--on", "h100", "--os", "ubuntu18.04"], 3, "SYS004"),
         (["axolotl", "--on", "h100x8", "--os", "centos7"], 1, "SYS005"),
         (["axolotl", "--on", "h100x8", "--os", "macos"], 1, "SYS003"),
-        (["roll", "--on", "h100x8", "--os", "ubuntu22.04", "--shm", "64MB"], 0, "SYS001"),
+        (["roll", "--on", "h100x8", "--os", "ubuntu22.04", "--shm", "64MB"], 3, "SYS001"),
         (["transformers", "--on", "h100", "--torch", "2.9.0+cu130", "--driver", "580.65"], 0, None),
-        (["transformers", "--on", "h100", "--wants", "4-bit,torch.compile"], 0, None),
+        (["transformers", "--on", "h100", "--wants", "4-bit,torch.compile"], 3, None),
     ],
 )
 def test_what_is_stated_is_judged_by_all_that_is_known(argv, code, fires):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -47,7 +48,10 @@ def move_record_back(env: EnvironmentCopy) -> None:
 
 
 def edit_keeping_size(env: EnvironmentCopy) -> None:
+    """Edited an hour after the installation, however new the wheel that was linked is."""
     env.rewrite("yaml/nodes.py", lambda data: data.replace(b"class Node(", b"clasz Node(", 1))
+    later = env.path("yaml/loader.py").stat().st_mtime + 3600
+    os.utime(env.path("yaml/nodes.py"), (later, later))
 
 
 def write_here(name: str, text: str) -> Break:
@@ -216,7 +220,8 @@ def test_an_environment_that_was_only_found_is_never_started(broken: Environment
     broken.here = broken.root.parent
     code, out, started = check(broken)
     assert (code, started) == (3, False)
-    assert "nothing imported" in out.splitlines()[0] and "gpuready check --import" in " ".join(out.split())
+    headline = " ".join(out.split("\n  environment")[0].split())
+    assert "(nothing" in headline and "imported)" in headline and "gpuready check --import" in " ".join(out.split())
     (broken.here / "gpuready.toml").write_text('python = ".venv"\n')
     assert check(broken)[::2] == (3, False), "a settings file is nobody's word"
     assert check(broken, "--import")[::2] == (1, True)
