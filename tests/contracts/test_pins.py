@@ -45,6 +45,16 @@ def test_the_metadata_replaces_the_pins_and_leaves_the_gates(contract):
     assert wants(pinned, "package.tail") == [("*", "")]
 
 
+@pytest.mark.parametrize(
+    ("torch", "kept"),
+    [(">=2.2", [(">=12.8", ""), (">=13", "gpu.capability>=10.0")]), ("==2.0.1", [(">=13", "gpu.capability>=10.0")])],
+)
+def test_a_borrowed_cuda_goes_with_the_torch_that_it_was_of(contract, torch, kept):
+    cuda = (Requirement("torch.cuda", ">=12.8"), Requirement("torch.cuda", ">=13", when="gpu.capability>=10.0"))
+    contract = contract.replace(needs=(*contract.needs, *cuda))
+    assert wants(merge_metadata_pins(contract, "1.1", [f"torch{torch}"], None), "torch.cuda") == kept
+
+
 def test_it_says_where_the_pins_come_from(contract):
     pinned = merge_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     assert pinned.version == "1.9"

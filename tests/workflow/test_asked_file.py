@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpuready import workflow
-from gpuready.model.plan import LockedPackage, PlanConflict
+from gpuready.apply.uv_output import InconclusiveResolution
+from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
 from gpuready.workflow import asked_file, machine_facts
 
 FILES = {
@@ -72,6 +73,28 @@ def test_what_uv_holds_against_a_file_is_an_error_with_the_release_it_would_take
     (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "requirements.txt"), ask_index=True)
     assert report.verdict == "undecided" and report.lacking and not report.findings, "the driver was not given"
     assert report.facts.value_if_known("package.torchvision") == "0.21.0"
+
+
+def test_a_build_that_the_catalogue_does_not_know_is_left_open_and_the_file_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: (LockedPackage("torch", "2.9.0+cu999"),))
+    (tmp_path / "requirements.txt").write_text("torch==2.9.0+cu999\n")
+    (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "requirements.txt"), ask_index=True)
+    (open_rule,) = [one for one in report.undecided if one.code == "PKG041"]
+    assert "does not know torch 2.9.0 built for cu999" in str(open_rule)
+    assert report.facts.value_if_known("torch.cuda") == "99.9"
+
+
+def test_where_the_index_of_a_build_cannot_be_read_its_release_is_asked_for_without_its_label(tmp_path, monkeypatch):
+    asked = []
+
+    def ask(host, path, words, target, note):
+        asked.append((target.index, words))
+        return InconclusiveResolution("unread", cause=UnresolvedCause("unread", ("rocm6.1",)))
+
+    monkeypatch.setattr(asked_file, "resolve_requirements", ask)
+    (tmp_path / "requirements.txt").write_text("torch==2.4.1+rocm6.1\n")
+    workflow.check_machine(on="mi300x", packages=str(tmp_path / "requirements.txt"), ask_index=True)
+    assert asked[:2] == [("rocm6.1", ("torch==2.4.1+rocm6.1",)), ("pypi", ("torch==2.4.1",))]
 
 
 def test_a_torch_that_its_only_channel_does_not_have(tmp_path):

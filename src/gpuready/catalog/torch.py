@@ -126,6 +126,12 @@ def parse_torch_version(text: str) -> tuple[str, str | None]:
     return version, first if first[:2] == "cu" and first[2:].isdigit() else None
 
 
+def parse_cuda_label(label: str) -> str | None:
+    """``cu128`` or ``12.8`` -> 12.8; None for a build without CUDA."""
+    digits = label.removeprefix("cu")
+    return digits if "." in digits else f"{digits[:-1]}.{digits[-1]}" if digits.isdigit() else None
+
+
 def allocator_variable(version: str) -> str:
     """Return the environment variable that configures the CUDA allocator of this torch."""
     row = load_catalog("torch")["allocator"]

@@ -176,14 +176,8 @@ def pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage)
             full = f"{build.version}+{build.variant}"
             stated |= {"torch.version": full, "package.torch": full}
         elif wanted:
-            stated |= {"torch.build": "cuda", "torch.cuda": _cuda_from_tag(wanted)}
+            stated |= {"torch.build": "cuda", "torch.cuda": torch.parse_cuda_label(wanted)}
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
-
-
-def _cuda_from_tag(tag: str) -> str:
-    """``cu128`` -> 12.8."""
-    digits = tag.removeprefix("cu")
-    return digits if "." in digits else f"{digits[:-1]}.{digits[-1]}"
 
 
 def merge_container_facts(host: Facts, file_facts: list[Fact], shared_keys: tuple[str, ...] = ()) -> Facts:

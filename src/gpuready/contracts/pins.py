@@ -53,11 +53,15 @@ def merge_metadata_pins(
     pins += _pins_behind_extras(contract, pins)
     pinned = {pin.key for pin in pins if not pin.when and pin.key.startswith("package.")}
     replaced = {pin.key for pin in pins if not pin.when} | (_stale_pins(contract, parsed) if parsed else set())
+    own_torch = {pin.want for pin in pins if pin.key == "package.torch"}
+    is_other_torch = bool(own_torch - {need.want for need in contract.requirements_for("package.torch")})
     extras = {pin.extra for pin in parsed}
     kept = [
         need
         for need in contract.needs
-        if not _is_in_metadata(need, replaced, extras if parsed else None) and (need.when or need.key not in pinned)
+        if not _is_in_metadata(need, replaced, extras if parsed else None)
+        and (need.when or need.key not in pinned)
+        and not (is_other_torch and need.key == "torch.cuda" and need.when in ("", "platform=cuda"))
     ]
     says = f"its package pins come from its own metadata ({cite})"
     return contract.replace(

@@ -69,7 +69,7 @@ def _need_allows_build(need: Requirement, facts: Facts) -> bool:
 
 
 def make_torch_facts(version: str, cuda_or_variant: str | None, machine: str = "x86_64") -> list[Fact]:
-    """Return the facts of one torch build of the catalogue; ValueError if there is none."""
+    """Return the facts of one torch build; of one that the catalogue does not know, what its label says."""
     plain = cuda_or_variant if cuda_or_variant and cuda_or_variant.startswith(("cpu", "rocm")) else ""
     build = (
         _make_plain_build(version, machine, plain)
@@ -77,8 +77,16 @@ def make_torch_facts(version: str, cuda_or_variant: str | None, machine: str = "
         else torch.find_torch_build(version, cuda_or_variant, machine)
     )
     if build is None:
-        raise ValueError(f"the catalogue knows no torch {version} built for {cuda_or_variant} on {machine}")
+        return _labelled_torch_facts(version, cuda_or_variant or "")
     return make_build_facts(build)
+
+
+def _labelled_torch_facts(version: str, label: str) -> list[Fact]:
+    full, cuda = f"{version}+{label}" if label else version, torch.parse_cuda_label(label) if label else None
+    stated = {"torch.version": full, "package.torch": full} | (
+        {"torch.cuda": cuda, "torch.build": "cuda"} if cuda else {}
+    )
+    return [Fact(key, value, "the version's label", "stated") for key, value in stated.items()]
 
 
 def make_build_facts(build: torch.TorchBuild) -> list[Fact]:

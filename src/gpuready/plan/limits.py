@@ -72,8 +72,8 @@ def list_limits(platform: PlanPlatform, contract: Contract, request: PlanRequest
 def _user_limits(request: PlanRequest) -> Iterator[Limit]:
     if request.torch:
         version, _, variant = request.torch.partition("+")
-        fact = request.make_fact("package.torch", request.torch, "--torch")
-        says = request.why or f"--torch asks for {request.torch}"
+        fact = request.make_fact("package.torch", request.torch, request.torch_source)
+        says = request.why or f"{request.torch_source} asks for {request.torch}"
 
         def differs_from_request(build: TorchBuild, python: str) -> str:
             same = versions.compare_versions(build.version, version) == 0 and variant in ("", build.variant)

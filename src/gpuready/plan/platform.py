@@ -31,6 +31,7 @@ class PlanRequest(Record):
 
     torch: str = ""
     python: str = ""
+    torch_source: str = "--torch"
     python_source: str = "--python-version"
     why: str = ""  # why torch and Python are fixed, if not by the user
     prefer: str = ""  # the installed Python

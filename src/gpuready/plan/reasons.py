@@ -44,8 +44,8 @@ def _framework_reason(space: SearchSpace, rejected: Sequence[RejectedChoice]) ->
 def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
     request = space.request
     if request.torch and (not request.why or build.version in request.why):  # ``why`` may be about Python only
-        says = request.why or "--torch asks for it"
-        return PlanReason("torch", f"{build.version}: {says}", "uv" if request.why else "--torch")
+        says = request.why or f"{request.torch_source} asks for it"
+        return PlanReason("torch", f"{build.version}: {says}", "uv" if request.why else request.torch_source)
     pins = [n for n in space.contract.requirements_for("package.torch") if n.level == "required" and n.want != "*"]
     active_pins = [n for n in pins if space.platform.condition_holds(n.when, build, "")]
     if not active_pins:

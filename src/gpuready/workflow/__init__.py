@@ -176,6 +176,9 @@ def _choose_contract(
 ) -> Contract:
     """Return the contract of a framework; of a package that has none, by its installed metadata or its release on the index."""
     requires = facts.value_if_known("python.requires") or {}
+    stated = facts.fact(f"package.{contracts.distribution_name(spec[0])}")
+    if ask_index and stated.how == "stated" and stated.value:  # a container file's version, say
+        spec = (spec[0], spec[1] or str(stated.value), spec[2])
     is_known = contracts.has_contract(spec[0]) and not (ask_index and spec[1])
     if not extras and (is_known or contracts.distribution_name(spec[0]) in requires):
         return contract_choice.choose_contract(facts, *spec)

@@ -153,7 +153,7 @@ def _resolve_on_python(
     answer = call_or_refuse(resolve_requirements, host, file.path, file.words, target, note)
     is_unread = isinstance(answer, InconclusiveResolution) and (answer.cause or UnresolvedCause("")).names == (index,)
     if target.index != "pypi" and is_unread:
-        words = tuple(re.sub(r"(==\d[\d.]*)\+\w+", r"\1", word) for word in file.words)
+        words = tuple(re.sub(r"(==\d[\d.]*)\+[\w.]+", r"\1", word) for word in file.words)
         return call_or_refuse(resolve_requirements, host, file.path, words, target.replace(index="pypi"), note)
     return answer
 

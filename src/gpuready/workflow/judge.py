@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gpuready import catalog, rules
+from gpuready.catalog.torch import find_torch_build
 from gpuready.check.evaluate import judge
 from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding, Report, Requirement
 
@@ -52,7 +53,13 @@ def find_plan_conflict(facts: Facts, contract: Contract) -> PlanConflict | None:
     from gpuready.plan.platform import PlanRequest
 
     stated = {key: str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version")}
-    request = PlanRequest(torch=stated["package.torch"], python=stated["python.version"])
+    sources = {key: facts.fact(key).source for key in stated if key in facts}
+    request = PlanRequest(
+        torch=stated["package.torch"],
+        python=stated["python.version"],
+        torch_source=sources.get("package.torch", ""),
+        python_source=sources.get("python.version", ""),
+    )
     plan = choose_plan(facts, [contract], request, make_plan_judge(facts))
     return plan.conflicts[0] if plan.verdict != "plan" else None
 
@@ -100,6 +107,12 @@ def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
     from gpuready.plan.platform import lacks_catalogued_torch
 
     platform = facts.value_if_known("platform.name")
+    version, _, label = str(facts.value_if_known("package.torch") or "").partition("+")
+    if (
+        label.startswith("cu")
+        and find_torch_build(version, label, str(facts.value_if_known("os.arch") or "x86_64")) is None
+    ):
+        return f"the catalogue does not know torch {version} built for {label}"
     if lacks_catalogued_torch(facts, contract):
         return f"the catalogue has no torch for {platform} to judge versions by"
     if platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
