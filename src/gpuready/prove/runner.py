@@ -30,6 +30,7 @@ OFFLINE_VARIABLES = {
     "AXOLOTL_DO_NOT_TRACK": "1",
     "WANDB_MODE": "disabled",
     "WANDB_DISABLED": "true",
+    "RAY_USAGE_STATS_DISABLED": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -72,8 +73,8 @@ CACHE_FOLDERS = {
 
 def proof_command(row: ProofSpec, python: str, device: str) -> list[str]:
     """Return the command line of a proof's process."""
-    script = row.script if row.script.startswith("/") else os.path.join(SCRIPTS_FOLDER, f"{row.script}.py")
-    return [python, script, "--device", device, *row.arguments]
+    script = [row.script] if row.script.startswith("/") else [os.path.join(SCRIPTS_FOLDER, "proof.py"), row.script]
+    return [python, *script, "--device", device, *row.arguments]
 
 
 def proof_environment(ours: Mapping[str, str], folder: str, deadline: float, threads: int = 0) -> dict[str, str]:

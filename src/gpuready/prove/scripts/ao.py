@@ -8,18 +8,6 @@ import package_import
 import proof
 
 
-def run_proof(p):
-    torch = p.torch()
-    checks = {
-        "int8": check_int8,
-        "float8": check_float8,
-        "training": check_float8_training,
-        "nvfp4": check_nvfp4,
-        "attention": check_fp8_attention,
-    }
-    checks[p.arguments[0]](p, torch)
-
-
 def make_network(p, torch, dtype):
     torch.manual_seed(3)
     layers = [torch.nn.Linear(256, 512), torch.nn.SiLU(), torch.nn.Linear(512, 256)]
@@ -68,7 +56,7 @@ def check_float8(p, torch):
     check_quantised(p, torch, "float8_both", config, torch.bfloat16, 8e-2)
 
 
-def check_float8_training(p, torch):
+def check_training(p, torch):
     """Train linear layers that multiply in float8, forward and backward: the loss has to fall."""
     import tiny_llama
 
@@ -105,7 +93,7 @@ def check_nvfp4(p, torch):
     check_quantised(p, torch, "nvfp4", kind(), torch.bfloat16, 0.3)
 
 
-def check_fp8_attention(p, torch):
+def check_attention(p, torch):
     """Check a module whose SDPA torchao replaces by fp8 FlashAttention-3."""
     import float64
 
@@ -131,7 +119,3 @@ def check_fp8_attention(p, torch):
     p.check_close("attention", got.transpose(1, 2), float64.exact_attention(*turned, causal=True), 0.12)
     plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     p.record_number("differs_from_bf16", float((got - plain).abs().max()), "least", 1e-6)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -4,8 +4,6 @@ A forced backend must be the one that ran: the profiler shows which operators to
 backend that ran is recorded.
 """
 
-from __future__ import annotations
-
 import proof
 
 OPERATORS = {
@@ -79,7 +77,3 @@ def make_profiler(torch):
 def profiled_backend(seen):
     called = {event.name for event in seen.events()}
     return next((name for name, ops in OPERATORS.items() if called & set(ops)), "")
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -53,15 +53,7 @@ def load_flash_2(p):
 
 
 def load_flash_3(p):
-    """Its distribution has had two names, its module one."""
-    adapter = load_flash(p, "flash_attn_interface", "", (9, 0), (9, 0))
-    for name in ("flash-attn-3", "flash_attn_3"):
-        try:
-            p.record_version(name)
-            break
-        except proof.Absent:
-            continue
-    return adapter
+    return load_flash(p, "flash_attn_interface", "flash-attn-3", (9, 0), (9, 0))
 
 
 def load_flash_4(p):
@@ -261,7 +253,3 @@ def check_rounded(p, label, out, reference, inside):
             p.record_note(
                 "ragged lengths", "wrong without a causal mask: it counts the keys that fill up the last block"
             )
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

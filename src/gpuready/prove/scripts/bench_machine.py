@@ -1,6 +1,6 @@
 """Measure one machine: each named measure, twice or more, one sweep at a time.
 
-    bench_machine.py --device cuda:0 '{"measures": ["matmul-bf16@cuda:0", "disk-read@cpu"], "quick": true, ...}'
+    proof.py bench_machine --device cuda:0 '{"measures": ["matmul-bf16@cuda:0", "disk-read@cpu"], "quick": true, ...}'
 
 Everything that needs torch shares one process, as importing it and opening a GPU takes longer than most measures. Results
 are written at once: after a crash, another process measures the rest. The first sweep searches and measures, later ones
@@ -222,7 +222,3 @@ def _raise_memory_gone():
 def run_proof(p):
     MachineBench(p).run_sweeps()
     p.record_number("measures", len(p.record["measures"]), "least", 1)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -1,6 +1,6 @@
 """Bus bandwidth of the collectives over all ranks: NCCL over GPUs, gloo over CPU processes.
 
-    bench_ranks.py --device cuda '{"measures": ["all-reduce"], "sizes": [1048576], "repeat": 2}'
+    proof.py bench_ranks --device cuda '{"measures": ["all-reduce"], "sizes": [1048576], "repeat": 2}'
 
 Bytes are counted as in nccl-tests, so that the number does not depend on how many ranks there are: it is what the
 slowest link carries.
@@ -100,7 +100,3 @@ def _time_collective(clock, call, turns):
 
 def _format_size(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -9,12 +9,6 @@ import package_import
 import proof
 
 
-def run_proof(p):
-    torch = p.torch()
-    bnb = import_bitsandbytes(p)
-    {"4bit": check_4bit, "8bit": check_8bit, "optimizer": check_optimizers}[p.arguments[0]](p, torch, bnb)
-
-
 def import_bitsandbytes(p):
     """Import the package and check its library for this CUDA; without it only the first call would fail."""
     bnb = package_import.import_compiled(p, "bitsandbytes", "bitsandbytes")
@@ -42,8 +36,9 @@ def import_bitsandbytes(p):
     return bnb
 
 
-def check_4bit(p, torch, bnb):
+def check_4bit(p, torch):
     """Quantise blocks of 64 values: the largest error is half a gap of the code, so it has a strict bound."""
+    bnb = import_bitsandbytes(p)
     dtype = torch.bfloat16 if has_native_bf16(p) else torch.float16
     for kind, most in (("nf4", 0.16), ("fp4", 0.26)):
         p.begin_step("quantise to " + kind)
@@ -59,8 +54,9 @@ def check_4bit(p, torch, bnb):
         check_layer(p, torch, bnb, bnb.nn.Linear4bit, words, name, dtype)
 
 
-def check_8bit(p, torch, bnb):
+def check_8bit(p, torch):
     """Quantise rows to int8, with outlier columns kept in 16 bits."""
+    bnb = import_bitsandbytes(p)
     if hasattr(bnb.functional, "int8_vectorwise_quant"):  # since 0.45
         p.begin_step("quantise rows to int8")
         x = torch.randn(64, 512, device=p.device, dtype=torch.float16)
@@ -100,9 +96,11 @@ def check_layer(p, torch, bnb, kind, words, name, dtype):
     p.check_close(name + "_gradient", x.grad, towards.double() @ weight.double(), 3e-2)
 
 
-def check_optimizers(p, torch, bnb):
+def check_optimizer(p, torch):
     """Compare AdamW with 8-bit state with AdamW in float64; the state must really be 8 bits wide."""
     import float64
+
+    bnb = import_bitsandbytes(p)
 
     torch.manual_seed(2)
     # Fewer than 4096 values stay in 32 bits.
@@ -121,7 +119,3 @@ def check_optimizers(p, torch, bnb):
         if "8" in name:
             widths = {x.element_size() for k, x in made.state[weight].items() if k in ("state1", "state2")}
             p.record_number("state_bytes", max(widths or {0}), "equal", 1)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

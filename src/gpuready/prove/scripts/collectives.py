@@ -3,10 +3,6 @@
 The numbers are small integers, so that sums are exact in every precision and order.
 """
 
-from __future__ import annotations
-
-import proof
-
 COUNT = 1 << 18
 
 
@@ -91,7 +87,3 @@ def check_send_receive(p, torch, dist, dtype):
         work.wait()
     p.wait_for_gpu()
     p.check_equal(result_name("send_recv", dtype), got, rank_values(p, torch, dtype, before))
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -1,10 +1,6 @@
 """torch.compile: a block with norm, gate and matmul, forward and backward, against eager mode."""
 
-from __future__ import annotations
-
 import os
-
-import proof
 
 os.environ.setdefault(
     "TORCHINDUCTOR_COMPILE_THREADS", "1"
@@ -48,7 +44,3 @@ def count_compiled_graphs():
     from torch._dynamo.utils import counters
 
     return counters["stats"].get("unique_graphs", 0)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

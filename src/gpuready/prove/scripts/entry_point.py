@@ -34,7 +34,3 @@ def list_modules(argument):
     known = sorted(one for one in packages | modules if one.isidentifier())
     own = name.replace("-", "_").replace(".", "_").lower()
     return [one for one in known if one.lower() == own] or known or [own]
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

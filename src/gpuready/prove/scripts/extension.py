@@ -85,7 +85,3 @@ def run_saxpy(p: proof.ProofRun, torch: Any, loaded: Any) -> None:
             raise proof.WrongResult("the kernel could not be launched: CUDA error %d" % code)
         p.wait_for_gpu()
         p.check_close("%s_%d" % (loaded.how, count), y, reference, LIMIT)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

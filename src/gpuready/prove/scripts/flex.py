@@ -1,7 +1,5 @@
 """Flex attention: a sliding window written in Python, compiled, forward and backward."""
 
-from __future__ import annotations
-
 import os
 
 import proof
@@ -43,7 +41,3 @@ def run_proof(p):
 
 def sliding_window(batch, head, query, key):
     return (query >= key) & (query - key <= WINDOW)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -7,17 +7,6 @@ import package_import
 import proof
 
 
-def run_proof(p):
-    torch = p.torch()
-    checks = {
-        "transformer-engine": check_transformer_engine,
-        "blockscale": check_transformer_engine,
-        "fbgemm": check_fbgemm,
-        "deepgemm": check_deepgemm,
-    }
-    checks[p.arguments[0]](p, torch)
-
-
 def check_transformer_engine(p, torch):
     """Check a Transformer Engine layer in bf16, then in fp8 with gradients; fp8 must differ from bf16."""
     blocks = p.arguments[0] == "blockscale"
@@ -40,6 +29,9 @@ def check_transformer_engine(p, torch):
     out.backward(towards)
     p.check_close("fp8_dx", leaf.grad, towards.double() @ layer.weight.double(), 0.12)
     p.check_close("fp8_dw", layer.weight.grad, towards.double().t() @ x.double(), 0.12)
+
+
+check_blockscale = check_transformer_engine
 
 
 def fp8_autocast(te, chosen):
@@ -108,7 +100,3 @@ def check_deepgemm(p, torch):
         raise proof.Absent("this deep-gemm has none of its products by the names that are known here")
     getattr(package, name)((a, a_scale), (b, b_scale), out)
     p.check_close("product", out, x.double() @ weight.double().t(), 8e-2)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

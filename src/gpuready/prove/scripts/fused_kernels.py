@@ -7,17 +7,6 @@ import package_import
 import proof
 
 
-def run_proof(p):
-    torch = p.torch()
-    checks = {
-        "liger": check_liger,
-        "cut-cross-entropy": check_cut_cross_entropy,
-        "lora": check_lora_kernels,
-        "mamba": check_mamba,
-    }
-    checks[p.arguments[0]](p, torch)
-
-
 def compare_function(p, label, ours, exact, inputs, bound):
     """Compare a function's result and all gradients with its float64 form."""
     import float64
@@ -83,7 +72,7 @@ def check_cut_cross_entropy(p, torch):
             raise proof.WrongResult("cut-cross-entropy is not Axolotl's fork, which is the only one that it takes")
 
 
-def check_lora_kernels(p, torch):
+def check_lora(p, torch):
     """Check Axolotl's LoRA kernels: a projection and the whole SwiGLU block."""
     package_import.require_capability(p, 7, 0, "Triton")
     package = package_import.import_compiled(p, "axolotl.kernels.lora", "axolotl")
@@ -153,7 +142,3 @@ def check_mamba(p, torch):
     x, weight, add = draw(2, width, length), draw(width, 4), draw(width)
     ours = lambda x, w, b: conv(x, w, b, activation="silu")  # noqa: E731
     compare_function(p, "conv", ours, float64.exact_conv1d, [x, weight, add], 1e-3)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

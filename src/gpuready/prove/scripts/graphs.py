@@ -1,7 +1,5 @@
 """CUDA graphs: capture once, replay with other inputs."""
 
-from __future__ import annotations
-
 import proof
 
 
@@ -30,7 +28,3 @@ def run_proof(p):
         graph.replay()
         p.wait_for_gpu()
         p.check_close("replay_%d" % turn, y, (new.double() @ weight.double()).relu(), 1e-5)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

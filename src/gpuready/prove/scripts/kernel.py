@@ -35,7 +35,3 @@ def run_proof(p):
     p.begin_step("compare with float64")
     p.check_close("softmax", out, x.double().softmax(1), 1e-5)
     p.record_number("row_sum", float((out.double().sum(1) - 1).abs().max()), "most", 1e-5)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

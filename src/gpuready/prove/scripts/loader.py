@@ -1,9 +1,5 @@
 """A DataLoader with workers: batches come through /dev/shm, and each has the expected contents."""
 
-from __future__ import annotations
-
-import proof
-
 WORKERS, BATCHES, ITEMS, WIDTH = 2, 12, 8, 1 << 18  # 8 MiB a batch, 32 MiB in flight
 
 
@@ -40,7 +36,3 @@ def run_proof(p):
     p.record_number("batches", count, "equal", BATCHES)
     p.record_number("wrong_elements", wrong, "equal", 0)
     p.record_number("batches_shared", shared, "equal", BATCHES)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

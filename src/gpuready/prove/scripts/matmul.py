@@ -4,8 +4,6 @@ Each bound is what the mantissa allows for sums of this length, with margin for 
 next coarser precision is outside of it.
 """
 
-from __future__ import annotations
-
 import proof
 
 SHAPE = (512, 1024, 768)  # rows, the length of a sum, columns
@@ -122,7 +120,3 @@ def check_scaled_product(p, torch, name, a8, sa, b8, sb):
     p.wait_for_gpu()
     a, b = (a8.to(torch.float32).double() * sa.double(), b8.to(torch.float32).double() * sb.double())
     p.check_close(name, c, a @ b.t(), 1.2e-2)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

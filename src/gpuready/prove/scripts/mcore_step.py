@@ -62,7 +62,3 @@ def train_gpt(p, torch, model):
     tiny.check_loss_fell(p, losses, 0.8)
     if proof.is_within_bound(losses[0], "most", 0.1):
         raise proof.WrongResult("the first loss of random weights is %.3g" % losses[0])
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

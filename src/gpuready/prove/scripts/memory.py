@@ -1,7 +1,5 @@
 """GPU memory: allocate nearly all that is free, write a pattern, and read it back."""
 
-from __future__ import annotations
-
 import proof
 
 PIECE, SHARE = 1 << 30, 0.9
@@ -32,7 +30,3 @@ def run_proof(p):
     p.begin_step("compare")
     p.record_number("wrong_words", wrong, "equal", 0)
     p.record_number("held_of_free", sum(piece.numel() * 8 for piece in pieces) / free, "least", SHARE - 0.01)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -1,7 +1,5 @@
 """Peer access: every pair of GPUs copies into each other's memory, with every element compared."""
 
-from __future__ import annotations
-
 import proof
 
 COUNT = 16 << 20
@@ -28,7 +26,3 @@ def check_peer_copy(p, torch, a, b):
     for one in (a, b):
         torch.cuda.synchronize(one)
     p.check_equal("gpu%d_gpu%d" % (a, b), got, there)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

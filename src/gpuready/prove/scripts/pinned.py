@@ -1,7 +1,5 @@
 """Pinned memory: asynchronous copies to the GPU and back, with every byte compared."""
 
-from __future__ import annotations
-
 import time
 
 import proof
@@ -44,7 +42,3 @@ def time_copy(p, torch, into, out_of):
         times.append((time.perf_counter() - begun, returned))
     whole, returned = min(times)
     return returned, whole
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

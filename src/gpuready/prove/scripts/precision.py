@@ -4,8 +4,6 @@ The step is compared with the same step in float64. With fp16 the scaler also ge
 the weights and lower its scale.
 """
 
-from __future__ import annotations
-
 import proof
 
 
@@ -72,7 +70,3 @@ def check_overflow(p, torch, model, x, y, dtype, scaler, optimizer):
     take_amp_step(torch, p, model, x * 1e30, y, dtype, scaler, optimizer)
     p.check_equal("weights_after_overflow", model.weight, before)
     p.record_number("scale_after_overflow", scaler.get_scale() / scale, "most", 0.5)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

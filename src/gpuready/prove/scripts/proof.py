@@ -1,14 +1,12 @@
 """The protocol of a proof. It runs in the target environment's Python; its only link to gpuready is the result file.
 
-    import proof
-
     def run_proof(p):
         torch = p.torch()
         p.begin_step("multiply")
         p.check_close("product", a @ b, a.double() @ b.double(), 1e-2)
 
-    if __name__ == "__main__":
-        proof.main(run_proof)
+It is started as ``proof.py SCRIPT --device DEVICE ARGUMENT ...``. A script without ``run_proof`` has a function
+``check_WORD(p, torch)`` for each word that its first argument may be.
 
 The result is a JSON file, named by GPUREADY_PROOF, that is replaced as a whole at every step: after a crash or a hang
 it shows where that happened. A proof passes only if ``run_proof`` returns and at least one number was checked against
@@ -310,3 +308,23 @@ def _leave_group() -> None:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def load_script(name: str) -> Callable[[ProofRun], None]:
+    """Return what a script of this folder runs; it is loaded under a name that no package has."""
+    from importlib import util
+
+    spec = util.spec_from_file_location("proof_script", os.path.join(HERE, name + ".py"))
+    assert spec is not None and spec.loader is not None
+    sys.modules["proof_script"] = script = util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def run_check(p: ProofRun) -> None:
+        getattr(script, "check_" + p.arguments[0].replace("-", "_"))(p, p.torch())
+
+    return getattr(script, "run_proof", run_check)
+
+
+if __name__ == "__main__":
+    sys.modules["proof"] = sys.modules["__main__"]  # as the scripts import it
+    main(load_script(sys.argv.pop(1)))

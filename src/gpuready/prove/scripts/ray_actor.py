@@ -9,7 +9,6 @@ import signal
 
 import package_import
 import proof
-import tiny_llama as tiny
 
 WAITS = {
     "RAY_agent_register_timeout_ms": "600000",
@@ -23,7 +22,6 @@ STARTS = 3
 
 
 def run_proof(p):
-    tiny.set_offline(os.getcwd())
     p.torch()
     if (p.arguments or ["plain"])[0] == "roll":
         return run_in_cluster(p, check_roll_worker, roll_namespace(p))
@@ -140,7 +138,3 @@ def check_roll_worker(p, ray):
     p.record_note("worker_variables", ", ".join("%s=%s" % one for one in sorted(variables.items())))
     p.record_number("variables_that_differ", len(wrong), "equal", 0)
     check_actor_product(p, ray, actor)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

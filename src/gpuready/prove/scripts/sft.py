@@ -6,14 +6,12 @@ Argument: dpo; without one, sft.
 import os
 
 import package_import
-import proof
 import tiny_llama as tiny
 
 STEPS = 30
 
 
 def run_proof(p):
-    tiny.set_offline(os.getcwd())
     p.torch()
     trl = package_import.import_compiled(p, "trl", "trl")
     name, rows = ("DPO", make_pairs()) if p.arguments == ["dpo"] else ("SFT", make_texts())
@@ -66,7 +64,3 @@ def choose_settings(p):
     if not p.cuda:
         settings["use_cpu"] = True
     return settings
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

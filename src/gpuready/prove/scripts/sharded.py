@@ -1,7 +1,5 @@
 """FSDP2: training steps with parameters sharded over the ranks, against the same unsharded."""
 
-from __future__ import annotations
-
 import proof
 
 
@@ -53,7 +51,3 @@ def train_three_steps(torch, model, x, y):
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
     return model
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

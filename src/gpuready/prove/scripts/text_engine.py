@@ -15,7 +15,6 @@ MAX_LOGIT_GAP = 0.05  # as a share of the spread between the best and the mean l
 
 
 def run_proof(p):
-    tiny.set_offline(os.getcwd())
     p.torch()
     folder = os.path.join(os.getcwd(), "model")
     engine = p.arguments[0]
@@ -94,7 +93,3 @@ def check_tokens(p, model, prompts, tokens):
         chosen = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
         worst = max(worst, float(((best - chosen) / (best - logits.mean(1))).max()))
     p.record_number("worst_gap", worst, "most", MAX_LOGIT_GAP)
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -147,14 +147,3 @@ def replace_checkpoint(folder, tensors, quantization, **changes):
     config.update((name, value) for name, value in changes.items() if name in config)
     with open(path, "w") as file:
         json.dump(config, file)
-
-
-def set_offline(folder):
-    """Disable network access and telemetry. The hub's cache stays the user's: it may hold downloaded kernels."""
-    for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "DO_NOT_TRACK"):
-        os.environ[name] = "1"
-    for name in ("HF_HUB_DISABLE_TELEMETRY", "AXOLOTL_DO_NOT_TRACK", "RAY_USAGE_STATS_DISABLED"):
-        os.environ.setdefault(name, "1")
-    os.environ["WANDB_MODE"] = "disabled"
-    os.environ.setdefault("HF_DATASETS_CACHE", os.path.join(folder, "datasets"))
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -5,12 +5,10 @@ Arguments: the precision (fp32, bf16, fp16), then any of ``lora``, ``checkpointi
 
 import os
 
-import proof
 import tiny_llama as tiny
 
 
 def run_proof(p):
-    tiny.set_offline(os.getcwd())
     torch = p.torch()
     precision, extra = (p.arguments or ["fp32"])[0], set(p.arguments[1:])
     model = tiny.make_llama(p) if "lora" in extra else tiny.make_llama(p, **tiny.SMALL_SIZES)
@@ -73,7 +71,3 @@ def collate_rows(rows):
     import torch
 
     return {key: torch.tensor([row[key] for row in rows]) for key in rows[0]}
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)

@@ -3,8 +3,6 @@
 The model memorises a fixed text; on a GPU with bf16 the step runs under autocast, as in real training.
 """
 
-from __future__ import annotations
-
 import proof
 
 VOCABULARY, WIDTH, HEADS, LAYERS, LENGTH, BATCH, STEPS = 256, 64, 4, 2, 32, 4, 40
@@ -76,7 +74,3 @@ def train_one_step(torch, p, model, optimizer, text, narrow):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     return float(loss.detach())
-
-
-if __name__ == "__main__":
-    proof.main(run_proof)
