@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuready import rules
-from gpuready.check.evaluate import TrackedFacts
+from gpuready.check.evaluate import TrackedFacts, apply_rule
 from gpuready.model import Contract, Fact, Facts, UnknownFactError
 
 GAP = "it was dark"
@@ -135,7 +135,7 @@ def judged(code, values, agreed=None, **gaps):
 def outcome(rule, known: Facts, agreed: Contract):
     view = TrackedFacts(known)
     try:
-        found = rule.judge(view, agreed)
+        found = apply_rule(rule, view, agreed)
     except UnknownFactError as unknown:
         found = unknown
     undeclared = {key for key in view.keys_read if not declared(rule, key)}

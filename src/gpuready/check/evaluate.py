@@ -105,10 +105,16 @@ def _command_families(keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple({key.partition(".")[0] + "." for key in keys if key.startswith(COMMAND_FACT_PREFIXES)})
 
 
+def apply_rule(rule: Rule, facts: Facts, contract: Contract) -> Finding | None:
+    """Return what a rule finds, under its code, and with its severity where it states none."""
+    finding = rule.judge(facts, contract)
+    return finding and finding.replace(code=rule.CODE, severity=finding.severity or rule.SEVERITY)
+
+
 def _judge_rule(rule: Rule, facts: Facts, contract: Contract, options: Options | None) -> Any:
     view = TrackedFacts(facts)
     try:
-        finding = rule.judge(view, contract)
+        finding = apply_rule(rule, view, contract)
     except UnknownFactError as unknown:
         if unknown.fact.gap == NOT_STATED and options is not None:
             return _judge_over_options(rule, unknown.fact, contract, options)

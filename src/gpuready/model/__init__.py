@@ -21,4 +21,5 @@ from gpuready.model.report import PassedRule as PassedRule
 from gpuready.model.report import Report as Report
 from gpuready.model.report import Rule as Rule
 from gpuready.model.report import UndecidedRule as UndecidedRule
+from gpuready.model.report import make_finding as make_finding
 from gpuready.model.report import worst_verdict as worst_verdict

@@ -23,6 +23,19 @@ class Finding(Record):
     fix: tuple[FixStep, ...] = ()
 
 
+def make_finding(
+    says: str,
+    *,
+    found: tuple[Fact, ...] = (),
+    needs: tuple[Requirement, ...] = (),
+    so: str = "",
+    fix: tuple[FixStep, ...] = (),
+    severity: str = "",
+) -> Finding:
+    """Return what a rule found; ``check`` adds the code of the rule, and its severity where none is stated."""
+    return Finding("", severity, says, found, needs, so, fix)
+
+
 class UndecidedRule(Record):
     """A rule that could not decide, and the facts it lacks."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from gpuready.model import Facts, Finding, FixStep, Requirement
+from gpuready.model import Facts, Finding, FixStep, Requirement, make_finding
 
 FleetRow = dict[str, Any]
 
@@ -32,28 +32,20 @@ def select_drift(facts: Facts, facets: Iterable[str], split: bool = False) -> li
 
 
 def drift_finding(
-    facts: Facts,
-    code: str,
-    severity: str,
-    facets: tuple[str, ...],
-    *,
-    so: str,
-    fix: tuple[FixStep, ...],
-    error_facets: tuple[str, ...] = (),
+    facts: Facts, facets: tuple[str, ...], *, so: str, fix: tuple[FixStep, ...], error_facets: tuple[str, ...] = ()
 ) -> Finding | None:
     """Return the finding of a rule about some facets; only a warning if none of ``error_facets`` differs."""
     differences = select_drift(facts, facets)
     if not differences:
         return None
     is_warning = error_facets and not any(row["facet"] in error_facets for row in differences)
-    return Finding(
-        code,
-        "warning" if is_warning else severity,
+    return make_finding(
         describe_drift(differences[0], len(differences) - 1),
         found=(facts.fact("fleet.drift"),),
         needs=(Requirement("fleet.drift", "none of " + ", ".join(facets), cite=CITE),),
         so=so,
         fix=fix,
+        severity="warning" if is_warning else "",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 READS = ("can.*", "proof.results")
 MAX_SHOWN = 4
@@ -36,22 +36,19 @@ def read_proof_facts(facts: Facts) -> None:
             facts.value(f"can.{name}")
 
 
-def proof_finding(
-    facts: Facts, contract: Contract, code: str, proofs: Sequence[dict[str, Any]], message: str, so: str
-) -> Finding:
+def proof_finding(facts: Facts, contract: Contract, proofs: Sequence[dict[str, Any]], message: str, so: str) -> Finding:
     """Return one finding for all these proofs; an error if the contract requires one of them."""
     needed = set(required_capabilities(contract))
     capabilities = dict.fromkeys(name for row in proofs for name in row["capability"])
     is_required = not needed.isdisjoint(capabilities)
     names = sorted(capabilities, key=lambda name: name not in needed)[:MAX_SHOWN]
-    return Finding(
-        code,
-        "error" if is_required else "warning",
+    return make_finding(
         _shorten_message(message),
         found=tuple(facts.fact(f"can.{name}") for name in names),
         needs=tuple(Requirement(f"can.{name}", "true", cite=CITE) for name in names),
         so=so,
         fix=tuple(proof_fix_steps(proofs)),
+        severity="error" if is_required else "warning",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.contracts import when as conditions
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, job_request
 
 READS = ("torch.version", "python.requires", "python.kind", *fix_steps.READS)
@@ -92,20 +92,19 @@ def unmet_torch_pin(facts: Facts, package: str) -> tuple[str, str] | None:
     return None if pin is None or torch is None or versions.satisfies_specifier(torch, pin[0]) else pin
 
 
-def judge_torch_pin(facts: Facts, contract: Contract, code: str, package: str, so: str) -> Finding | None:
+def judge_torch_pin(facts: Facts, contract: Contract, package: str, so: str) -> Finding | None:
     """Return the finding of a package that is made for another torch, with the releases that match."""
     pin = unmet_torch_pin(facts, package) if "cuda" in contract.platforms else None
     if pin is None:
         return None
     wanted, cite = pin
-    return Finding(
-        code,
-        soften_for_conda(facts, package_severity(facts, contract, package)),
+    return make_finding(
         f"{package} {facts.value(f'package.{package}')} is made for torch {wanted.removeprefix('==')}",
         found=(facts.fact(f"package.{package}"), facts.fact("torch.version")),
         needs=(Requirement("package.torch", wanted, cite=cite),),
         so=so,
         fix=tuple(matching_release_steps(facts, contract, package, wanted)),
+        severity=soften_for_conda(facts, package_severity(facts, contract, package)),
     )
 
 

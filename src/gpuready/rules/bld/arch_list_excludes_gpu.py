@@ -20,7 +20,7 @@ machines, ignore this finding.
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, visible_gpus
 
 CODE = "BLD009"
@@ -51,9 +51,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not uncovered:
         return None
     wanted = ";".join(sorted(set(map(str, capabilities.values()))))
-    return Finding(
-        CODE,
-        compilation.build_severity(facts, contract),
+    return make_finding(
         f"the list TORCH_CUDA_ARCH_LIST={text} excludes {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=(facts.fact("env.TORCH_CUDA_ARCH_LIST"), facts.fact("gpu.capability")),
         needs=(
@@ -63,4 +61,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="extensions built here have no code for it: no kernel image is available",
         fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={wanted}, or unset it"),),
+        severity=compilation.build_severity(facts, contract),
     )

@@ -20,7 +20,7 @@ Remove the entries, or use another toolkit.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, visible_gpus
 
 CODE = "BLD010"
@@ -43,14 +43,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not unsupported:
         return None
     remaining = ";".join(word for word in entries if word not in unsupported)
-    return Finding(
-        CODE,
-        compilation.build_severity(facts, contract),
+    return make_finding(
         f"the list TORCH_CUDA_ARCH_LIST has {visible_gpus.join_names(unsupported)}, which CUDA {row['version']} does not support",
         found=tuple(facts.fact(k) for k in ("env.TORCH_CUDA_ARCH_LIST", "toolkit.version", "toolkit.path")),
         needs=(Requirement("env.TORCH_CUDA_ARCH_LIST", "|".join(row["targets"]), cite=str(row["source"]["targets"])),),
         so="the build stops: unsupported gpu architecture",
         fix=(FixStep(f"set TORCH_CUDA_ARCH_LIST={remaining}" if remaining else "unset TORCH_CUDA_ARCH_LIST"),),
+        severity=compilation.build_severity(facts, contract),
     )
 
 

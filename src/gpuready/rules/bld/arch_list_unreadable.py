@@ -16,7 +16,7 @@ Leave out the letter, or unset the variable: DeepSpeed then asks the GPU.
 - DeepSpeed 0.19.8, op_builder/builder.py, compute_capability_args
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.versions import is_satisfied
 from gpuready.rules import compilation
 
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     unreadable = [entry for entry in entries if _has_letter(entry)]
     if not unreadable:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the list TORCH_CUDA_ARCH_LIST has {', '.join(unreadable)}, which DeepSpeed cannot read",
         found=tuple(facts.fact(key) for key in READS),
         needs=(Requirement("env.TORCH_CUDA_ARCH_LIST", "numbers", cite="deepspeed 0.19.8 op_builder/builder.py:710"),),

@@ -16,7 +16,7 @@ Set it to 1 or 0, or unset it.
 - ColossalAI, setup.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, job_request
 
 CODE = "BLD017"
@@ -39,14 +39,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     own = f"package.{contract.distribution or contract.framework}"
     is_error = job_request.job_asks_for(facts, "build") or facts.value(own) is None
-    return Finding(
-        CODE,
-        SEVERITY if is_error else "info",
+    return make_finding(
         f"the variable BUILD_EXT={value} is not a number",
         found=(facts.fact("env.BUILD_EXT"), facts.fact(own)),
         needs=(Requirement("env.BUILD_EXT", "0|1", cite=read.cite or "setup.py: int(os.environ['BUILD_EXT'])"),),
         so="the install stops with a ValueError",
         fix=(FixStep("set BUILD_EXT=1 to build the kernels during the install, or unset it"),),
+        severity=SEVERITY if is_error else "info",
     )
 
 

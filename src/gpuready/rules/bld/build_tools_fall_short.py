@@ -18,7 +18,7 @@ installer can use a folder of your own. ninja and cmake are also Python packages
 - CUDA installation guide for Linux
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs, fix_steps, visible_gpus
 
 CODE = "BLD003"
@@ -41,14 +41,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed:
         return None
     names = list(dict.fromkeys(TOOL_NAMES.get(need.key, need.key.partition(".")[2]) for need in failed))
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"missing or too old for a build: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(key) for key in dict.fromkeys(need.key for need in failed)),
         needs=tuple(failed),
         so=f"{contract.framework} cannot compile its extensions, at install or at first use",
         fix=(_build_tools_step(facts, failed),),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

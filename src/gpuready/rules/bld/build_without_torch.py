@@ -17,7 +17,7 @@ Install torch first, in the version and CUDA build that will be used. Then build
 - pip documentation, build isolation
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, fix_steps
 
 CODE = "BLD008"
@@ -33,9 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not compilation.build_requested(facts, contract) or facts.value("package.torch") is not None:
         return None
     own = compilation.find_contract_variable(contract, "BUILD_EXT")
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "torch is not installed, and the build needs it",
         found=(facts.fact("package.torch"), facts.fact("job.wants")),
         needs=(Requirement("package.torch", "*", cite=own.cite if own and own.cite else CITE),),

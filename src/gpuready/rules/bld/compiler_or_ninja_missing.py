@@ -19,7 +19,7 @@ Install gcc and g++ (``build-essential``) or a compiler from conda, and the Pyth
 - torch/utils/cpp_extension.py, is_ninja_available
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, contract_needs, fix_steps, visible_gpus
 
 CODE = "BLD011"
@@ -44,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not missing:
         return None
     is_error = missing != ["compiler.ninja"]
-    return Finding(
-        CODE,
-        SEVERITY if is_error else "warning",
+    return make_finding(
         f"not on the PATH: {visible_gpus.join_names([TOOL_NAMES[key] for key in missing])}",
         found=tuple(facts.fact(key) for key in missing),
         needs=tuple(Requirement(key, "*", cite=CITES[key]) for key in missing),
@@ -54,6 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if is_error
         else "builds compile one file at a time, and extensions compiled on first use fail",
         fix=tuple(_compiler_steps(facts, missing)),
+        severity=SEVERITY if is_error else "warning",
     )
 
 

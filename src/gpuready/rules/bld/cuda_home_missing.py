@@ -17,7 +17,7 @@ a prebuilt wheel.
 - torch/utils/cpp_extension.py, _find_cuda_home
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import compilation, contract_needs
 
 CODE = "BLD006"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("toolkit.path") is not None or facts.value("toolkit.home_missing"):
         return None  # BLD007 reports a home that does not exist
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "no CUDA toolkit for the requested build",
         found=(facts.fact("toolkit.path"), facts.fact("job.wants")),
         needs=(Requirement("toolkit.path", "*", cite=_cuda_home_citation(contract)),),

@@ -17,7 +17,7 @@ Set the variable to a toolkit with ``bin/nvcc``, or unset it.
 - torch/utils/cpp_extension.py, _find_cuda_home
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation, contract_needs
 from gpuready.rules.bld.cuda_home_missing import toolkit_home_steps
 
@@ -49,14 +49,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wrong = _describe_wrong_home(facts)
     if wrong is None or facts.value_if_known("env.PYTORCH_NVCC"):
         return None
-    return Finding(
-        CODE,
-        compilation.build_severity(facts, contract) if due else "info",
+    return make_finding(
         wrong,
         found=tuple(facts.fact(key) for key in HOME_FACTS),
         needs=(Requirement("toolkit.nvcc", "*", cite=CITE),),
         so="every build fails when it calls nvcc, even if a toolkit is installed elsewhere",
         fix=(*toolkit_home_steps(facts)[:1], *_unset_home_steps(facts)),
+        severity=compilation.build_severity(facts, contract) if due else "info",
     )
 
 

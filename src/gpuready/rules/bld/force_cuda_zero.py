@@ -16,7 +16,7 @@ TORCH_CUDA_ARCH_LIST must then name the target GPUs.
 - ColossalAI, extensions/cuda_extension.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation
 
 CODE = "BLD016"
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     value = compilation.read_build_variable(facts, "FORCE_CUDA")
     if (value or "").strip().casefold() not in FALSE_WORDS:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the variable FORCE_CUDA={value} counts as true",
         found=(facts.fact("env.FORCE_CUDA"),),
         needs=(Requirement("env.FORCE_CUDA", "1", level="optional", cite=read.cite or "os.environ.get('FORCE_CUDA')"),),

@@ -17,7 +17,7 @@ Install a supported gcc beside the present one and select it with CC and CXX, or
 - CUDA installation guide for Linux, host compiler support policy
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import compilation
 
 CODE = "BLD005"
@@ -40,9 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if low <= major <= high:
         return None
     new = major > high
-    return Finding(
-        CODE,
-        compilation.build_severity(facts, contract) if new else "warning",
+    return make_finding(
         f"gcc {gcc} is too {'new' if new else 'old'} for CUDA {facts.value('toolkit.version')}",
         found=(facts.fact("compiler.gcc"), facts.fact("toolkit.version")),
         needs=(Requirement("compiler.gcc", f">={low},<{high + 1}", cite=str(row["source"]["gcc"])),),
@@ -50,6 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if new
         else "this combination is untested, and torch's headers need a newer C++",
         fix=(_other_gcc_step(high),),
+        severity=compilation.build_severity(facts, contract) if new else "warning",
     )
 
 

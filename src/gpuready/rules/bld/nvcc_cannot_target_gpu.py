@@ -24,7 +24,7 @@ from typing import Any
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import compilation, visible_gpus
 
 CODE = "BLD004"
@@ -68,14 +68,13 @@ def _unsupported_target_finding(
 ) -> Finding:
     wanted = list(dict.fromkeys(unsupported.values()))
     cite = str(row["source"]["targets"])
-    return Finding(
-        CODE,
-        compilation.build_severity(facts, contract),
+    return make_finding(
         f"nvcc {facts.value('toolkit.version')} cannot compile for {visible_gpus.describe_gpus(facts, unsupported, unsupported)}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "gpu.capability", "toolkit.path")),
         needs=tuple(Requirement("toolkit.version", _toolkit_range(capability), cite=cite) for capability in wanted),
         so="the build stops: unsupported gpu architecture",
         fix=tuple(_nvcc_target_steps(row, wanted)),
+        severity=compilation.build_severity(facts, contract),
     )
 
 

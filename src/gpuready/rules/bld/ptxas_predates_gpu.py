@@ -22,7 +22,7 @@ from typing import Any
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import packages
 from gpuready.catalog import torch as torches
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import capability_floors, job_request, visible_gpus
 
 CODE = "BLD018"
@@ -57,9 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     old = {index: c for index, c in capabilities.items() if not _is_targeted(row, str(c))}
     if not old or any(facts.value_if_known(key) for key in OWN_PTXAS):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the ptxas of Triton {row['version']} does not support {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("torch.version"), facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(Requirement("package.triton", f"one whose ptxas knows {min(old.values())}", cite=str(row["source"])),),

@@ -18,7 +18,7 @@ headers.
 - torch/utils/cpp_extension.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import compilation
 
 CODE = "BLD012"
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("python.headers") is not False:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "the headers of this Python (Python.h) are missing",
         found=(facts.fact("python.headers"), facts.fact("python.path"), facts.fact("python.version")),
         needs=(Requirement("python.headers", "true", cite=CITE),),

@@ -15,7 +15,7 @@ If no build is running, remove the file. The next process then builds what is mi
 - torch/utils/file_baton.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import visible_gpus
 
 CODE = "BLD015"
@@ -31,9 +31,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     locks = [str(path) for path in facts.value("cache.locks") or ()]
     if not locks:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"lock file in the cache of compiled extensions: {visible_gpus.join_names(locks, 3)}",
         found=(facts.fact("cache.locks"),),
         needs=(Requirement("cache.locks", "none", level="recommended", cite=CITE),),

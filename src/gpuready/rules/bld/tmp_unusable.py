@@ -18,7 +18,7 @@ only the code of torch.compile.
 - nvcc documentation, TMPDIR
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation
 
 CODE = "BLD013"
@@ -43,14 +43,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if wrong is None:
         return None
     key, what = wrong
-    return Finding(
-        CODE,
-        SEVERITY if key == "tmp.exists" else "warning",
+    return make_finding(
         f"the folder for temporary files, {facts.value('tmp.path')}, {what}",
         found=(facts.fact("tmp.path"), facts.fact(key)),
         needs=(NEEDS[key],),
         so="a build or a compiled kernel fails with a message about a file",
         fix=(FixStep("set TMPDIR to an existing folder with free space that is not mounted noexec"),),
+        severity=SEVERITY if key == "tmp.exists" else "warning",
     )
 
 

@@ -16,7 +16,7 @@ Set MAX_JOBS to the number in the finding. flash-attn chooses its own value if t
 - torch/utils/cpp_extension.py, _get_num_workers
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import compilation
 
 CODE = "BLD014"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     cite = "torch/utils/cpp_extension.py, _get_num_workers; about 2.5 GB for one nvcc"
     keys = ("host.cores_usable", "memory.available", "memory.limit", "env.MAX_JOBS")
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"a build would start {jobs} compilers, but the memory is enough for about {fitting_jobs}",
         found=tuple(facts.fact(key) for key in keys),
         needs=(Requirement("env.MAX_JOBS", f"<={fitting_jobs}", level="recommended", cite=cite),),

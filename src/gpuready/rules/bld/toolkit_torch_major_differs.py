@@ -17,7 +17,7 @@ Set CUDA_HOME to a toolkit of torch's major release, install one, or use a prebu
 - torch/utils/cpp_extension.py, _check_cuda_version
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, job_request
 
 CODE = "BLD001"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if pair is None or versions.major_version(pair[0]) == versions.major_version(pair[1]):
         return None
     toolkit, torch = pair
-    return Finding(
-        CODE,
-        SEVERITY if builds else "info",
+    return make_finding(
         f"the toolkit is CUDA {toolkit}, but torch uses CUDA {torch}: extensions cannot be built",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(
@@ -50,6 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="every build stops: the detected CUDA version mismatches the version that was used to compile PyTorch",
         fix=tuple(matching_toolkit_steps(facts, torch)),
+        severity=SEVERITY if builds else "info",
     )
 
 

@@ -15,7 +15,7 @@ If a build fails or its result does not load, use a toolkit of exactly torch's C
 - torch/utils/cpp_extension.py, _check_cuda_version
 """
 
-from gpuready.model import Contract, Facts, Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding, versions
 from gpuready.rules.bld import toolkit_torch_major_differs as major
 
 CODE = "BLD002"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     toolkit, torch = map(versions.major_minor, pair)
     if toolkit[0] != torch[0] or toolkit == torch:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the toolkit is CUDA {pair[0]}, torch is built with CUDA {pair[1]}",
         found=tuple(facts.fact(key) for key in ("toolkit.version", "torch.cuda", "toolkit.path")),
         needs=(Requirement("toolkit.version", f"=={torch[0]}.{torch[1]}.*", level="recommended", cite=major.CITE),),

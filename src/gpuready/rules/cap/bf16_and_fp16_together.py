@@ -16,7 +16,7 @@ Choose one: bf16 from Ampere on, fp16 on older GPUs.
 - transformers/training_args.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request
 
 CODE = "CAP011"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if not (job_request.job_asks_for(facts, "bf16", "bfloat16") and job_request.job_asks_for(facts, "fp16", "float16")):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "the job asks for bf16 and fp16 at once",
         found=(facts.fact("job.wants"),),
         needs=(

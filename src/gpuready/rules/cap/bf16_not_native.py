@@ -15,7 +15,7 @@ Use fp16 with a gradient scaler, or fp32. A model trained in bf16 may overflow i
 - torch/cuda/__init__.py, is_bf16_supported
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP001"
@@ -37,9 +37,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if shortfall is None:
         return None
     requested, floors, old = shortfall
-    return Finding(
-        CODE,
-        SEVERITY if requested else "info",
+    return make_finding(
         f"bf16 is only emulated on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
@@ -48,4 +46,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("use fp16 instead of bf16"),
             FixStep("use GPUs of compute capability 8.0 or newer", safety="elsewhere"),
         ),
+        severity=SEVERITY if requested else "info",
     )

@@ -16,7 +16,7 @@ Use what the platform has: sdpa for attention, bf16 or fp16 for precision.
 - The documentation of each feature, supported hardware
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request, visible_gpus
 
 CODE = "CAP012"
@@ -40,9 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     missing = [word for word in foreign if word in NVIDIA_ONLY or platform == "mps"]
     if not missing:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{visible_gpus.join_names(missing)}: not available on {platform}",
         found=(facts.fact("platform.name"), facts.fact("job.wants")),
         needs=tuple(

@@ -20,7 +20,7 @@ Use ``sdpa``, which is part of torch and runs on all GPUs, with flash kernels fr
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding, versions
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP005"
@@ -52,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     unfit = {index: c for gpus in lacking.values() for index, c in gpus.items()}
     names = [ATTENTION_WANTS[feature] for feature in lacking]
     is_error = any(_attention_fails(contract, feature, gpus) for feature, gpus in lacking.items())
-    return Finding(
-        CODE,
-        SEVERITY if is_error else "warning",
+    return make_finding(
         f"not supported on {visible_gpus.describe_gpus(facts, unfit, unfit)}: {visible_gpus.join_names(names)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
@@ -68,6 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 safety="elsewhere",
             ),
         ),
+        severity=SEVERITY if is_error else "warning",
     )
 
 

@@ -15,7 +15,7 @@ Compute in fp32, use 8 or 4 bits to save memory, or use a newer GPU.
 - CUDA C++ Programming Guide 12, Arithmetic Instructions: throughput by compute capability
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP003"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     slow = {i: c for i, c in visible_gpus.fact_per_gpu(facts, "gpu.capability").items() if _is_slow_in_fp16(str(c))}
     if not slow:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"fp16 is slower than fp32 on {visible_gpus.describe_gpus(facts, slow, slow)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(

@@ -15,7 +15,7 @@ Set ``weight_block_size: [128, 128]`` in the quantization of the rollout, or kee
 - ROLL, docs_roll/docs/User Guides/Configuration/fp8_rollout.md
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request
 
 CODE = "CAP010"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if not job_request.job_asks_for(facts, "moe"):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{contract.framework} supports fp8 for models with experts by block only, not by tensor",
         found=(facts.fact("job.wants"),),
         needs=(Requirement("job.wants", "fp8 by block", level="optional", cite=offers[0].cite),),

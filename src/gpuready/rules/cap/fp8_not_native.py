@@ -17,7 +17,7 @@ Use bf16 on Ampere, fp16 on older GPUs.
 - Transformer Engine documentation
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP002"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     own = floors[1:]  # the first is from the catalog
     goes_on = bool(own) and all(need.level != "required" for need in own)
     severity = "warning" if goes_on else SEVERITY
-    return Finding(
-        CODE,
-        severity if requested else "info",
+    return make_finding(
         f"{contract.framework} does not support fp8 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(floors),
@@ -57,4 +55,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 f"use GPUs of compute capability {capability_floors.highest_floor(floors)} or newer", safety="elsewhere"
             ),
         ),
+        severity=severity if requested else "info",
     )

@@ -16,7 +16,7 @@ Write the key as the finding says.
 - axolotl, src/axolotl/utils/schemas/config.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "CAP017"
 SEVERITY = "warning"
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     path = facts.value_if_known("job.config") or "the job's file"
     pairs = [f"{row['key']} ({row['nearest']}?)" for row in rows]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{path} has {'a key' if len(rows) == 1 else 'keys'} that the framework does not know: {', '.join(pairs)}",
         found=(facts.fact("job.unknown_keys"),),
         needs=tuple(Requirement(f"job.{row['nearest']}", "*", level="recommended", cite=CITE) for row in rows),

@@ -15,7 +15,7 @@ Write a value of the type in the finding.
 - axolotl, src/axolotl/utils/schemas/config.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "CAP018"
 SEVERITY = "error"
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     path = facts.value_if_known("job.config") or "the job's file"
     wrong = [f"{row['key']} takes {row['takes']}, not {row['found']}" for row in rows]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{path}: {'; '.join(wrong)}",
         found=(facts.fact("job.wrong_values"),),
         needs=tuple(Requirement(f"job.{row['key']}", row["takes"], cite=CITE) for row in rows),

@@ -17,7 +17,7 @@ Install the package. Its own requirements on torch and CUDA apply, so check agai
 
 from gpuready.catalog import load_catalog
 from gpuready.contracts import when as conditions
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding
 from gpuready.rules import capability_floors, fix_steps, job_request, visible_gpus
 
 CODE = "CAP009"
@@ -47,9 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     first = list(dict.fromkeys(names[0] for names in missing.values()))
     keys = list(dict.fromkeys(f"package.{name}" for names in missing.values() for name in names))
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the job asks for {visible_gpus.join_names(list(missing))}, but {visible_gpus.join_names(first)} is not installed",
         found=(*(facts.fact(key) for key in keys), facts.fact("job.wants")),
         needs=tuple(Requirement(f"package.{name}", "*", cite=CITE) for name in first),

@@ -36,4 +36,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     message = f"crashed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
     so = proof_results.proof_cause(proofs) or "the process was ended by a signal; a job that does the same crashes too"
-    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
+    return proof_results.proof_finding(facts, contract, proofs, message, so)

@@ -37,4 +37,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         or f"it failed in the step: {first.get('step') or 'none'}; a job that does the same fails"
     )
     message = f"wrong result: {proof_results.name_proofs(proofs)}: {first.get('why')}"
-    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
+    return proof_results.proof_finding(facts, contract, proofs, message, so)

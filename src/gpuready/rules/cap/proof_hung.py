@@ -34,4 +34,4 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     message = f"not finished before the deadline: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
     so = proof_results.proof_cause(proofs) or "it was ended at its deadline; a job that does the same may hang"
-    return proof_results.proof_finding(facts, contract, CODE, proofs, message, so)
+    return proof_results.proof_finding(facts, contract, proofs, message, so)

@@ -16,7 +16,7 @@ On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memo
 - bitsandbytes, docs/source/installation.mdx
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP006"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     old = {index: c for gpus in lacking.values() for index, c in gpus.items()}
     is_error = "bnb_4bit" in lacking
     bits = visible_gpus.join_names([BITS[feature] for feature in lacking])
-    return Finding(
-        CODE,
-        SEVERITY if is_error else "warning",
+    return make_finding(
         f"bitsandbytes does not support {bits} bits on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
@@ -58,4 +56,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 safety="elsewhere",
             ),
         ),
+        severity=SEVERITY if is_error else "warning",
     )

@@ -17,7 +17,7 @@ then compute in full fp32.
 - torch/cuda/__init__.py, is_tf32_supported
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP004"
@@ -41,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     old = capability_floors.gpus_without_feature(facts, contract, "tf32")
     if not old:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"no TF32 on {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(capability_floors.feature_need("tf32"),),

@@ -18,7 +18,7 @@ attention. The rest runs if torch has code for the GPU (GPU004).
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding, versions
 from gpuready.rules import capability_floors, job_request, visible_gpus
 
 CODE = "CAP007"
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     old = _gpus_too_old_for_triton(facts) if words else {}
     if not old:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{visible_gpus.join_names(words)} needs Triton, which does not support {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=(capability_floors.feature_need("torch_compile"),),

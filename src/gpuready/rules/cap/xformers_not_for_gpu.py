@@ -16,7 +16,7 @@ Use ``sdpa``, which has the same kernels, or xformers 0.0.30 with the torch that
 - xformers wheels, cpp_lib.json and ops/fmha
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding, versions
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP008"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     version = facts.value("package.xformers")
     if version is None or "+" in str(version) or versions.compare_versions(str(version), SINCE) < 0:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"xformers {version} has no code for {visible_gpus.describe_gpus(facts, old, old)}",
         found=tuple(facts.fact(key) for key in ("gpu.capability", "gpu.name", "package.xformers")),
         needs=(capability_floors.feature_need("xformers_attention"),),

@@ -19,7 +19,7 @@ Remove the folder from LD_LIBRARY_PATH, or from /etc/ld.so.conf.d and run ldconf
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import gpu_health
 
 CODE = "DRV011"
@@ -51,14 +51,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         "",
     )
     folder = str(path).rpartition("/")[0]
-    return Finding(
-        CODE,
-        SEVERITY if want else "info",
+    return make_finding(
         message,
         found=tuple(facts.fact(key) for key in ("driver.compat", "driver.library", "driver.version")),
         needs=(Requirement("driver.library", want or "*", cite=CITE),),
         so=so,
         fix=(FixStep(f"remove {folder} from LD_LIBRARY_PATH and the loader's configuration"),),
+        severity=SEVERITY if want else "info",
     )
 
 

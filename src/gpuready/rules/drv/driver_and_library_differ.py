@@ -17,7 +17,7 @@ version to prevent it. In a container, remove the driver libraries from the imag
 - NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding, versions
 from gpuready.rules import gpu_health
 
 CODE = "DRV002"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     module = facts.value_if_known("driver.version")
     want = f"=={module}" if module else "*"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "the loaded driver module and the driver's libraries have different versions",
         found=tuple(facts.fact(key) for key in ("driver.version", "driver.library", "driver.error")),
         needs=(Requirement("driver.library", want, cite="NVML API, NVML_ERROR_LIB_RM_VERSION_MISMATCH"),),

@@ -16,7 +16,7 @@ driver is the host's and no image changes it.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "DRV003"
@@ -39,12 +39,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed:
         return None
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"the driver is incompatible with {contract.framework}",
         found=(facts.fact("driver.version"),),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse to start, or fail where it uses newer driver features",
         fix=(FixStep(f"install driver {wanted} and reboot", note="needs root"),),
+        severity=contract_needs.worst_need_severity(failed),
     )

@@ -22,7 +22,7 @@ CUDA 12.
 from collections.abc import Callable
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import gpu_health, visible_gpus
 
 BranchLookup = Callable[[str], tuple[int | None, object]]
@@ -53,9 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not dropped:
         return None
     branch, cite = min(dropped.values()), branch_bound_source(facts, dropped, catalogue.last_driver_branch)
-    return Finding(
-        CODE,
-        SEVERITY if gpu_health.leaves_too_few_gpus(facts, dropped) else "warning",
+    return make_finding(
         f"driver {driver} no longer supports {visible_gpus.describe_gpus(facts, dropped)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.version", f"<{branch + 1}", cite=cite),),
@@ -64,6 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep(f"install driver branch {branch} and hold it", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, dropped),
         ),
+        severity=SEVERITY if gpu_health.leaves_too_few_gpus(facts, dropped) else "warning",
     )
 
 

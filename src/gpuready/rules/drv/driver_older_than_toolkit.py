@@ -19,7 +19,7 @@ Set CUDA_HOME to an older toolkit, or install a newer driver.
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.rules import contract_needs
 from gpuready.rules.bld import toolkit_torch_major_differs as bld
 
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if _toolkit_runs_on_driver(facts, driver, toolkit, builds):
         return None
     floor, cite = catalogue.minimum_driver(toolkit)
-    return Finding(
-        CODE,
-        SEVERITY if builds else "info",
+    return make_finding(
         f"driver {driver} is too old for programs built with CUDA {toolkit}",
         found=tuple(facts.fact(key) for key in KEYS if key in facts),
         needs=(Requirement("driver.version", f">={floor}", level="recommended", cite=cite),),
@@ -61,6 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             _older_toolkit_step(facts, driver),
             FixStep(f"install driver {floor} or newer and reboot", note="needs root"),
         ),
+        severity=SEVERITY if builds else "info",
     )
 
 

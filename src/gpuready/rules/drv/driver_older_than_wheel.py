@@ -18,7 +18,7 @@ data-centre GPUs NVIDIA's cuda-compat package is a third way.
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.rules import fix_steps, job_request
 
 CODE = "DRV001"
@@ -41,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     floor, cite = catalogue.minimum_driver(built_for, facts.value_if_known("os.system"))
     torch = fix_steps.replace_torch_step(facts, contract)
     compat = catalogue.compat_package(built_for, driver, facts.value_if_known("gpu.name") or ())
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "the driver is older than the torch wheel needs",
         found=(facts.fact("driver.version"), facts.fact("torch.cuda")),
         needs=(Requirement("driver.version", f">={floor}", cite=cite),),

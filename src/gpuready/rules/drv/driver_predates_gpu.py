@@ -19,7 +19,7 @@ Install a driver of that branch or newer. Blackwell also needs the open kernel m
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import gpu_health, visible_gpus
 from gpuready.rules.drv.driver_dropped_gpu import BranchLookup, branch_bound_source, driver_branch_bounds
 
@@ -53,9 +53,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     branch = max(unknown.values())
     cite = branch_bound_source(facts, unknown, _first_branch_here(facts))
     modules = " with open kernel modules" if branch >= OPEN_MODULES_BRANCH else ""
-    return Finding(
-        CODE,
-        SEVERITY if gpu_health.leaves_too_few_gpus(facts, unknown) else "warning",
+    return make_finding(
         f"driver {driver} is older than {visible_gpus.describe_gpus(facts, unknown)}",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.version", f">={branch}", cite=cite),),
@@ -64,6 +62,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep(f"install driver {branch} or newer{modules}, and reboot", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, unknown),
         ),
+        severity=SEVERITY if gpu_health.leaves_too_few_gpus(facts, unknown) else "warning",
     )
 
 

@@ -18,7 +18,7 @@ The finding names the case. ``dmesg`` and ``modinfo nvidia`` show why a module d
 - NVIDIA Driver Installation Guide
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health
 
 CODE = "DRV004"
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     reason, step = why
     keys = ("gpu.pci_count", "driver.version", "gpu.nodes", "driver.error", "driver.says")
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the driver does not answer: {reason}",
         found=tuple(f for f in map(facts.fact, keys) if not f.gap),
         needs=(Requirement("driver.version", "*", cite="NVIDIA Driver Installation Guide"),),

@@ -18,7 +18,7 @@ nvidia-fabricmanager``. Its messages are in /var/log/fabricmanager.log.
 - NVIDIA Fabric Manager User Guide
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health
 
 CODE = "DRV010"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if manager == "running":
         return None
     what = "is not installed" if manager == "absent" else "is not running"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the machine has {switches} NVSwitches, but the fabric manager {what}",
         found=(facts.fact("fabric.switches"), facts.fact("fabric.manager")),
         needs=(Requirement("fabric.manager", "running", cite="NVIDIA Fabric Manager User Guide"),),

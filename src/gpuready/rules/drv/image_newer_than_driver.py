@@ -20,7 +20,7 @@ runtime's check off.
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import gpu_health
 
 CODE = "DRV014"
@@ -57,9 +57,7 @@ def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> 
     full = catalogue.release_driver(cuda)[0] or catalogue.minimum_driver(cuda)[0]
     keys = ("container.image", "container.cuda", "driver.version", "gpu.name")
     runs = severity == "warning"
-    return Finding(
-        CODE,
-        severity,
+    return make_finding(
         f"the image needs CUDA {cuda}, but the driver is {driver}",
         found=tuple(facts.fact(key) for key in keys if key in facts),
         needs=(Requirement("driver.version", f">={full}", cite=CITE),),
@@ -70,4 +68,5 @@ def _old_driver_finding(facts: Facts, cuda: str, driver: str, severity: str) -> 
             ),
             FixStep(f"install driver {full} or newer on the host", note="needs root"),
         ),
+        severity=severity,
     )

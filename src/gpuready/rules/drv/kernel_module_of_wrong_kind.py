@@ -19,7 +19,7 @@ Install the other kind and reboot. Distribution packages have ``open`` in their 
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import gpu_health, visible_gpus
 from gpuready.rules.drv.driver_dropped_gpu import driver_opened_gpus
 
@@ -54,9 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     kind = wanted[wrong[0]]
     cite = catalogue.find_cuda_rule("open_kernel_modules")["source"][0]
-    return Finding(
-        CODE,
-        SEVERITY if gpu_health.leaves_too_few_gpus(facts, wrong) else "warning",
+    return make_finding(
         f"the {loaded} kernel modules are loaded, which do not support {visible_gpus.describe_gpus(facts, wrong)}",
         found=tuple(facts.fact(key) for key in ("driver.kind", "gpu.capability", "gpu.name")),
         needs=(Requirement("driver.kind", kind, cite=cite),),
@@ -65,6 +63,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep(f"install the {kind} kernel modules of the driver and reboot", note="needs root"),
             *gpu_health.hide_gpus_steps(facts, wrong),
         ),
+        severity=SEVERITY if gpu_health.leaves_too_few_gpus(facts, wrong) else "warning",
     )
 
 

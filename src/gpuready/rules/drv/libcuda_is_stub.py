@@ -15,7 +15,7 @@ Remove the folder from LD_LIBRARY_PATH. For linking, use LIBRARY_PATH. Nothing n
 - CUDA runtime API, cudaErrorStubLibrary (34)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "DRV005"
 SEVERITY = "error"
@@ -31,9 +31,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     stub = facts.value("driver.stub")
     if stub is None:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "the libcuda that programs would load is a stub",
         found=(facts.fact("driver.stub"),),
         needs=(Requirement("libcuda.path", "*", cite="CUDA runtime API, cudaErrorStubLibrary (34)"),),

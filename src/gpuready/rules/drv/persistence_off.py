@@ -17,7 +17,7 @@ with the driver.
 - NVIDIA Driver Persistence, Persistence Daemon
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "DRV013"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("gpu.count") < 2 and gpu_health.gpu_market(facts, off[0]) != "datacenter":
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"persistence mode is off on {visible_gpus.describe_gpus(facts, off)}: programs start slower",
         found=(facts.fact("gpu.persistence"),),
         needs=(Requirement("gpu.persistence", "on", level="optional", cite="NVIDIA Driver Persistence guide"),),

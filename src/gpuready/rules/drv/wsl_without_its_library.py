@@ -17,7 +17,7 @@ with the package cuda-toolkit, which has no driver.
 - NVIDIA, CUDA on WSL User Guide
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.rules import gpu_health
 
 CODE = "DRV012"
@@ -47,9 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if path is not None and _is_windows_libcuda(facts, str(path)):
         return None
     what = "finds no libcuda" if path is None else f"finds the libcuda of a Linux driver, {path}"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"in WSL the loader {what}",
         found=(facts.fact("libcuda.path"), facts.fact("os.wsl")),
         needs=(Requirement("libcuda.path", f"{WSL_LIBRARIES}lib/libcuda.so.1", cite="NVIDIA, CUDA on WSL User Guide"),),

@@ -15,7 +15,7 @@ Start the time service (chrony or systemd-timesyncd) and let it set the clock.
 - munged(8): credentials expire after their time-to-live
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT009"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     count, seconds = fleet_findings.total_nodes(rows), row["seconds"]
     way = "ahead" if seconds > 0 else "behind"
     lead = f"the clocks of {fleet_findings.format_count(count)} differ from the fleet's"
-    return Finding(
-        CODE,
-        "error" if abs(seconds) >= REFUSED_AFTER_S else SEVERITY,
+    return make_finding(
         f"{lead}: {fleet_findings.shorten_node_set(row['nodes'])} {abs(seconds):,} s {way}",
         found=(facts.fact("fleet.clocks"),),
         needs=(
@@ -46,4 +44,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="logs cannot be put in order, and credentials may be refused",
         fix=(FixStep("start chrony or systemd-timesyncd on the node and let it set the clock", note="needs root"),),
+        severity="error" if abs(seconds) >= REFUSED_AFTER_S else SEVERITY,
     )

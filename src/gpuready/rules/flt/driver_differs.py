@@ -30,8 +30,6 @@ FACETS = ("driver",)
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        CODE,
-        SEVERITY,
         FACETS,
         so="ranks on these nodes use another driver, and may fail or be slow",
         fix=(

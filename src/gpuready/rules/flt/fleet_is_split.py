@@ -16,7 +16,7 @@ Finish the upgrade, put the parts into separate partitions, or compare with a re
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT006"
@@ -43,9 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     parts = [f"{row['of'] - sum(sizes):,} have {fleet_findings.shorten_value(row['want'])}"]
     parts += [f"{group['count']:,} {fleet_findings.shorten_value(group['value'])}" for group in row["groups"][:2]]
     more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the fleet is split in {row['key'][:40]}: {', '.join(parts)}{more}",
         found=(facts.fact("fleet.drift"),),
         needs=(Requirement("fleet.drift", "one value for each fact", level="recommended", cite=fleet_findings.CITE),),

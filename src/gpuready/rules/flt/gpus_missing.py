@@ -15,7 +15,7 @@ Check ``nvidia-smi`` and the kernel log of the node (Xid 79, ``fallen off the bu
 - NVIDIA Xid Errors, Xid Catalog: 79
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT007"
@@ -33,9 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     row = min(rows, key=lambda one: one["gpus"] - one["usual"])
     count = fleet_findings.total_nodes(rows)
     shows = f"{'shows' if count == 1 else 'show'} {row['gpus']} of {row['usual']} GPUs"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{fleet_findings.format_count(count)} {shows}: {fleet_findings.shorten_node_set(row['nodes'])}{' and others' if len(rows) > 1 else ''}",
         found=(facts.fact("fleet.gpus"),),
         needs=(Requirement("fleet.gpus", "none", cite=fleet_findings.CITE),),

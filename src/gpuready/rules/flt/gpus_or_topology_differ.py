@@ -29,8 +29,6 @@ FACETS = ("gpus", "topology")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        CODE,
-        SEVERITY,
         FACETS,
         so="a job over these nodes has the speed and memory of the different one",
         fix=(

@@ -13,7 +13,7 @@ Check the port counters (``ibdiagnet``, ``ethtool -S``), reseat or replace the c
 - gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT017"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if suspect is None:
         return None
     row, tests, more = suspect
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the link between {' and '.join(row['names'])} fails: {row['failed']} of {tests} pairs across it failed{more}",
         found=(facts.fact("fleet.suspects"),),
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),

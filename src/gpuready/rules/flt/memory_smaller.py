@@ -17,7 +17,7 @@ replaced.
 - NCCL user guide, Troubleshooting: Runtime and MPI issues
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT010"
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     row = min(rows, key=lambda one: one["size"] / max(one["usual"], 1))
     count = sum(one["count"] for one in rows if one["what"] == row["what"])
     sizes = f"{_format_memory_size(row['size'])} instead of {_format_memory_size(row['usual'])}"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{fleet_findings.format_count(count)} {'has' if count == 1 else 'have'} less {row['what']}: {sizes}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.memory"),),
         needs=(Requirement("fleet.memory", "none", cite=fleet_findings.CITE),),

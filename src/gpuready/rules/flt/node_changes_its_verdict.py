@@ -15,7 +15,7 @@ Read the node's kernel log and ask it again: ``gpuready fleet check --nodes NAME
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT014"
@@ -32,9 +32,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     count = fleet_findings.total_nodes(rows)
     row = rows[0]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{fleet_findings.format_count(count)} said {row['said']} of {'itself' if count == 1 else 'themselves'}: {fleet_findings.shorten_node_set(row['nodes'])}",
         found=(facts.fact("fleet.flaps"),),
         needs=(Requirement("fleet.flaps", "none", level="recommended", cite=fleet_findings.CITE),),

@@ -16,7 +16,7 @@ Check its network card and ``gpuready fleet drift``, and exclude it until it pas
 - gpuready guide: fleet, bisect (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT016"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row, tests, more = suspect
     which = row["names"][0] + (f" GPU {row['gpu']}" if row.get("gpu") is not None else "")
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{which} failed {row['failed']} of {tests} pairs, with partners that pass with others{more}",
         found=(facts.fact("fleet.suspects"),),
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),

@@ -15,7 +15,7 @@ for the code. The exclude list of the report keeps jobs away until then.
 - gpuready reference: rules (docs/reference/rules.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT015"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row = rows[0]
     more = f", and {fleet_findings.format_count(len(rows) - 1, 'other code')}" if len(rows) > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{row['count']:,} of {row['of']:,} nodes have {row['code']}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.codes"),),
         needs=(Requirement("fleet.codes", "none", cite="the contract of the framework that was checked"),),

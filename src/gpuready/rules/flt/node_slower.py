@@ -17,7 +17,7 @@ Compare the node with another: ``gpuready fleet drift``. Run ``gpuready check -v
 - gpuready guide: fleet
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT011"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     which = row["node"] + (f" GPU {row['gpu']}" if row["gpu"] is not None else "")
     figures = f"{which}: {row['figure']} {row['value']:.4g} instead of {row['usual']:.4g} ({row['share']:+.1%})"
     tail = f" in {row['tries']} measurements" if row["tries"] > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{fleet_findings.format_count(slow)} {'is' if slow == 1 else 'are'} slower than {'its' if slow == 1 else 'their'} peers: {figures}{tail}",
         found=(facts.fact("fleet.outliers"),),
         needs=(Requirement("fleet.outliers", "none", cite="Wald 1945, sequential tests of statistical hypotheses"),),

@@ -17,7 +17,7 @@ Check one node of each group. Give slow nodes more time with ``--timeout``, or e
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.rules import fleet_findings
 
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         kinds[row["kind"]] = kinds.get(row["kind"], 0) + row["count"]
     how = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     silent, of = fleet_findings.total_nodes(rows), facts.value_if_known("fleet.nodes") or 0
-    return Finding(
-        CODE,
-        SEVERITY if any(row.get("known", True) for row in rows) else "warning",
+    return make_finding(
         f"{silent:,} of {of:,} nodes did not answer ({how}): {fleet_findings.shorten_node_set(names)}",
         found=(facts.fact("fleet.unreachable"),),
         needs=(Requirement("fleet.unreachable", "none", cite=fleet_findings.CITE),),
@@ -57,4 +55,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("give slow nodes more time with --timeout"),
             FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
+        severity=SEVERITY if any(row.get("known", True) for row in rows) else "warning",
     )

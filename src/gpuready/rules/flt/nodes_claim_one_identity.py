@@ -16,7 +16,7 @@ GPUs.
 - NCCL: Duplicate GPU detected
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT012"
@@ -33,9 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row = rows[0]
     more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"several nodes claim {fleet_findings.shorten_value(row['what'], 50)}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.conflicts"),),
         needs=(Requirement("fleet.conflicts", "none", cite="NCCL: Duplicate GPU detected"),),

@@ -30,8 +30,6 @@ FACETS = ("variables", "limits", "mounts", "clocks", "time")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        CODE,
-        SEVERITY,
         FACETS,
         so="the same job behaves differently on these nodes, and its log does not say why",
         fix=(FixStep("set them as on the other nodes: in the image, the prolog or the machines' configuration"),),

@@ -31,8 +31,6 @@ GRAVE = ("torch", "cuda", "kernels")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        CODE,
-        SEVERITY,
         FACETS,
         so="ranks on these nodes run other code, and may fail or give other results",
         fix=(

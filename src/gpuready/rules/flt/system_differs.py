@@ -29,8 +29,6 @@ FACETS = ("kernel", "firmware", "nics")
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        CODE,
-        SEVERITY,
         FACETS,
         so="these nodes may be slower, or fail where others do not",
         fix=(FixStep("bring them to the state of the others at the next maintenance", note="needs root"),),

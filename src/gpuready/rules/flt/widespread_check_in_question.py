@@ -16,7 +16,7 @@ Examine one of the nodes by hand with ``gpuready check -v``.
 - gpuready guide: fleet (docs/how-to/fleet.md)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fleet_findings
 
 CODE = "FLT013"
@@ -33,9 +33,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     row = rows[0]
     share = row["count"] / max(row["of"], 1)
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the check {row['code']} fails on {row['count']:,} of {row['of']:,} nodes ({share:.0%}): the check is in question, not the nodes",
         found=(facts.fact("fleet.widespread"),),
         needs=(Requirement("fleet.widespread", "none", level="recommended", cite=fleet_findings.CITE),),

@@ -24,7 +24,7 @@ from typing import Any
 from gpuready.catalog.packages import find_package
 from gpuready.catalog.releases import list_releases
 from gpuready.contracts.want import value_meets_want
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.versions import satisfies_specifier
 from gpuready.rules import contract_needs, visible_gpus
 
@@ -57,14 +57,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     old = {
         i: c for i, c in capabilities.items() if not all(contract_needs.value_meets_need(facts, n, c) for n in failed)
     }
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"{_name_of_failed(failed, contract)} {_failure_verb(failed)} {visible_gpus.describe_gpus(facts, old, old)}",
         found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
         needs=tuple(failed),
         so=_floor_consequence(failed, contract),
         fix=tuple(_capability_floor_steps(facts, contract, failed, old, capabilities)),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
 
 CODE = "GPU004"
@@ -70,9 +70,7 @@ def _missing_arch_finding(
 ) -> Finding:
     cite = str(toolkits.find_cuda_rule("cubin_compat")["source"])
     wanted = dict.fromkeys("sm_" + str(c).replace(".", "") for c in uncovered.values())
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"torch has no code ({', '.join(wanted)}) for {visible_gpus.describe_gpus(facts, uncovered, uncovered)}",
         found=tuple(
             facts.fact(key) for key in ("gpu.capability", "torch.arch", "torch.cuda") if not facts.fact(key).gap

@@ -16,7 +16,7 @@ TEMPERATURE,PERFORMANCE`` shows temperatures and reasons.
 - NVML API, NvmlClocksEventReasons
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU011"
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         gpu_health.require_reported(facts, "gpu.throttle")
         return None
     unnamed_only = set(throttled.values()) == {UNNAMED}
-    return Finding(
-        CODE,
-        "info" if unnamed_only else SEVERITY,
+    return make_finding(
         f"clocks reduced on {visible_gpus.describe_gpus(facts, throttled, throttled)}",
         found=(facts.fact("gpu.throttle"),),
         needs=(Requirement("gpu.throttle", "none", level="recommended", cite=CITE),),
@@ -58,6 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
             FixStep("check the power cables and supplies of the machine", note="needs physical access"),
         ),
+        severity="info" if unnamed_only else SEVERITY,
     )
 
 

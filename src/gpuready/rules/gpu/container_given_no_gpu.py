@@ -19,7 +19,7 @@ Add ``gpus: all`` to the service, or start it with ``docker run --gpus all``.
 - NVIDIA container toolkit, NVIDIA_VISIBLE_DEVICES
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request, visible_gpus
 
 CODE = "GPU023"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     certain = facts.value_if_known("container.shows") is False
     keys = ("container.gpus", "container.shows", "container.image")
-    return Finding(
-        CODE,
-        SEVERITY if certain else "warning",
+    return make_finding(
         "the container is started without a GPU",
         found=tuple(facts.fact(key) for key in keys if key in facts),
         needs=(Requirement("container.gpus", "all", cite=CITE),),
@@ -54,4 +52,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("add gpus: all to the service, or reserve devices with capabilities: [gpu]"),
             FixStep("start the container with docker run --gpus all", note="outside the container"),
         ),
+        severity=SEVERITY if certain else "warning",
     )

@@ -19,7 +19,7 @@ replaced if errors return.
 - NVIDIA DCGM, dcgm_errors.h: DCGM_FR_VOLATILE_DBE_DETECTED
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU008"
@@ -48,9 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not bad:
         gpu_health.require_reported(facts, "gpu.ecc_errors")
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"uncorrected memory errors on {visible_gpus.describe_gpus(facts, bad, bad)}",
         found=(facts.fact("gpu.ecc_errors"),),
         needs=(Requirement("gpu.ecc_errors", "==0", cite=CITE),),

@@ -17,7 +17,7 @@ the scheduler request), or use a larger machine.
 - PyTorch documentation, torchrun
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, job_request, visible_gpus
 
 CODE = "GPU015"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     dropped = len((facts.value_if_known("visibility.cuda") or {}).get("ignored") or ())
     if not visible_count or visible_count + dropped >= wanted:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the job asks for {wanted} GPUs, and CUDA shows {visible_count}",
         found=tuple(facts.fact(key) for key in ("job.gpus", "gpu.visible", "gpu.count")),
         needs=(Requirement("gpu.count", f">={wanted}", cite=facts.fact("job.gpus").source or "the job"),),

@@ -18,7 +18,7 @@ Read the NVRM lines of ``dmesg``, and check which driver holds the card with ``l
 - lspci(8)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health
 
 CODE = "GPU014"
@@ -52,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     listed, there = facts.value("gpu.count"), facts.value("gpu.pci_count")
     if not listed or there is None or not listed < there <= MAX_GPUS or _access_may_be_limited(facts):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the PCI bus has {there} NVIDIA GPUs and the driver lists {listed}",
         found=(facts.fact("gpu.pci_count"), facts.fact("gpu.count")),
         needs=(Requirement("gpu.count", f"=={there}", level="recommended", cite="what the PCI bus shows"),),

@@ -21,7 +21,7 @@ Set the mode back as root: ``nvidia-smi -c DEFAULT``. For MPS, start the daemon 
 - NVIDIA GPU Deployment and Management, Multi-Process Service
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU006"
@@ -61,9 +61,7 @@ def _occupied_gpus(facts: Facts, exclusive: list[int]) -> list[int]:
 
 
 def _compute_mode_finding(facts: Facts, severity: str, message: str, bad: list[int]) -> Finding:
-    return Finding(
-        CODE,
-        severity,
+    return make_finding(
         message,
         found=tuple(facts.fact(key) for key in ("gpu.mode", "gpu.processes") if key in facts),
         needs=(Requirement("gpu.mode", "default", cite=CITE),),
@@ -74,4 +72,5 @@ def _compute_mode_finding(facts: Facts, severity: str, message: str, bad: list[i
                 f"set the default mode: nvidia-smi -i {gpu_health.join_indices(bad)} -c DEFAULT", note="needs root"
             ),
         ),
+        severity=severity,
     )

@@ -17,7 +17,7 @@ cooling, try the card in another slot, and have it replaced.
 - NVIDIA Xid Errors, Xid Catalog: 79
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU013"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not lost:
         return None
     which = visible_gpus.join_names([_describe_lost_gpu(facts, index) for index in lost])
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"fallen off the bus: {which}",
         found=(facts.fact("gpu.lost"),),
         needs=(Requirement("gpu.lost", "none", cite="NVIDIA Xid Errors, Xid Catalog: 79"),),

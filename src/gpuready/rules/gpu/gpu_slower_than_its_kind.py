@@ -21,7 +21,7 @@ machine after a reboot.
 
 from typing import Any
 
-from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.model.bench import SlowReason
 from gpuready.rules import bench_verdict, slowness_reasons, visible_gpus
 
@@ -79,9 +79,7 @@ def _slow_gpu_finding(facts: Facts, slow: list[dict[str, Any]]) -> Finding:
     why = _unique_reasons(facts, slow)
     evidence = dict.fromkeys(fact for reason in why for fact in reason.found)
     known = "; ".join(reason.says for reason in why)
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         _describe_slow_measures(slow, worst),
         found=(facts.fact("bench.measures"), *(f for f in evidence if f.key != "bench.measures")),
         needs=(Requirement("bench.measures", f"{worst['name']} >= {worst['low']:.4g}", level="required", cite=CITE),),

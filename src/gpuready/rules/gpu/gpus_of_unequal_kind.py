@@ -20,7 +20,7 @@ Show only GPUs of one model with CUDA_VISIBLE_DEVICES, or run one job per model.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, job_request, visible_gpus
 
 CODE = "GPU016"
@@ -63,9 +63,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     most = max(kinds, key=len)
     stated = (job_request.job_gpu_count(facts) or 0) > 1 or job_request.job_asks_for(facts, *MULTI_GPU_WANTS)
-    return Finding(
-        CODE,
-        SEVERITY if stated else "info",
+    return make_finding(
         f"the GPUs are different models: {visible_gpus.join_names([_describe_gpu_group(facts, kind, memory) for kind in kinds])}",
         found=tuple(facts.fact(key) for key in ("gpu.name", "gpu.capability", "gpu.memory") if key in facts),
         needs=(_equality_need(capabilities, memory, most[0]),),
@@ -75,6 +73,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 f"show only GPUs of one model: CUDA_VISIBLE_DEVICES={visible_gpus.visible_devices_value(facts, most)}"
             ),
         ),
+        severity=SEVERITY if stated else "info",
     )
 
 

@@ -19,7 +19,7 @@ numbers. ``dmesg`` and ``nvidia-smi -q`` show driver errors.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import bench_verdict
 
 CODE = "GPU022"
@@ -37,9 +37,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     first = broken[0]
     more = f" and {len(broken) - 1} more" if len(broken) > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{first['name']}{more} {first['raw']} on {_measure_location(first)}",
         found=(facts.fact("bench.measures"),),
         needs=(Requirement("bench.measures", "measured", cite="gpuready bench"),),

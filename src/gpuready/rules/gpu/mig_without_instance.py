@@ -20,7 +20,7 @@ idle GPU.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU007"
@@ -54,9 +54,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 def _no_instance_finding(facts: Facts, empty: list[int]) -> Finding:
     which = gpu_health.join_indices(empty)
-    return Finding(
-        CODE,
-        SEVERITY if gpu_health.leaves_too_few_gpus(facts, empty) else "warning",
+    return make_finding(
         f"no MIG instance on {visible_gpus.describe_gpus(facts, empty)}, although MIG is on",
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices")),
         needs=(Requirement("gpu.mig_devices", "*", cite=CITE),),
@@ -66,6 +64,7 @@ def _no_instance_finding(facts: Facts, empty: list[int]) -> Finding:
             FixStep(f"create one instance of the whole GPU: nvidia-smi mig -i {which} -cgi 0 -C", note="needs root"),
             FixStep(f"turn MIG off: nvidia-smi -i {which} -mig 0", note="needs root"),
         ),
+        severity=SEVERITY if gpu_health.leaves_too_few_gpus(facts, empty) else "warning",
     )
 
 
@@ -76,13 +75,12 @@ def _unnamed_instance_finding(facts: Facts, split: list[int], rows: list[dict[st
     if variable.gap or named or (len(rows) == 1 and len(set(visible_gpus.list_visible_gpus(facts))) == 1):
         return None
     uuids = [str(row["uuid"]) for row in rows if isinstance(row.get("uuid"), str)]
-    return Finding(
-        CODE,
-        "info",
+    return make_finding(
         f"only MIG instances of {visible_gpus.describe_gpus(facts, split)} can be used: name one in CUDA_VISIBLE_DEVICES"
         + (f", such as {uuids[0]}" if uuids else ""),
         found=(facts.fact("gpu.mig"), facts.fact("gpu.mig_devices"), variable),
         needs=(Requirement("visibility.cuda", "*", level="optional", cite=CITE),),
         so="a process that names no instance gets the first one, never the whole GPU",
         fix=(FixStep(f"name an instance: CUDA_VISIBLE_DEVICES={uuids[0] if uuids else 'MIG-…'}"),),
+        severity="info",
     )

@@ -22,7 +22,7 @@ driver branch, needs the open kernel modules, or failed to start.
 """
 
 from gpuready.catalog import cuda as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, gpu_health, job_request, visible_gpus
 
 CODE = "GPU001"
@@ -65,9 +65,7 @@ def _describe_absence(facts: Facts, contract: Contract) -> str:
 
 def _no_gpu_finding(facts: Facts, contract: Contract, message: str, keys: tuple[str, ...]) -> Finding:
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         message,
         found=tuple(facts.fact(key) for key in keys),
         needs=contract_needs.stated_needs(facts, contract, "gpu.count")

@@ -18,7 +18,7 @@ nvlink -e``, and have the board inspected if it happens again: NVIDIA's action i
 - NVIDIA DCGM, dcgm_errors.h: DCGM_FR_NVLINK_ERROR_CRITICAL
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU020"
@@ -69,9 +69,7 @@ def _gpus_with_fewer_links(facts: Facts) -> dict[int, str]:
 
 
 def _faulty_links_finding(facts: Facts, key: str, what: str, bad: dict[int, str]) -> Finding:
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{what} {visible_gpus.describe_gpus(facts, bad, bad)}",
         found=(facts.fact(key),),
         needs=(Requirement(key, "all up, none recovered", cite=CITE),),

@@ -19,7 +19,7 @@ slot.
 """
 
 from gpuready.catalog.bands import parse_pcie_link
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU010"
@@ -70,9 +70,7 @@ def _is_link_active(now: str, most: str) -> bool:
 
 def _narrow_link_finding(facts: Facts, narrow: dict[int, str], severity: str) -> Finding:
     best = str(gpu_health.reported_values(facts, "gpu.pcie_max")[min(narrow)])
-    return Finding(
-        CODE,
-        severity,
+    return make_finding(
         f"fewer PCIe lanes than possible on {visible_gpus.describe_gpus(facts, narrow, narrow)}",
         found=(facts.fact("gpu.pcie"), facts.fact("gpu.pcie_max")),
         needs=(Requirement("gpu.pcie", best, level="recommended", cite=CITE),),
@@ -81,4 +79,5 @@ def _narrow_link_finding(facts: Facts, narrow: dict[int, str], severity: str) ->
             FixStep("reseat the card, or try another slot or riser", note="needs physical access"),
             FixStep("check whether the firmware splits the lanes of the slot", note="needs a reboot"),
         ),
+        severity=severity,
     )

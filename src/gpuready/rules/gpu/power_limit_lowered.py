@@ -18,7 +18,7 @@ driver is reloaded.
 
 from collections.abc import Iterator
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU012"
@@ -56,14 +56,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         gpu_health.require_reported(facts, "gpu.power_limit")
         gpu_health.require_reported(facts, "gpu.power_limit_default")
         return None
-    return Finding(
-        CODE,
-        SEVERITY if min(shares[i] for i in low) < WARNING_SHARE else "info",
+    return make_finding(
         f"the power limit is lowered on {visible_gpus.describe_gpus(facts, low, low)}",
         found=(facts.fact("gpu.power_limit"), facts.fact("gpu.power_limit_default")),
         needs=(Requirement("gpu.power_limit", f">={min(own[i] for i in low)}", level="recommended", cite=CITE),),
         so="clocks are lower under load; in a multi-GPU job the slowest GPU sets the speed",
         fix=tuple(_restore_limit_steps({i: own[i] for i in low})),
+        severity=SEVERITY if min(shares[i] for i in low) < WARNING_SHARE else "info",
     )
 
 

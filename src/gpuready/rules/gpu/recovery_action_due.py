@@ -19,7 +19,7 @@ then reset. node-reboot and system-reboot: reboot. bus-reset: reset its PCIe bus
 - NVIDIA Xid Errors, Xid Catalog: 154
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU025"
@@ -49,9 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not due:
         gpu_health.require_reported(facts, "gpu.recovery")
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the driver asks for a recovery of {visible_gpus.describe_gpus(facts, due, due)}",
         found=(facts.fact("gpu.recovery"),),
         needs=(Requirement("gpu.recovery", "none", cite=CITE),),

@@ -21,7 +21,7 @@ return.
 - NVIDIA DCGM, dcgm_errors.c: DCGM_FR_PENDING_ROW_REMAP and DCGM_FR_ROW_REMAP_FAILURE are DCGM_ERROR_ISOLATE
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "GPU009"
@@ -56,9 +56,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"bad memory rows that cannot be replaced in {visible_gpus.describe_gpus(facts, failed)}",
         found=(facts.fact("gpu.remap_failure"),),
         needs=(Requirement("gpu.remap_failure", "none", cite=CITE),),
@@ -69,9 +67,7 @@ def _remap_failed_finding(facts: Facts, failed: list[int]) -> Finding:
 
 def _remap_pending_finding(facts: Facts, pending: list[int]) -> Finding:
     reset = f"drain the GPU, then reset it: nvidia-smi --gpu-reset -i {gpu_health.join_indices(pending)}"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"bad memory needs a reset of {visible_gpus.describe_gpus(facts, pending)}",
         found=(facts.fact("gpu.remap_pending"),),
         needs=(Requirement("gpu.remap_pending", "none", cite=CITE),),

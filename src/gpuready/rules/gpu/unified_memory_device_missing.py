@@ -19,7 +19,7 @@ On the host run ``nvidia-modprobe -u -c 0``, then recreate the container with al
 """
 
 from gpuready.catalog import cuda
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health
 
 CODE = "GPU017"
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     paths = {row.get("path") for row in facts.value("gpu.nodes") or ()}
     if CONTROL not in paths or UNIFIED in paths or _works_without_uvm(facts):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the container has the GPU but not {UNIFIED}",
         found=(facts.fact("gpu.nodes"), facts.fact("os.container")),
         needs=(Requirement("gpu.nodes", UNIFIED, level="recommended", cite="NVIDIA driver README, device files"),),

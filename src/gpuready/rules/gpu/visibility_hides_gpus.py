@@ -20,7 +20,7 @@ UUIDs.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request, visible_gpus
 
 CODE = "GPU002"
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     table = facts.value("visibility.cuda")
     if not table or table.get("shown"):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         _describe_hidden_gpus(table),
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
         needs=(Requirement("visibility.cuda", "*", cite="CUDA Programming Guide, CUDA Environment Variables"),),

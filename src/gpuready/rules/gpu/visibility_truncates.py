@@ -17,7 +17,7 @@ or by UUID, not both.
 - CUDA Programming Guide, 5.2 CUDA Environment Variables
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request, visible_gpus
 from gpuready.rules.gpu.visibility_hides_gpus import name_gpus_step, quote_device_entry
 
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     dropped = visible_gpus.join_names([quote_device_entry(entry) for entry in table["ignored"]])
     visible_count = len(table["shown"])
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"some entries of CUDA_VISIBLE_DEVICES (value {quote_device_entry(table.get('value'))}) are dropped: {dropped}",
         found=(facts.fact("visibility.cuda"), facts.fact("gpu.count"), facts.fact("gpu.uuid")),
         needs=(Requirement("visibility.cuda", "*", cite="CUDA Programming Guide, CUDA Environment Variables"),),

@@ -16,7 +16,7 @@ Use a device map or load in parts, quantize, or give the machine or container mo
 - Linux kernel documentation, cgroup v2, memory.max
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request
 
 CODE = "MEM003"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if key is None:
         return None
     what = "the memory limit here" if key == "memory.limit" else "the memory of this machine"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{what} is {facts.value(key) / 1e9:.0f} GB, but the model's weights need {size / 1e9:.0f} GB",
         found=(facts.fact(key), facts.fact("job.parameters")),
         needs=(Requirement(key, f">={size / 1e9:.1f}GB", level="recommended", cite=how),),

@@ -18,7 +18,7 @@ The job ends with CUDA out of memory in the first or second step.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "MEM008"
 SEVERITY = "error"
@@ -44,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     worst = max(short, key=lambda row: row["needs"] - row["has"])
     config = facts.value_if_known("job.config")
     where = ("--on", str(worst["on"])) if worst.get("on") else ()
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the job needs {worst['needs'] / GIB:.1f} GiB at its peak, but {_describe_short_gpus(worst)} at most {worst['has'] / GIB:.1f} GiB",
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=(Requirement("gpu.free", f">={worst['needs'] / 1e9:.1f}GB", cite="the peak of a step, predicted"),),

@@ -21,7 +21,7 @@ fit`` predicts the whole job.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
 CODE = "MEM001"
@@ -52,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed and short is None:
         return None
     lacking = [*failed, *([short] if short else [])]
-    return Finding(
-        CODE,
-        _memory_severity(failed, short, stated),
+    return make_finding(
         f"{_gpus_have_phrase(facts)} less memory than {_memory_demand(short, contract)}",
         found=tuple(facts.fact(key) for key in ("gpu.memory", "job.parameters", "job.wants") if key in facts),
         needs=tuple(lacking),
@@ -63,6 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("use 8-bit or 4-bit weights, or offloading"),
             FixStep("use more or larger GPUs, or a smaller model"),
         ),
+        severity=_memory_severity(failed, short, stated),
     )
 
 

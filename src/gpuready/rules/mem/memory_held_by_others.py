@@ -19,7 +19,7 @@ you do not know.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, job_request, visible_gpus
 
 CODE = "MEM002"
@@ -51,14 +51,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     short = _free_memory_need(facts, total, free)
     amounts = {index: f"{size / GIB:.1f} GiB" for index, size in occupied.items()}
-    return Finding(
-        CODE,
-        "error" if short else SEVERITY,
+    return make_finding(
         f"other processes use memory of {visible_gpus.describe_gpus(facts, occupied, amounts)}",
         found=tuple(facts.fact(key) for key in ("gpu.free", "gpu.memory", "gpu.processes")),
         needs=(short or Requirement("gpu.free", "*", level="recommended", cite="the job can use only free memory"),),
         so=f"the job has less memory: {visible_gpus.join_names(_describe_holders(facts, occupied))}",
         fix=tuple(_free_memory_steps(facts, occupied, total)),
+        severity="error" if short else SEVERITY,
     )
 
 

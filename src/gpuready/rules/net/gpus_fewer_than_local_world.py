@@ -16,7 +16,7 @@ Start as many processes as there are GPUs: ``torchrun --nproc-per-node gpu``.
 - PyTorch documentation, torchrun: LOCAL_WORLD_SIZE
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 
 CODE = "NET012"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         or (visible_count == 1 and any(environment_variables.read_variable(facts, n) for n in PER_TASK))
     ):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{ranks} ranks are to run on this machine, but CUDA shows {visible_count} GPU{'s' if visible_count > 1 else ''}",
         found=(facts.fact("env.LOCAL_WORLD_SIZE"), facts.fact("gpu.visible")),
         needs=(Requirement("gpu.count", f">={ranks}", cite="torchrun: LOCAL_WORLD_SIZE, one process for each GPU"),),

@@ -17,7 +17,7 @@ Change the line in /etc/hosts to the address that the other machines use, or set
 - hosts(5)
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology
 from gpuready.rules.net.master_address_loopback import is_loopback_address
 
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         facts, "GLOO_SOCKET_IFNAME"
     ):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the host name resolves to {address}, which no other machine can reach",
         found=(facts.fact("net.hostname_address"),),
         needs=(

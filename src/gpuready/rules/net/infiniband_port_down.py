@@ -16,7 +16,7 @@ switch. Select the ports in use with NCCL_IB_HCA.
 - NCCL user guide, Troubleshooting: Networking Troubleshooting
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_topology, network_interfaces, visible_gpus
 
 CODE = "NET004"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     several = job_topology.is_multi_node(facts, contract)
     which = visible_gpus.join_names([f"{name} ({state})" for name, state in idle.items()])
     how_many = "no port" if len(idle) == len(ports) else "not every port"
-    return Finding(
-        CODE,
-        SEVERITY if several else "info",
+    return make_finding(
         f"{how_many} of InfiniBand is active: {which}",
         found=(facts.fact("net.ib"),),
         needs=(
@@ -55,4 +53,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("run ibstat: Initializing means no subnet manager, Down means cable or switch"),
             FixStep("select the ports in use with NCCL_IB_HCA"),
         ),
+        severity=SEVERITY if several else "info",
     )

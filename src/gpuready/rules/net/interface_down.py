@@ -16,7 +16,7 @@ a bridge without members.
 - NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology, network_interfaces, visible_gpus
 
 CODE = "NET002"
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     which = list(dict.fromkeys(i for names_down in wrong.values() for i in names_down))
     best = network_interfaces.best_interface(table)
-    return Finding(
-        CODE,
-        SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
+    return make_finding(
         f"every interface that {visible_gpus.join_names(list(wrong))} allows is down or has no address: {visible_gpus.join_names(which)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
@@ -63,6 +61,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             *([FixStep(f"set {' and '.join(wrong)} to {best}")] if best else []),
             FixStep(f"bring {which[0]} up and give it an address", note="needs root"),
         ),
+        severity=SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
     )
 
 
@@ -81,9 +80,7 @@ def _no_interface_finding(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("net.interface") is not None:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "no network interface of this machine is up and has an address",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(Requirement("net.interface", "*", cite=network_interfaces.CITE["NCCL_SOCKET_IFNAME"]),),

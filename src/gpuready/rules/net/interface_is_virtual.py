@@ -16,7 +16,7 @@ Set NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME to the interface that the nodes sh
 - NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_topology, network_interfaces
 
 CODE = "NET003"
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not name or not _is_host_only(str(name)):
         return None
     best = network_interfaces.best_interface(facts.value_if_known("net.interfaces") or {})
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the interface that NCCL would use, {name}, is local to this machine",
         found=(facts.fact("net.interface"), facts.fact("net.interfaces")),
         needs=(

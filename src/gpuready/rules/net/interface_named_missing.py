@@ -16,7 +16,7 @@ Name an existing interface, or unset the variable so that NCCL chooses.
 - NCCL user guide, environment variables, NCCL_SOCKET_IFNAME
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology, network_interfaces, visible_gpus
 
 CODE = "NET001"
@@ -48,9 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not wrong:
         return None
     settings = [f"{name}={requested[name]}" for name in wrong]
-    return Finding(
-        CODE,
-        SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
+    return make_finding(
         f"no interface of this machine matches {visible_gpus.join_names(settings)}; it has {network_interfaces.describe_interfaces(table)}",
         found=(*(facts.fact(f"env.{name}") for name in wrong), facts.fact("net.interfaces")),
         needs=tuple(
@@ -61,6 +59,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="the processes of a job cannot connect to each other",
         fix=tuple(_interface_name_steps(wrong, network_interfaces.best_interface(table))),
+        severity=SEVERITY if job_topology.has_parallel_processes(facts) else "warning",
     )
 
 

@@ -14,7 +14,7 @@ Set MASTER_ADDR on every machine to the name or address of the first machine, as
 - torch.distributed, environment variable initialization
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology
 
 CODE = "NET008"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if address is None or not is_loopback_address(address) or not job_topology.has_remote_ranks(facts, contract):
         return None
     sizes = [n for n in ("WORLD_SIZE", "LOCAL_WORLD_SIZE") if environment_variables.read_variable(facts, n)]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the variable MASTER_ADDR is {address}, a loopback address, but the job spans several machines",
         found=tuple(facts.fact(f"env.{name}") for name in ("MASTER_ADDR", *sizes)),
         needs=(

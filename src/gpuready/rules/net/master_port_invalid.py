@@ -17,7 +17,7 @@ false``.
 - Kubernetes documentation, service environment variables
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology
 
 CODE = "NET007"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if text is None or 1 <= (environment_variables.parse_integer(text) or 0) <= LAST:
         return None
     used = job_topology.started_by_launcher(facts) or contract.framework in job_topology.NODE_RANK_FRAMEWORKS
-    return Finding(
-        CODE,
-        SEVERITY if used else "warning",
+    return make_finding(
         f"the value of MASTER_PORT, {environment_variables.quote_value(text)}, is not a port",
         found=(facts.fact("env.MASTER_PORT"),),
         needs=(
@@ -48,4 +46,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="the ranks cannot connect: they stop with a ValueError or wait until the timeout",
         fix=(FixStep("set MASTER_PORT to a free port, such as 29500, or leave it to the launcher"),),
+        severity=SEVERITY if used else "warning",
     )

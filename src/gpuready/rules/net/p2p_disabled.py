@@ -15,7 +15,7 @@ Unset the variable and check the transport with NCCL_DEBUG=INFO. If the job then
 - NCCL user guide, environment variables, NCCL_P2P_DISABLE and NCCL_IB_DISABLE
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, gpu_health, job_topology, network_interfaces, visible_gpus
 
 CODE = "NET010"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     settings = visible_gpus.join_names(
         [f"{name}={environment_variables.read_variable(facts, name)}" for name in disabled]
     )
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"turned off by {settings}, although available: {visible_gpus.join_names([TRANSPORTS[name] for name in disabled])}",
         found=tuple(facts.fact(f"env.{name}") for name in disabled),
         needs=tuple(

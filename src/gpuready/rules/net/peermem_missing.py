@@ -16,7 +16,7 @@ Load the module on the host (``modprobe nvidia_peermem``), or use the open kerne
 - NCCL user guide, Troubleshooting: GPU troubleshooting
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import job_topology, network_interfaces
 
 CODE = "NET005"
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if _has_dma_buf(facts):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "network cards cannot access GPU memory: no nvidia_peermem module and no DMA-BUF",
         found=tuple(facts.fact(key) for key in ("net.peermem", "os.kernel", "driver.kind")),
         needs=(Requirement("net.peermem", "true", level="recommended", cite="NCCL user guide, GPU troubleshooting"),),

@@ -16,7 +16,7 @@ Unset all of them and start the job with a launcher (torchrun, srun, accelerate 
 - torch.distributed, environment variable initialization
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology, visible_gpus
 
 CODE = "NET006"
@@ -36,9 +36,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wrong = [*_invalid_numbers(facts, there), *_rank_contradictions(facts), *_size_contradictions(facts, contract)]
     if not wrong:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the launcher's variables contradict each other: {visible_gpus.join_names(wrong, 2)}",
         found=tuple(facts.fact(f"env.{name}") for name in there),
         needs=(

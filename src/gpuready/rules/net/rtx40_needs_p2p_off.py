@@ -17,7 +17,7 @@ Update the driver, or set both variables to 1. Nothing is lost between such card
 - accelerate/utils/environment.py, check_cuda_p2p_ib_support
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import environment_variables, job_topology
 
 CODE = "NET011"
@@ -52,9 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if all(facts.value(f"env.{name}") is not None for name in SWITCHES):
         return None
-    return Finding(
-        CODE,
-        "error" if job_topology.started_by_launcher(facts) else SEVERITY,
+    return make_finding(
         f"driver {driver} is too old for several RTX 40 cards in one job",
         found=tuple(facts.fact(key) for key in ("driver.version", "gpu.name")),
         needs=(
@@ -70,4 +68,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             FixStep("set NCCL_P2P_DISABLE=1 and NCCL_IB_DISABLE=1, or start with accelerate launch"),
             FixStep(f"install driver {FLOOR} or newer and reboot", note="needs root"),
         ),
+        severity="error" if job_topology.started_by_launcher(facts) else SEVERITY,
     )

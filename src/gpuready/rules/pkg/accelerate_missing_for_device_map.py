@@ -16,7 +16,7 @@ Install accelerate. It has no CUDA code and works with every torch that the fram
 """
 
 from gpuready.contracts import when as conditions
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding
 from gpuready.rules import contract_needs, fix_steps, job_request
 
 CODE = "PKG005"
@@ -47,9 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     present = facts.value(key)
     pins = ",".join(dict.fromkeys(n.want for n in failed if n.want != "*")) or "*"
     wanted = fix_steps.format_requirement("accelerate", pins)
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "a device map needs accelerate, which is " + (f"too old ({present})" if present else "not installed"),
         found=(facts.fact(key), *(facts.fact(k) for k in ("job.device_map", "job.wants") if k in facts)),
         needs=tuple(failed),

@@ -15,7 +15,7 @@ Upgrade bitsandbytes, or use a torch built for a CUDA that it supports.
 - bitsandbytes/cextension.py, get_cuda_bnb_library_path
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, job_request, visible_gpus
 
 CODE = "PKG014"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if carries is None or _finds_cuda_library(facts, str(installed), str(cuda), [str(one) for one in carries]):
         return None
     listed = visible_gpus.join_names([str(one) for one in carries]) or "no CUDA at all"
-    return Finding(
-        CODE,
-        SEVERITY if requested else "warning",
+    return make_finding(
         f"bitsandbytes {installed} has no library for CUDA {cuda}; it has {listed}",
         found=tuple(facts.fact(k) for k in ("package.bitsandbytes", "torch.cuda", "extension.linked")),
         needs=(Requirement("package.bitsandbytes", f"a library for CUDA {cuda}", cite=CITE),),
@@ -59,6 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             ),
             FixStep("install a torch built for a CUDA that it supports"),
         ),
+        severity=SEVERITY if requested else "warning",
     )
 
 

@@ -20,7 +20,7 @@ Install a release of the package that takes the installed numpy, or the numpy th
 - apache/arrow#50769: pyarrow 26 requires numpy 2
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fix_steps, import_damage, visible_gpus
 
 CODE = "PKG046"
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     is_met = failed is not None and import_damage.is_numpy_failure(rows, failed)
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
     removal = import_damage.remove_unneeded_step(facts, rows)
-    return Finding(
-        CODE,
-        SEVERITY if is_met else "warning",
+    return make_finding(
         f"{visible_gpus.join_names(names)}: {rows[0]['detail']}",
         found=(facts.fact("import.damage"),),
         needs=tuple(
@@ -66,6 +64,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             *_fix_steps(facts, names, str(rows[0].get("want") or "<2")),
             *(step for step in removal if not step.run),
         ),
+        severity=SEVERITY if is_met else "warning",
     )
 
 

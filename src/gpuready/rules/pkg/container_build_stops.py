@@ -17,7 +17,7 @@ Make a virtual environment before the first install and put it first on PATH: ``
 - PEP 668: marking Python base environments as externally managed
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "PKG045"
 SEVERITY = "error"
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not rows:
         return None
     more = f", and {len(rows) - 1} more" if len(rows) > 1 else ""
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the build stops at line {rows[0]['line']}{more}: {rows[0]['why']}",
         found=(facts.fact("container.refused"),),
         needs=(Requirement("container.refused", "absent", cite=CITE),),

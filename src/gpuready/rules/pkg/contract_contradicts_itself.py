@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from gpuready.contracts import when as conditions
 from gpuready.contracts.pin_conflicts import contradicting_needs, is_installed_by_image_alone
-from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import visible_gpus
 
 CODE = "PKG024"
@@ -41,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     has_image = is_installed_by_image_alone(contract, facts.value_if_known("os.arch"))
     descriptions = [f"{a.key.removeprefix('package.')} {a.want} and {b.want}" for a, b in pairs]
-    return Finding(
-        CODE,
-        "warning" if has_image else SEVERITY,
+    return make_finding(
         f"no version satisfies the requirements of {contract.name}: {visible_gpus.join_names(descriptions, 3)}",
         found=tuple(_installed_fact(facts, a) for a, _ in pairs),
         needs=tuple(need for pair in pairs for need in pair),
@@ -54,6 +52,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
                 "choose another variant of the framework, or leave out one of the packages that ask", safety="elsewhere"
             ),
         ),
+        severity="warning" if has_image else SEVERITY,
     )
 
 

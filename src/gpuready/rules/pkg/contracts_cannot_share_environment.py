@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpuready.contracts.pin_conflicts import PinClash, Pins, conflicts_between, required_pins
-from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import visible_gpus
 
 CODE = "PKG008"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     frameworks = list(dict.fromkeys(name for name, _ in clashes))
     packages = list(dict.fromkeys(clash[0] for _, clash in clashes))
     displayed = [(name, clash) for name, clash in clashes if clash[0] in packages[:MAX_SHOWN]][:MAX_SHOWN]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"no environment can have both {contract.name} and {visible_gpus.join_names(frameworks)}: "
         f"{visible_gpus.join_names(packages, MAX_SHOWN)}",
         found=tuple(_conflicting_fact(facts, name, clash) for name, clash in displayed),

@@ -16,7 +16,7 @@ Upgrade the package that contains cuDNN within what torch allows, or torch itsel
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import contract_needs, fix_steps
 
 CODE = "PKG015"
@@ -29,10 +29,10 @@ LIBRARY = {"cudnn.version": ("cuDNN", "libcudnn.path"), "nccl.version": ("NCCL",
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    return library_below_need(facts, contract, "cudnn.version", CODE, "kernels that it needs are missing or fail")
+    return library_below_need(facts, contract, "cudnn.version", "kernels that it needs are missing or fail")
 
 
-def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so: str) -> Finding | None:
+def library_below_need(facts: Facts, contract: Contract, key: str, so: str) -> Finding | None:
     """Return a finding if a library of torch is missing or older than required; shared with the NCCL rule."""
     failed = contract_needs.unmet_needs(facts, contract.requirements_for(key))
     # Without a CUDA build of torch there is none; other rules report that.
@@ -41,9 +41,7 @@ def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so
     name, path = LIBRARY[key]
     wanted = " and ".join(dict.fromkeys(need.want for need in failed if need.want != "*")) or "present"
     version = facts.value(key)
-    return Finding(
-        code,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"torch loads {name} {version}, which is not the required version" if version else f"there is no {name}",
         found=(facts.fact(key), facts.fact("torch.version"), facts.fact(path)),
         needs=tuple(failed),
@@ -52,4 +50,5 @@ def library_below_need(facts: Facts, contract: Contract, key: str, code: str, so
             fix_steps.replace_torch_step(facts, contract) or FixStep("install a newer torch, which includes it"),
             FixStep(f"install {name} {wanted} if torch uses the system's"),
         ),
+        severity=contract_needs.worst_need_severity(failed),
     )

@@ -19,7 +19,7 @@ torch.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
 
 CODE = "PKG011"
@@ -57,11 +57,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     mismatched = [name for name, row in rows.items() if torch_abi is not None and row["abi"] != torch_abi]
     if not mismatched:
         return None
-    return Finding(
-        CODE,
-        torch_compatibility.worst_severity(
-            torch_compatibility.package_severity(facts, contract, name) for name in mismatched
-        ),
+    return make_finding(
         f"built for the other C++ ABI than this torch: {visible_gpus.join_names(mismatched)}",
         found=(facts.fact("extension.linked"), facts.fact("torch.abi"), facts.fact("torch.version")),
         needs=tuple(
@@ -69,6 +65,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="its import fails with an undefined symbol",
         fix=(_rebuild_step(facts, mismatched), FixStep("install the prebuilt wheel for this torch and ABI")),
+        severity=torch_compatibility.worst_severity(
+            torch_compatibility.package_severity(facts, contract, name) for name in mismatched
+        ),
     )
 
 

@@ -24,7 +24,7 @@ Install the package's build for torch's CUDA, or a torch for the package's CUDA.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import torch_compatibility, visible_gpus
 
 CODE = "PKG010"
@@ -80,11 +80,7 @@ def _other_cuda_finding(facts: Facts, contract: Contract, mismatched: dict[str, 
     named = visible_gpus.join_names([f"{name} (CUDA {other})" for name, other in mismatched.items()])
     others = visible_gpus.join_names(list(dict.fromkeys(mismatched.values())))
     wanted = {name: cuda if name in EXACT_CUDA else str(versions.major_version(cuda)) for name in mismatched}
-    return Finding(
-        CODE,
-        torch_compatibility.worst_severity(
-            _extension_severity(facts, contract, name, rows[name]) for name in mismatched
-        ),
+    return make_finding(
         f"linked to another CUDA than torch's {cuda}: {named}",
         found=(facts.fact("extension.linked"), facts.fact("torch.cuda")),
         needs=tuple(
@@ -98,6 +94,9 @@ def _other_cuda_finding(facts: Facts, contract: Contract, mismatched: dict[str, 
                 f"install {visible_gpus.join_names(list(mismatched))} built for CUDA {max(wanted.values(), key=len)}, or build it here"
             ),
             FixStep(f"install a torch built for CUDA {others}"),
+        ),
+        severity=torch_compatibility.worst_severity(
+            _extension_severity(facts, contract, name, rows[name]) for name in mismatched
         ),
     )
 

@@ -17,7 +17,7 @@ Reinstall the packages named. If the change was made on purpose, ignore the find
 - PyPA specification, recording installed projects
 """
 
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding
 from gpuready.model.facts import FILE_KINDS
 from gpuready.rules import import_damage, visible_gpus
 
@@ -44,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     names = list(dict.fromkeys(str(row["distribution"]) for row in rows))
     files = f"{len(rows)} file{'s differ' if len(rows) > 1 else ' differs'}"
     is_imported = facts.value_if_known("import.result") is not None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{files} from what was installed: {visible_gpus.join_names(names)}",
         found=(facts.fact("import.damage"),),
         needs=tuple(Requirement("import.damage", "none", cite=f"{row['path']}: {row['detail']}") for row in rows[:5]),

@@ -21,7 +21,7 @@ Install the wheel for this torch, build it with ``--no-build-isolation``, or use
 import re
 
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, torch_compatibility, visible_gpus
 
 CODE = "PKG012"
@@ -50,9 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wrong = _wheel_differences(facts, made, torch) if made and torch else []
     if not wrong:
         return None
-    return Finding(
-        CODE,
-        torch_compatibility.package_severity(facts, contract, "flash-attn"),
+    return make_finding(
         f"flash-attn {installed} is made for another {visible_gpus.join_names(wrong)}",
         found=tuple(facts.fact(key) for key in (KEY, "torch.version", "torch.cuda")),
         needs=(
@@ -60,6 +58,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="its import fails with an undefined symbol or a missing library",
         fix=(FixStep(f"install the flash-attn wheel for torch {torch}, or build it with --no-build-isolation"), SDPA),
+        severity=torch_compatibility.package_severity(facts, contract, "flash-attn"),
     )
 
 
@@ -88,12 +87,11 @@ def _must_compile_finding(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if any(versions.major_minor(one) == versions.major_minor(torch) for r in taken for one in r["wheels"]):
         return None
-    return Finding(
-        CODE,
-        "warning",
+    return make_finding(
         f"no prebuilt flash-attn {taken[-1]['version']} exists for torch {torch}: it must be compiled",
         found=(facts.fact(KEY), facts.fact("torch.version")),
         needs=tuple(in_force),
         so="its install compiles for a long time and needs a CUDA toolkit of torch's major release",
         fix=(FixStep(f"use a torch that it has wheels for: {visible_gpus.join_names(taken[-1]['wheels'])}"), SDPA),
+        severity="warning",
     )

@@ -18,7 +18,7 @@ the GPUs, and the fix names one that does.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.facts import NO_METADATA
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 from gpuready.rules.pkg.triton_differs_from_torch import TRITON_FORKS
@@ -40,9 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     to_show = _needs_to_show(contract, absent)
     names = list(dict.fromkeys(_package_name(need) for need in to_show))
     rest = len({need.key for need in absent}) - len(names)
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         _describe_missing(names, rest) + _describe_other_python(facts),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(to_show),
@@ -140,12 +138,11 @@ def _recommended_finding(facts: Facts, contract: Contract) -> Finding | None:
     if not absent:
         return None
     names = list(dict.fromkeys(_package_name(need) for need in absent))
-    return Finding(
-        CODE,
-        "info",
+    return make_finding(
         f"recommended by {contract.framework} and not installed: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(need.key) for need in absent),
         needs=tuple(absent),
         so="features that use them are slower or missing",
         fix=(fix_steps.install_packages_step(facts, contract, {_package_name(need): need.want for need in absent}),),
+        severity="info",
     )

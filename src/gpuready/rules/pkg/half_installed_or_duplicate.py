@@ -15,7 +15,7 @@ Reinstall the package with force. If several are affected, a new environment is 
 - PyPA specification, recording installed projects
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import fix_steps, visible_gpus
 
 CODE = "PKG006"
@@ -41,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not (half or leftovers or duplicates):
         return None
     names = list(dict.fromkeys([*half, *duplicates, *leftovers]))
-    return Finding(
-        CODE,
-        SEVERITY if half else "warning",
+    return make_finding(
         _describe_damage(half, duplicates, leftovers),
         found=tuple(facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")),
         needs=tuple(
@@ -51,6 +49,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         ),
         so="imports fail or mix two versions, and installers do not notice",
         fix=(_reinstall_step(facts, names), FixStep("if several are affected, create a new environment")),
+        severity=SEVERITY if half else "warning",
     )
 
 

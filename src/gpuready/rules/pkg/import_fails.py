@@ -24,7 +24,7 @@ a module. If several packages are damaged, a new environment is faster and safer
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS
 from gpuready.rules import fix_steps, import_damage
 
@@ -72,9 +72,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if failed is None or _is_of_another_rule(facts, contract, failed):
         return None
     at_fault = import_damage.list_cause_rows(facts, failed, KINDS)
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"import {failed['module']} fails: {_short_error(failed)}{_format_place(failed)}",
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=(_chain_requirement(failed), *(_row_requirement(row) for row in at_fault[:5])),

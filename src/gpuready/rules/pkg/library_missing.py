@@ -21,7 +21,7 @@ package for the installed torch.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.facts import LIBRARY_KINDS
 from gpuready.rules import import_damage, visible_gpus
 
@@ -60,14 +60,13 @@ def _make_finding(
 ) -> Finding:
     place = f"{failed.get('file')}:{failed.get('line')}" if failed and failed.get("file") else ""
     cites = [place] if place else [f"{row['path']}: {row['detail']}" for row in rows[:5]]
-    return Finding(
-        CODE,
-        SEVERITY if failed else "warning",
+    return make_finding(
         says,
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=tuple(Requirement("import.damage", "none", cite=cite) for cite in cites),
         so="what imports it fails" if failed is None else "nothing that imports it runs in this environment",
         fix=_fix_steps(facts, rows, library),
+        severity=SEVERITY if failed else "warning",
     )
 
 

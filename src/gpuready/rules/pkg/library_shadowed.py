@@ -20,7 +20,7 @@ Remove the folder from LD_LIBRARY_PATH. torch finds its own libraries without it
 import re
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import visible_gpus
 
 CODE = "PKG017"
@@ -50,14 +50,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     folders = list(dict.fromkeys(str(row["taken"]).rpartition("/")[0] for row in rows.values()))
     reasons = list(dict.fromkeys(str(row["because"]).partition(",")[0] for row in rows.values()))
     own = [str(row["instead_of"]) for row in rows.values()]
-    return Finding(
-        CODE,
-        "error" if any(_is_older_nvjitlink(name, row, cuda) for name, row in rows.items()) else SEVERITY,
+    return make_finding(
         f"loaded instead of torch's own libraries: {visible_gpus.join_names(list(rows), 4)}",
         found=(facts.fact("library.shadowed"), facts.fact("torch.cuda")),
         needs=tuple(Requirement("library.shadowed", path, cite="what came with torch") for path in own),
         so="imports fail with an undefined symbol, or an untested version is used",
         fix=(FixStep(f"remove {visible_gpus.join_names(folders)} from {visible_gpus.join_names(reasons)}"),),
+        severity="error" if any(_is_older_nvjitlink(name, row, cuda) for name, row in rows.items()) else SEVERITY,
     )
 
 

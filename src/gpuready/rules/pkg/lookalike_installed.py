@@ -21,7 +21,7 @@ from their checkout.
 from typing import Any
 
 from gpuready.catalog import packages as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, fix_steps, torch_compatibility, visible_gpus
 
 CODE = "PKG009"
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not lookalikes:
         return _pynvml_finding(facts)
     names = [f"{name} {facts.value(f'package.{name}')}" for name in lookalikes]
-    return Finding(
-        CODE,
-        torch_compatibility.worst_severity(_lookalike_severity(facts, contract, name) for name in lookalikes),
+    return make_finding(
         f"wrong project under this name: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(f"package.{name}") for name in lookalikes),
         needs=tuple(
@@ -52,6 +50,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             _uninstall_step(facts, list(lookalikes)),
             FixStep("then install the right one from its checkout or repository"),
         ),
+        severity=torch_compatibility.worst_severity(_lookalike_severity(facts, contract, name) for name in lookalikes),
     )
 
 
@@ -88,9 +87,7 @@ def _pynvml_finding(facts: Facts) -> Finding | None:
     old, new = (contract_needs.peek_fact(facts, f"package.{name}") for name in ("pynvml", "nvidia-ml-py"))
     if not old or not new or not versions.is_version(old) or versions.major_version(old) >= 12:
         return None
-    return Finding(
-        CODE,
-        "info",
+    return make_finding(
         f"pynvml {old} overwrites the module of nvidia-ml-py",
         found=(facts.fact("package.pynvml"), facts.fact("package.nvidia-ml-py")),
         needs=(Requirement("package.nvidia-ml-py", "*", cite="torch/cuda/__init__.py: install nvidia-ml-py instead"),),
@@ -99,4 +96,5 @@ def _pynvml_finding(facts: Facts) -> Finding | None:
             _uninstall_step(facts, ["pynvml"]),
             fix_steps.reinstall_step(facts, "reinstall nvidia-ml-py", "nvidia-ml-py"),
         ),
+        severity="info",
     )

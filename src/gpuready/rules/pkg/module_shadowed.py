@@ -19,7 +19,7 @@ Rename the file, and remove the ``__pycache__`` beside it.
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding
 from gpuready.rules import import_damage, visible_gpus
 
 CODE = "PKG020"
@@ -55,9 +55,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     inside = {str(row["path"]).removesuffix("/__init__.py"): str(row["module"]) for row in _list_hidden_rows(facts)}
     modules = {path: inside.get(path) or path.rpartition("/")[2].partition(".")[0] for path in severities}
-    return Finding(
-        CODE,
-        "error" if "error" in severities.values() else "warning",
+    return make_finding(
         f"hidden by a file that Python finds first: {visible_gpus.join_names(list(modules.values()))}",
         found=tuple(facts.fact(key) for key in READS if key in facts),
         needs=tuple(
@@ -68,6 +66,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
             import_damage.uncover_module_step(f"{path}/__init__.py" if "." in name else path, name)
             for path, name in modules.items()
         ),
+        severity="error" if "error" in severities.values() else "warning",
     )
 
 

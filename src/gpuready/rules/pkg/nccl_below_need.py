@@ -32,5 +32,5 @@ HEALTHY = {"nccl.version": "2.27.3", "torch.cuda": "12.8"}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return library_below_need(
-        facts, contract, "nccl.version", CODE, "communication between GPUs fails or lacks required features"
+        facts, contract, "nccl.version", "communication between GPUs fails or lacks required features"
     )

@@ -16,7 +16,7 @@ version.
 - The conflict, with its citations in the finding
 """
 
-from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Fact, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "PKG041"
 SEVERITY = "error"
@@ -43,9 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not conflict:
         return None
     needs = tuple(Requirement(n["key"], n["want"], cite=n["cite"]) for n in conflict["needs"])
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"no known versions fit {contract.name} here: {conflict['says']}",
         found=_stated_facts(facts, needs) or (facts.fact("contract.conflict"),),
         needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),

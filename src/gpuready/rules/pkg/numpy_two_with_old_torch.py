@@ -17,7 +17,7 @@ another package was compiled for numpy 1: the traceback names it, and it must be
 - NumPy 2.0 migration guide
 """
 
-from gpuready.model import Contract, Facts, Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, torch_compatibility
 
 CODE = "PKG021"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     numpy = facts.value("package.numpy")
     if numpy is None or versions.major_version(str(numpy)) < 2:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"torch {torch} is compiled for numpy 1, but numpy {numpy} is installed",
         found=(facts.fact("torch.version"), facts.fact("package.numpy")),
         needs=(Requirement("package.numpy", "<2", cite="PyTorch 2.3 release notes: numpy 2 from 2.3 on"),),

@@ -15,7 +15,7 @@ Remove the packages of the other release unless something needs them, and reinst
 - Metadata of the torch wheels
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, visible_gpus
 
 CODE = "PKG022"
@@ -39,9 +39,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     duplicated = [
         own for name in foreign if (own := _wheel_for_major(name, torch_major)) in installed and _shares_one_file(name)
     ]
-    return Finding(
-        CODE,
-        "warning" if duplicated else SEVERITY,
+    return make_finding(
         f"packages of another CUDA than torch's {cuda}: {visible_gpus.join_names(foreign, 4)}",
         found=(facts.fact("torch.cuda"), *(facts.fact(f"package.{name}") for name in (*foreign, *duplicated))),
         needs=(
@@ -53,6 +51,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if duplicated
         else "they use disk space, and are harmless unless something loads them",
         fix=tuple(_mixed_wheels_steps(facts, foreign, duplicated)),
+        severity="warning" if duplicated else SEVERITY,
     )
 
 

@@ -19,7 +19,7 @@ Install the release that still has it, or a newer release of the package that im
 from typing import Any
 
 from gpuready.catalog import packages as catalogue
-from gpuready.model import NOT_STATED, Contract, Facts, Finding, Requirement
+from gpuready.model import NOT_STATED, Contract, Facts, Finding, Requirement, make_finding
 from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
 
 CODE = "PKG048"
@@ -48,14 +48,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     needs = tuple(_need(row, have) for row in rows)
     named = [f"{name} {have[name]}" for row in rows for name in (_name(row["a"]), _name(row["b"]))]
     wanted = {need.key.removeprefix("package."): need.want for need in needs}
-    return Finding(
-        CODE,
-        torch_compatibility.worst_severity(_severity(facts, contract, _name(row["a"])) for row in rows),
+    return make_finding(
         f"{visible_gpus.join_names(list(dict.fromkeys(named)), 6)} do not work together: {rows[0]['why']}",
         found=tuple(facts.fact(f"package.{n}") for row in rows for n in (_name(row["a"]), _name(row["b"]))),
         needs=needs,
         so=f"importing {_name(rows[0]['a'])} fails, or what it needs of {_name(rows[0]['b'])} is not used",
         fix=(fix_steps.install_packages_step(facts, contract, wanted),),
+        severity=torch_compatibility.worst_severity(_severity(facts, contract, _name(row["a"])) for row in rows),
     )
 
 

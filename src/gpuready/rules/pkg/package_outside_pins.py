@@ -18,7 +18,7 @@ each its own environment.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 CODE = "PKG003"
@@ -40,14 +40,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     names = list(dict.fromkeys(need.key.removeprefix("package.") for need in outside))
     pins = {name: ",".join(n.want for n in outside if n.key == f"package.{name}") for name in names}
     is_error = contract_needs.worst_need_severity(outside) == "error"
-    return Finding(
-        CODE,
-        "error" if is_error else "warning",
+    return make_finding(
         _describe_outside_pins(facts, contract, names, pins),
         found=tuple(facts.fact(f"package.{name}") for name in names),
         needs=tuple(outside),
         so=_pins_consequence(contract, names, is_error),
         fix=_fix_steps(facts, contract, pins),
+        severity="error" if is_error else "warning",
     )
 
 

@@ -15,7 +15,7 @@ present environment stays as it is.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "PKG004"
@@ -37,14 +37,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     ]
     if not failed:
         return None
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"{contract.framework} does not support this Python",
         found=(facts.fact("python.version"), facts.fact("python.path")),
         needs=tuple(failed),
         so=f"this version of {contract.framework} cannot be installed here",
         fix=(_other_python_step(facts, failed),),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

@@ -15,7 +15,7 @@ Install the versions named in the fix.
 - PyPA specification, core metadata, Requires-Dist
 """
 
-from gpuready.model import Contract, Facts, Finding, Requirement
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding
 from gpuready.model.facts import NEED_KINDS, NO_METADATA
 from gpuready.rules import import_damage, visible_gpus
 
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not rows or import_damage.find_failed_root(facts, contract):
         return None
     names = list(dict.fromkeys(f"{row['distribution']} ({row['detail']})" for row in rows))
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"required by installed packages: {visible_gpus.join_names(names)}",
         found=(facts.fact("import.damage"),),
         needs=tuple(

@@ -16,7 +16,7 @@ driver, update the driver first.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep
+from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
 from gpuready.rules import contract_needs, fix_steps
 
 CODE = "PKG007"
@@ -40,12 +40,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wanted = " and ".join(dict.fromkeys(need.want for need in failed))
     needed = contract.replace(needs=(*contract.needs, *(need.replace(level="required") for need in failed)))
     step = fix_steps.replace_torch_step(facts, needed) or FixStep(f"install a torch built with CUDA {wanted}")
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"torch is built with a CUDA that is incompatible with {contract.framework}",
         found=(facts.fact("torch.cuda"), facts.fact("torch.version")),
         needs=tuple(failed),
         so=f"kernels of {contract.framework} or of its packages do not load, or do not support newer GPUs",
         fix=(step,),
+        severity=contract_needs.worst_need_severity(failed),
     )

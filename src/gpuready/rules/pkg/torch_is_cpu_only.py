@@ -17,7 +17,7 @@ Install a CUDA build with the index or backend stated, and pin it so that the ne
 - PyTorch, get started locally
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs, fix_steps, job_request, visible_gpus
 
 CODE = "PKG001"
@@ -38,9 +38,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if visible_gpus.has_other_accelerator(facts, contract):
         return _other_platform_finding(facts, contract, build)
     cite = f"{contract.name}, platforms: {', '.join(contract.platforms)}"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "torch is a CPU-only build" if build == "cpu" else f"torch is built for {build}, not for CUDA",
         found=(facts.fact("torch.build"), facts.fact("torch.version")),
         needs=contract_needs.stated_needs(facts, contract, "torch.build")
@@ -64,9 +62,7 @@ def _other_platform_finding(facts: Facts, contract: Contract, build: str) -> Fin
     made = "a CPU-only build" if build == "cpu" else f"built for {OWN_BUILDS.get(build, build.upper())}"
     platform = str(facts.value_if_known("platform.name"))
     name = OWN_BUILDS[platform]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"torch is {made}, but this machine needs one for {name}",
         found=tuple(facts.fact(key) for key in ("torch.build", "torch.version", "platform.name")),
         needs=(

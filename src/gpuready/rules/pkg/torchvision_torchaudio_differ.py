@@ -18,7 +18,7 @@ Install the releases for this torch, or remove the package if nothing needs it.
 """
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import fix_steps, torch_compatibility, visible_gpus
 
 CODE = "PKG019"
@@ -45,16 +45,15 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     wanted = {name: f"=={row[name]}" for name in mismatched}
     names = [f"{name} {facts.value(f'package.{name}')}" for name in mismatched]
-    return Finding(
-        CODE,
-        torch_compatibility.soften_for_conda(
-            facts, SEVERITY if mismatched.get("torchvision") == "minor" else "warning"
-        ),
+    return make_finding(
         f"made for another torch than {torch}: {visible_gpus.join_names(names)}",
         found=tuple(facts.fact(key) for key in (*(f"package.{name}" for name in mismatched), "torch.version")),
         needs=tuple(Requirement(f"package.{n}", want, cite=str(row["source"])) for n, want in wanted.items()),
         so="its operators are missing, and imports fail: torchvision::nms does not exist",
         fix=(_install_pair_step(facts, wanted),),
+        severity=torch_compatibility.soften_for_conda(
+            facts, SEVERITY if mismatched.get("torchvision") == "minor" else "warning"
+        ),
     )
 
 

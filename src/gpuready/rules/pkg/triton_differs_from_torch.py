@@ -17,7 +17,7 @@ Install the triton that torch pins.
 """
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, fix_steps, job_request, torch_compatibility
 
 CODE = "PKG018"
@@ -47,9 +47,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if (present is None and not compiles) or (present and _is_triton_accepted(str(present), wanted)):
         return None
     requirement = f"triton{wanted}"
-    return Finding(
-        CODE,
-        SEVERITY if compiles else "warning",
+    return make_finding(
         f"triton {present} is installed, but torch {torch} needs {pin}"
         if present
         else f"triton is not installed, but torch.compile needs {pin}",
@@ -57,6 +55,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("package.triton", wanted, cite=str(row["source"])),),
         so="torch.compile fails at import or while compiling, and Triton kernels may fail",
         fix=(fix_steps.install_step(facts, f"install {requirement}", requirement),),
+        severity=SEVERITY if compiles else "warning",
     )
 
 

@@ -30,5 +30,5 @@ HEALTHY = BROKEN | {"torch.version": "2.9.0+cu128"}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     so = "its kernels do not load: an undefined symbol at import or at the first request"
-    finding = torch_compatibility.judge_torch_pin(facts, contract, CODE, "vllm", so)
+    finding = torch_compatibility.judge_torch_pin(facts, contract, "vllm", so)
     return finding and finding.replace(fix=(*finding.fix, FixStep("give vllm its own environment", safety="elsewhere")))

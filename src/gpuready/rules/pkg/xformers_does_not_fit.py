@@ -29,5 +29,5 @@ HEALTHY = BROKEN | {"torch.version": "2.8.0+cu128"}
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     so = "its kernels do not load, and memory-efficient attention fails"
-    finding = torch_compatibility.judge_torch_pin(facts, contract, CODE, "xformers", so)
+    finding = torch_compatibility.judge_torch_pin(facts, contract, "xformers", so)
     return finding and finding.replace(fix=finding.fix or (FixStep("remove xformers"),))

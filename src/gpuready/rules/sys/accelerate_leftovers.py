@@ -18,7 +18,7 @@ Unset them, and configure the launcher with its arguments or its file.
 - accelerate/state.py
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_request, job_topology, visible_gpus
 
 CODE = "SYS022"
@@ -48,14 +48,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not leftovers:
         return None
     settings = [f"{name}={environment_variables.read_variable(facts, name)}" for name in leftovers]
-    return Finding(
-        CODE,
-        SEVERITY if switches else "info",
+    return make_finding(
         f"left over from accelerate launch: {visible_gpus.join_names(settings, 4)}",
         found=tuple(facts.fact(f"env.{name}") for name in leftovers),
         needs=tuple(Requirement(f"env.{name}", "unset", level="recommended", cite=CITE) for name in leftovers),
         so=f"{contract.framework} takes device, precision or sharding from them instead of from the job",
         fix=(FixStep(f"unset {' '.join(leftovers)}"),),
+        severity=SEVERITY if switches else "info",
     )
 
 

@@ -18,7 +18,7 @@ Unset the variable in the process that runs vLLM. The trainer can keep it.
 """
 
 from gpuready.contracts import when as conditions
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, environment_variables, job_request
 
 CODE = "SYS014"
@@ -51,9 +51,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     variable = effective[0]
     cite = "vLLM pull request 14189; PyTorch issue 147851; turned off by itself from pull request 40812 on"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"expandable segments are on ({variable}), which the sleep mode of vLLM {version} does not support",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.vllm")),
         needs=(Requirement("package.vllm", f">={SINCE}", level="recommended", cite=cite),),

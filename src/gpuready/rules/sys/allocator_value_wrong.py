@@ -17,7 +17,7 @@ Correct the value, for example ``expandable_segments:True``, or unset the variab
 - c10/cuda/CUDAAllocatorConfig.cpp
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, visible_gpus
 
 CODE = "SYS013"
@@ -60,14 +60,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not (refused or unknown):
         return None
     cite = "torch, CUDA semantics: optimizing memory usage; c10/cuda/CUDAAllocatorConfig.cpp"
-    return Finding(
-        CODE,
-        SEVERITY if refused else "warning",
+    return make_finding(
         f"torch cannot read {variable}: {visible_gpus.join_names(refused or unknown, 3)}",
         found=(facts.fact(f"env.{variable}"), facts.fact("package.torch")),
         needs=(Requirement(f"env.{variable}", "option:value", cite=cite),),
         so="torch stops when CUDA is first used" + ("" if refused else ", unless it knows the option"),
         fix=(FixStep(f"correct {variable}, for example to expandable_segments:True, or unset it"),),
+        severity=SEVERITY if refused else "warning",
     )
 
 

@@ -18,7 +18,7 @@ Use the name in the finding, or set both.
 """
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables
 from gpuready.rules.environment_variables import NEW_VARIABLE, OLD_VARIABLE
 
@@ -45,9 +45,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     wrong = OLD_VARIABLE if right == NEW_VARIABLE else NEW_VARIABLE
     deprecated = right == NEW_VARIABLE and not set_
-    return Finding(
-        CODE,
-        "info" if deprecated else SEVERITY,
+    return make_finding(
         f"{wrong} is the old name with torch {version}; it is still read"
         if deprecated
         else f"torch {version} does not read {wrong}" + (f", since {right} is set" if set_ else ""),
@@ -57,4 +55,5 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         if deprecated
         else "these allocator settings have no effect, and there is no message",
         fix=(FixStep(f"set {right} instead of {wrong}"),),
+        severity="info" if deprecated else SEVERITY,
     )

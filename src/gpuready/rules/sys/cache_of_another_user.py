@@ -18,7 +18,7 @@ old one.
 - torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import capability_floors, environment_variables, job_request
 
 CODE = "SYS020"
@@ -41,14 +41,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not row or row.get("mine") is not False:
         return None
     cite = "torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir"
-    return Finding(
-        CODE,
-        SEVERITY if _compile_will_fail(facts) else "warning",
+    return make_finding(
         f"the cache of torch.compile, {row.get('path')}, belongs to another user",
         found=(facts.fact("cache.inductor"),),
         needs=(Requirement("cache.inductor", "mine", cite=cite),),
         so="torch.compile cannot write there, or runs code that another user can change",
         fix=(FixStep("set TORCHINDUCTOR_CACHE_DIR to a folder of this user, such as ~/.cache/torchinductor"),),
+        severity=SEVERITY if _compile_will_fail(facts) else "warning",
     )
 
 

@@ -16,7 +16,7 @@ host's.
 - RFC 5280, 4.1.2.5: validity
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "SYS011"
 SEVERITY = "warning"
@@ -32,9 +32,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     year = facts.value("clock.year")
     if year is None or FIRST_YEAR <= year <= LAST_YEAR:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the clock shows the year {year}",
         found=(facts.fact("clock.year"),),
         needs=(

@@ -17,7 +17,7 @@ Free space, or put HF_HOME and the checkpoints on a larger disk.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "SYS002"
@@ -35,12 +35,11 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     failed = contract_needs.unmet_needs(facts, contract.requirements_for("disk.free") or (DEFAULT_NEED,))
     if not failed or facts.value("disk.free") is None:
         return None
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         "the disk has little free space",
         found=(facts.fact("disk.free"), facts.fact("disk.path")),
         needs=tuple(failed),
         so="an install, a download or a checkpoint may stop halfway",
         fix=(FixStep("free some space, or put HF_HOME and the checkpoints on a larger disk"),),
+        severity=contract_needs.worst_need_severity(failed),
     )

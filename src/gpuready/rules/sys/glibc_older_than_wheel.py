@@ -20,7 +20,7 @@ own.
 """
 
 from gpuready.catalog import torch as catalogue
-from gpuready.model import NOT_STATED, Contract, Facts, Finding, FixStep, Requirement, versions
+from gpuready.model import NOT_STATED, Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, fix_steps
 
 CODE = "SYS005"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if facts.value("os.arch") not in ("x86_64", "aarch64") or _has_compatible_torch(facts, contract, glibc):
         return None
     old = f"the C library of this system (glibc {glibc}) is too old for torch"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         old if glibc else "this system has no glibc, and torch has no wheels for other C libraries",
         found=(facts.fact("os.glibc"), facts.fact("package.torch")),
         needs=(Requirement("os.glibc", f">={FLOOR}", cite=CITE),),

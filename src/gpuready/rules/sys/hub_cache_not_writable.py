@@ -16,7 +16,7 @@ set HF_HUB_OFFLINE=1.
 - huggingface_hub, environment variables, HF_HUB_CACHE
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request
 
 CODE = "SYS008"
@@ -32,9 +32,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if facts.value("hub.writable") is not False or not job_request.may_download_model(facts):
         return None
     cite = "huggingface_hub, environment variables, HF_HUB_CACHE"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "this user cannot write to the folder of downloaded models",
         found=(facts.fact("hub.writable"), facts.fact("hub.cache")),
         needs=(Requirement("hub.writable", "true", level="recommended", cite=cite),),

@@ -16,7 +16,7 @@ Put the cache on a larger disk with HF_HOME, or remove models with ``hf cache rm
 - huggingface_hub, manage the cache
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_request
 
 CODE = "SYS009"
@@ -41,9 +41,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     free = facts.value("disk.free")
     if free is None or size <= free or not job_request.may_download_model(facts):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the model's weights need {size / 1e9:.0f} GB, but the disk of the cache has {free / 1e9:.0f} GB free",
         found=(facts.fact("disk.free"), facts.fact("disk.path"), facts.fact("job.parameters")),
         needs=(Requirement("disk.free", f">={size / 1e9:.1f}GB", level="recommended", cite=how),),

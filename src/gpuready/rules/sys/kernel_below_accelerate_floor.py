@@ -15,7 +15,7 @@ Upgrade the kernel of the host. A container has the kernel of its host, so anoth
 - accelerate src/accelerate/utils/other.py, check_os_kernel
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "SYS031"
@@ -34,9 +34,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     if facts.value("os.kernel") is None or not contract_needs.unmet_needs(facts, [FLOOR]):
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"kernel {facts.value('os.kernel')} is older than accelerate recommends",
         found=(facts.fact("os.kernel"),),
         needs=(FLOOR,),

@@ -24,7 +24,7 @@ the GPU replaced. Run ``dcgmi diag -r 3`` before the machine gets jobs again.
 from typing import Any
 
 from gpuready.catalog import gpus
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import gpu_health, visible_gpus
 
 CODE = "SYS021"
@@ -58,14 +58,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     open_faults = [(row, known) for row, known in faults if _is_open(facts, rows, row, known)]
     shown = open_faults or faults
-    return Finding(
-        CODE,
-        "error" if open_faults else SEVERITY,
+    return make_finding(
         f"the kernel log has GPU faults: {visible_gpus.join_names(_describe_faults(shown), 2)}",
         found=(facts.fact("kernel.xids"),),
         needs=_requirements(shown),
         so=GOES_ON if all(_may_go_on(row, known) for row, known in shown) else NEEDS_RESET,
         fix=_fix_steps(shown),
+        severity="error" if open_faults else SEVERITY,
     )
 
 

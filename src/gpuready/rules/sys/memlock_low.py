@@ -16,7 +16,7 @@ for a container.
 - Linux Documentation/infiniband/user_verbs.rst: memory pinning
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_topology, network_interfaces
 
 CODE = "SYS007"
@@ -42,9 +42,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not network_interfaces.active_rdma_ports(facts) or _infiniband_disabled(facts):
         return None
     cite = "Linux Documentation/infiniband/user_verbs.rst: memory pinning"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the limit of {limit >> 10} KiB locked memory is too low for InfiniBand",
         found=(facts.fact("limit.memlock"), facts.fact("net.ib")),
         needs=(Requirement("limit.memlock", ">=64MiB", level="recommended", cite=cite),),

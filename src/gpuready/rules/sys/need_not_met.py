@@ -16,7 +16,7 @@ The finding names the fact that was found and the requirement. Change the machin
 """
 
 from gpuready.contracts.want import describe_want
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.model.facts import HARDWARE_FACTS
 from gpuready.rules import contract_needs, visible_gpus
 
@@ -59,14 +59,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed:
         return None
     keys = list(dict.fromkeys(need.key for need in failed))
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"requirement of {contract.framework} not met: {visible_gpus.join_names(keys)}",
         found=tuple(facts.fact(key) for key in keys),
         needs=tuple(failed),
         so=f"{contract.framework} may refuse this machine or fail on it",
         fix=(_need_step(failed),),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

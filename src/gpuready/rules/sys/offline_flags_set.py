@@ -15,7 +15,7 @@ Unset the variable to download something, or download it on another machine with
 - huggingface_hub, environment variables, HF_HUB_OFFLINE
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 
 CODE = "SYS010"
 SEVERITY = "info"
@@ -29,9 +29,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if "hub.offline" not in facts or not facts.value("hub.offline"):
         return None
     cite = "huggingface_hub, environment variables, HF_HUB_OFFLINE"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         "offline mode is on (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE): only cached models load",
         found=(facts.fact("hub.offline"), facts.fact("hub.cache")),
         needs=(Requirement("hub.offline", "false", level="optional", cite=cite),),

@@ -17,7 +17,7 @@ nofile=65536`` for a container. Or call ``torch.multiprocessing.set_sharing_stra
 - torch.multiprocessing, sharing strategies
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import job_topology
 
 CODE = "SYS006"
@@ -40,9 +40,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     ):
         return None
     cite = "torch.multiprocessing, sharing strategies: file_descriptor keeps one for each tensor"
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"the limit of {limit} open files is low for several ranks and their workers",
         found=(facts.fact("limit.nofile"),),
         needs=(Requirement("limit.nofile", f">={ENOUGH}", level="recommended", cite=cite),),

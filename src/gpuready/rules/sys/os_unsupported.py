@@ -16,7 +16,7 @@ use a Linux machine or container.
 - NVIDIA, CUDA on WSL User Guide
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "SYS003"
@@ -41,14 +41,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not failed:
         return None
     system = facts.value("os.system")
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         f"{contract.framework} does not run on {system or 'this system'}",
         found=(facts.fact("os.system"), facts.fact("os.pretty")),
         needs=tuple(failed),
         so=f"{contract.framework} cannot be installed, or its GPU features are missing",
         fix=(_supported_os_step(system),),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

@@ -16,7 +16,7 @@ Remove the entries from PATH, or close the folders with ``chmod o-w FOLDER``.
 - CWE-426 and CWE-732
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, visible_gpus
 
 CODE = "SYS019"
@@ -35,9 +35,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     entries = [str(e) for e in facts.value("path.unsafe") or () if not (wsl and str(e).startswith(WINDOWS))]
     if not entries:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"anybody can put a program into {visible_gpus.join_names([environment_variables.quote_value(e) for e in entries], 4)} of PATH",
         found=(facts.fact("path.unsafe"),),
         needs=(Requirement("path.unsafe", "none", level="recommended", cite="POSIX, 8.3 PATH; CWE-426 and CWE-732"),),

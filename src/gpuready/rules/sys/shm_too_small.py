@@ -18,7 +18,7 @@ Start the container with ``--shm-size=16g`` or ``--ipc=host``. In Kubernetes mou
 - PyTorch README, Docker image
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import contract_needs
 
 CODE = "SYS001"
@@ -40,14 +40,13 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     )
     if not failed:
         return None
-    return Finding(
-        CODE,
-        contract_needs.worst_need_severity(failed),
+    return make_finding(
         "the shared memory (/dev/shm) is small",
         found=tuple(f for f in (facts.fact("system.shm"), facts.fact("os.container")) if not f.gap),
         needs=tuple(failed),
         so="DataLoader workers fail with Bus error, and NCCL fails between GPUs without a direct link",
         fix=(_enlarge_shm_step(facts), FixStep("load data without workers (num_workers=0)")),
+        severity=contract_needs.worst_need_severity(failed),
     )
 
 

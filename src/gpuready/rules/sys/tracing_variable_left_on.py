@@ -18,7 +18,7 @@ Unset the variables when debugging is done.
 - NCCL user guide, NCCL_DEBUG
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, job_request, visible_gpus
 
 CODE = "SYS018"
@@ -43,9 +43,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     active = [name for name in CITES if _slows_job(facts, name)]
     if not active:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"debugging variables that slow the job: {visible_gpus.join_names([f'{n}={environment_variables.read_variable(facts, n)}' for n in active])}",
         found=tuple(facts.fact(f"env.{name}") for name in active),
         needs=tuple(Requirement(f"env.{name}", "unset", level="optional", cite=CITES[name]) for name in active),

@@ -16,7 +16,7 @@ Set the variable to one of the values in the finding, or unset it.
 
 from gpuready.catalog.variables import is_settable
 from gpuready.contracts import foreign_note
-from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, visible_gpus
 
 CODE = "SYS015"
@@ -44,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     wrong = [variable for variable in _restricted_variables(facts, contract) if _is_value_disallowed(facts, variable)]
     if not wrong:
         return None
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"set to a value that {contract.framework} does not accept: {visible_gpus.join_names([v.name for v in wrong])}",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in wrong),
         needs=tuple(Requirement(f"env.{v.name}", "|".join(v.allowed), level="recommended", cite=v.cite) for v in wrong),

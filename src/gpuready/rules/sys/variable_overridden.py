@@ -16,7 +16,7 @@ configuration.
 - The framework's contract, with its citation in the finding
 """
 
-from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import environment_variables, visible_gpus
 
 CODE = "SYS016"
@@ -44,9 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     if not lost:
         return None
     values = [f"{variable.name} to {variable.value}" for variable in lost]
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"{contract.framework} sets {visible_gpus.join_names(values)} and overrides the value set here",
         found=tuple(facts.fact(f"env.{variable.name}") for variable in lost),
         needs=tuple(Requirement(f"env.{v.name}", v.value, level="recommended", cite=v.cite) for v in lost),

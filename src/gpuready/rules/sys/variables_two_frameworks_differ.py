@@ -16,7 +16,7 @@ Run each framework in its own processes. PKG008 covers sharing one environment.
 
 from collections.abc import Iterable, Mapping
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Requirement
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
 from gpuready.rules import visible_gpus
 
 CODE = "SYS017"
@@ -46,9 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     variables = list(dict.fromkeys(variable for _, variable, _ in conflicts))
     names = visible_gpus.join_names(list(dict.fromkeys(name for name, *_ in conflicts)))
     cites = {variable.name: variable.cite for variable in contract.variables}
-    return Finding(
-        CODE,
-        SEVERITY,
+    return make_finding(
         f"set by {contract.framework} and to another value by {names}: {visible_gpus.join_names(variables)}",
         found=(facts.fact("contract.variables"),),
         needs=tuple(
