@@ -20,6 +20,7 @@ from typing import Any
 
 from gpuready.catalog.gpus import find_gpu
 from gpuready.fit import H200, FitJob
+from gpuready.fit.job.model_shape import MODEL_FAMILIES
 from gpuready.fit.time import device_speed
 from gpuready.fit.time.device_speed import DeviceSpeed, calibrate_speed, speed_from_row
 from gpuready.fit.time.prediction import predict_time
@@ -49,6 +50,7 @@ def make_job(case: dict[str, Any]) -> FitJob:
 
 
 def read_measured(path: str, bench: str | None) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Return the cases of families whose layers are written down (others are traced), and the record's rates."""
     text = Path(path).read_text()
     if path.endswith(".jsonl"):
         cases = [json.loads(line) for line in text.splitlines()]
@@ -56,7 +58,7 @@ def read_measured(path: str, bench: str | None) -> tuple[list[dict[str, Any]], d
     else:
         whole = json.loads(text)
         cases, measures = whole["cases"], whole["bench"]
-    return [case for case in cases if case.get("status") == "ok"], measures
+    return [case for case in cases if case.get("status") == "ok" and case["config"][0] in MODEL_FAMILIES], measures
 
 
 def read_record(path: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""The tape against what real modules allocate (record_traces.py and record_family_traces.py made the numbers)."""
+"""The tape against what real modules allocate (record_traces.py made the numbers)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.fit.job.model_parser import parse_model_config
-from gpuready.fit.job.parameter_counts import count_parameters
 from gpuready.fit.job.records import H200, FitJob
 from gpuready.fit.tape.training import TrainingRun
-from tests.sampling import sample_cases
 
 ROWS = json.loads(Path(__file__).with_name("traces.json").read_text(encoding="utf-8"))
-FAMILY_ROWS = json.loads(Path(__file__).with_name("family_traces.json").read_text(encoding="utf-8"))
 TOLERANCE = 0.004
 
 
@@ -47,19 +43,6 @@ def played(row: dict, **fields) -> dict[str, list[int]]:
         else:
             now -= sizes[~event]
     return found
-
-
-def row_name(row: dict) -> str:
-    return f"{row['config']['model_type']}-{row['half']}-{row['checkpointing']}"
-
-
-@pytest.mark.parametrize("row", sample_cases(FAMILY_ROWS, 2), ids=row_name)
-def test_families_beyond_the_first_match_real_modules(row):
-    found = played(row)
-    assert count_parameters(parse_model_config(row["config"])) == row["parameters"]
-    assert found["build"][1] == pytest.approx(row["static"], rel=0.001, abs=512)
-    for phase in ("fwd0", "bwd0", "fwd1", "bwd1"):
-        assert found[phase] == pytest.approx(row[phase], rel=0.002), phase
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['config']['model_type']}-{r['half']}-{r['checkpointing']}")

@@ -19,9 +19,7 @@ from gpuready.fit.tape.autograd import Tensor
 
 HERE = Path(__file__).parent
 KEPT = HERE / "tape_hashes.json"
-ROWS = json.loads((HERE / "traces.json").read_text(encoding="utf-8")) + json.loads(
-    (HERE / "family_traces.json").read_text(encoding="utf-8")
-)
+ROWS = json.loads((HERE / "traces.json").read_text(encoding="utf-8"))
 CONFIGS = {row["config"]["model_type"]: row["config"] for row in ROWS}
 JOBS = {
     "step": {},

@@ -38,6 +38,7 @@ LLAMA = {
 }  # fmt: skip
 KEPT = json.loads((Path(__file__).parent / "kept_traces.json").read_text())
 """What scripts/trace.py told of two small models under torch 2.13.0 and transformers 5.22.2, with the jobs that were asked."""
+MEASURED = json.loads((Path(__file__).parent / "measured_architectures.json").read_text(encoding="utf-8"))
 
 
 def kept(name: str) -> tuple[FitJob, dict]:
@@ -275,6 +276,7 @@ def replies(python, tmp_path_factory) -> dict[str, dict]:
         for name, (config, fields, *_) in PLAYED.items()
     }
     asked |= {name: FitJob(config, seq=64) for name, (config, _) in REFUSED.items()}
+    asked |= {row["config"]["model_type"]: measured_job(row) for row in MEASURED}
     bert = traced_prediction.build_trace_request(asked["bert"].validate_fields(), H200)
     return play(python, folder, asked, {"weights": bert | {"folder": str(weights)}})
 
@@ -292,6 +294,20 @@ def test_a_trace_agrees_with_the_tape(replies, name):
     assert seen.peak_at[0] == said.peak_at[0]
     if seen.parts.keys() == said.parts.keys():  # the trace has no kind of its own for the loss of DPO
         assert seen.parts == pytest.approx(dict(said.parts), rel=4e-3, abs=65536)
+
+
+def measured_job(row: dict) -> FitJob:
+    return FitJob(row["config"], micro_batch=row["micro_batch"], seq=row["seq"], steps=3, clip=False)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("row", MEASURED, ids=lambda row: row["config"]["model_type"])
+def test_a_trace_is_what_an_h200_measured(replies, row):
+    """Three steps of bf16 training with torch's AdamW, transformers 5.17, of families without a template."""
+    trace = traced_prediction.validate_trace(replies[row["config"]["model_type"]])
+    fit = traced_prediction.predict_traced(measured_job(row).validate_fields(), H200, trace, False)
+    assert fit.peak_allocated == pytest.approx(row["allocated"], rel=0.001)
+    assert fit.peak_reserved == pytest.approx(row["reserved"], rel=0.015)
 
 
 @pytest.mark.faults

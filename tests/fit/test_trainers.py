@@ -91,11 +91,3 @@ def test_trl_arguments_that_quantise_are_prepared(tmp_path):
     )
     job = ask(str(path))
     assert (job["trainer"], job["kbit"], job["loop"]) == ("transformers", True, "trainer")
-
-
-def test_rotary_parameters_of_glm_are_read_where_they_stand():
-    from gpuready.fit.job.model_parser import parse_model_config
-
-    config = {"model_type": "glm4", "rope_parameters": {"partial_rotary_factor": 1.0}}
-    assert parse_model_config({"model_type": "glm4"}).rotary == 0.5
-    assert parse_model_config(config).rotary == 1.0

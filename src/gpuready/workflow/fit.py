@@ -83,7 +83,7 @@ def fit_job(
             return result
         return add_times(result, job, clock.with_length_of(spec).with_tapes_of(tracer))
     except UnknownLayers as unknown:
-        if agree is None or python is not None or largest is not None:
+        if agree is None or python is not None or largest is not None or _has_several_roles(spec):
             return result.replace(places=tuple(machine), why=str(unknown))
         own, says = provide_trace_python(agree, show_progress)
         if not own:

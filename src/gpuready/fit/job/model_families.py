@@ -1,4 +1,4 @@
-"""Shapes of the families whose layers differ from Llama's; what a config leaves out is transformers' default."""
+"""Sizes of families beyond the first: of their parameters and caches. What a config leaves out is transformers' default."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gpuready.fit.job.model_shape import (
     read_count,
     read_fraction,
     read_layer_types,
+    refuse_unknown_layers,
 )
-from gpuready.fit.job.records import UnknownLayers
 
 ShapeParser = Callable[[Mapping[str, Any], str], ModelShape]
 
@@ -24,10 +24,7 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
     """Return the shape of a family of this module; FitUndecided for any other."""
     parser = FAMILY_PARSERS.get(family)
     if parser is None:
-        raise UnknownLayers(
-            f"the layers of {family!r} are not written down here; --trace takes them from the torch and transformers of "
-            "an environment (--python PATH)"
-        )
+        refuse_unknown_layers(family)
     return parser(with_defaults(config, family) if family not in MODEL_FAMILIES else config, family)
 
 
@@ -37,43 +34,20 @@ def with_defaults(config: Mapping[str, Any], family: str) -> dict[str, Any]:
     return {**next(row["defaults"] for row in rows if row["type"] == family), **config}
 
 
-# -- decoders with another order of norms, another rotation or other names ----------------------------------------
-
-
 def _parse_granite(config: Mapping[str, Any], family: str) -> ModelShape:
     bias = bool(config["attention_bias"])
-    return parse_common_shape(config, family).replace(
-        bias_qkv=bias, bias_out=bias, scaled_embedding=True, scaled_residual=True, scaled_logits=True
-    )
+    return parse_common_shape(config, family).replace(bias_qkv=bias, bias_out=bias)
 
 
 def _parse_smollm3(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    shape = parse_common_shape(config, family)
-    windows = shape.windows if config.get("use_sliding_window") else ()
-    return shape.replace(
-        bias_qkv=bias, bias_out=bias, rotary_layers=_rotary_layers(config, shape.layers), windows=windows
-    )
-
-
-def _rotary_layers(config: Mapping[str, Any], layers: int) -> tuple[bool, ...]:
-    """Return which layers rotate: ``no_rope_layers`` has a 1 for each that does."""
-    stated = config.get("no_rope_layers")
-    if stated:
-        if not isinstance(stated, (list, tuple)) or len(stated) != layers:
-            raise ValueError(f"the config's no_rope_layers must be a list of {layers} numbers, one for each layer")
-        return tuple(bool(one) for one in stated)
-    every = read_count(config, "no_rope_layer_interval", default=4)
-    return tuple((n + 1) % every != 0 for n in range(layers))
+    shape = _parse_granite(config, family)
+    return shape if config.get("use_sliding_window") else shape.replace(windows=())
 
 
 def _parse_olmo(config: Mapping[str, Any], family: str) -> ModelShape:
-    bias = bool(config["attention_bias"])
-    shape = parse_common_shape(config, family)
-    return shape.replace(
-        norm="wide", bias_qkv=bias, bias_out=bias, input_norms=False, post_norms=True, qk_norm=True, qk_norm_span="all",
-        rotary_kind="wide", windows=_every_fourth_full(config, shape.layers) if family == "olmo3" else (),
-    )  # fmt: skip
+    shape = _parse_granite(config, family)
+    windows = _every_fourth_full(config, shape.layers) if family == "olmo3" else ()
+    return shape.replace(qk_norm=True, qk_norm_span="all", windows=windows)
 
 
 def _every_fourth_full(config: Mapping[str, Any], layers: int) -> tuple[int, ...]:
@@ -91,24 +65,14 @@ def _parse_starcoder2(config: Mapping[str, Any], family: str) -> ModelShape:
     shape = parse_common_shape(config, family)
     window = config.get("sliding_window")
     return shape.replace(
-        norm="layer", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=bias, mlp_names=("c_fc", "c_proj"),
-        dropout_hidden=read_fraction(config, "residual_dropout"), dropout_embedding=read_fraction(config, "embedding_dropout"),
+        norm="layer", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=bias,
         windows=(read_count(config, "sliding_window"),) * shape.layers if window else (),
     )  # fmt: skip
 
 
-def _with_half_rotary(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config that rotates half of a head unless it says otherwise, beside its rotary parameters or in them."""
-    inner = config.get("rope_parameters")
-    stated = isinstance(inner, dict) and inner.get("partial_rotary_factor") is not None
-    return {**config} if stated else {"partial_rotary_factor": 0.5, **config}
-
-
 def _parse_glm(config: Mapping[str, Any], family: str) -> ModelShape:
-    shape = parse_common_shape(_with_half_rotary(config), family)
-    return shape.replace(
-        bias_qkv=bool(config["attention_bias"]), fused_gate=True, post_norms=family == "glm4", rotary_kind="pairs"
-    )
+    shape = parse_common_shape(config, family)
+    return shape.replace(bias_qkv=bool(config["attention_bias"]), post_norms=family == "glm4")
 
 
 def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
@@ -127,13 +91,10 @@ def _parse_gpt2(config: Mapping[str, Any], family: str) -> ModelShape:
     )  # fmt: skip
 
 
-# -- mixtures of experts ------------------------------------------------------------------------------------------
-
-
 def _parse_granitemoe(config: Mapping[str, Any], family: str) -> ModelShape:
     shape = _parse_granite(config, family)
     return shape.replace(
-        router="top", experts=read_count(config, "num_local_experts"), expert_inner=shape.inner,
+        experts=read_count(config, "num_local_experts"), expert_inner=shape.inner,
         experts_per_token=read_count(config, "num_experts_per_tok"),
     )  # fmt: skip
 
@@ -143,7 +104,7 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
     bias, window = bool(config["attention_bias"]), read_count(config, "sliding_window")
     kinds = read_layer_types(config, shape.layers) or ["sliding_attention", "full_attention"] * shape.layers
     return shape.replace(
-        norm="wide", bias_qkv=bias, bias_out=bias, rotary_kind="split", router="top", expert_bias=True, sinks=True,
+        bias_qkv=bias, bias_out=bias, expert_bias=True, sinks=True,
         windows=tuple(window if kind == "sliding_attention" else 0 for kind in kinds[: shape.layers]),
         experts=read_count(config, "num_local_experts", "num_experts"), expert_inner=shape.inner,
         experts_per_token=read_count(config, "num_experts_per_tok"),
@@ -151,14 +112,9 @@ def _parse_gpt_oss(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
-    if config.get("clip_qkv") is not None:
-        raise UnknownLayers("an OLMoE whose projections are clipped (clip_qkv) is not known here; --trace plays it")
-    bias = bool(config["attention_bias"])
-    shape = parse_common_shape(config, family)
-    return shape.replace(
-        bias_qkv=bias, bias_out=bias, qk_norm=True, qk_norm_span="all", experts=read_count(config, "num_experts"),
-        experts_per_token=read_count(config, "num_experts_per_tok"), expert_inner=shape.inner,
-        normed_router=bool(config["norm_topk_prob"]),
+    return _parse_olmo(config, family).replace(
+        experts=read_count(config, "num_experts"), experts_per_token=read_count(config, "num_experts_per_tok"),
+        expert_inner=read_count(config, "intermediate_size"),
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from gpuready.fit.job.records import UnknownLayers
 from gpuready.model.record import Record
@@ -72,20 +72,9 @@ class ModelShape(Record):
     shared_inner: int = 0
     dense_layers: tuple[int, ...] = ()
     normed_router: bool = True
-    input_norms: bool = True  # olmo2 norms only what a block returns
     qk_norm_span: str = "head"  # what the norm of queries and keys covers: head, all
-    rotary_kind: str = "half"  # half (Llama), wide (fp32 tables), pairs, split, none
-    rotary_layers: tuple[bool, ...] = ()  # which layers rotate; empty is all
-    fused_gate: bool = False  # gate and up projection in one weight
-    scaled_residual: bool = False
-    scaled_logits: bool = False
-    router: str = "softmax"  # softmax (Mixtral), top (gpt-oss)
     expert_bias: bool = False
     sinks: bool = False  # a learned logit per head that only takes part in the softmax
-    mlp_names: tuple[str, str] = ("", "")  # names of the two projections of an MLP without a gate
-
-    def is_rotary_layer(self, layer: int) -> bool:
-        return not self.rotary_layers or self.rotary_layers[layer]
 
     def is_sparse_layer(self, layer: int) -> bool:
         return bool(self.experts) and layer not in self.dense_layers
@@ -104,10 +93,18 @@ GATED_FAMILIES = (
     "qwen3_moe",
 )
 MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
+"""Families whose layers are written down in fit/tape; of those in model_families.py the sizes alone are."""
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2", "qwen2_vl": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
 }  # fmt: skip
+
+
+def refuse_unknown_layers(family: str) -> NoReturn:
+    raise UnknownLayers(
+        f"the layers of {family!r} are not written down here; --trace takes them from the torch and transformers of "
+        "an environment (--python PATH)"
+    )
 
 
 def read_count(config: Mapping[str, Any], *names: str, default: int | None = None) -> int:

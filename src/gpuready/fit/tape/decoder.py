@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.model_shape import MODEL_FAMILIES, ModelShape, refuse_unknown_layers
 from gpuready.fit.job.records import FitJob, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
@@ -18,10 +18,10 @@ from gpuready.fit.tape.attention import (
 )
 from gpuready.fit.tape.autograd import GraphNode, Tensor
 from gpuready.fit.tape.experts import run_moe
-from gpuready.fit.tape.layer_weights import add_attention_weights, new_layer_weights, new_norm_weights
+from gpuready.fit.tape.layer_weights import new_layer_weights, new_norm_weights
 from gpuready.fit.tape.linear_layers import LinearLayer, WeightMaker, apply_linear
 from gpuready.fit.tape.model_parts import KeyValueCache, LayerWeights
-from gpuready.fit.tape.norms import gemma_norm, rms_norm, run_activation, wide_rms_norm
+from gpuready.fit.tape.norms import gemma_norm, rms_norm, run_activation
 from gpuready.fit.tape.rotary import apply_rotary, rotary_tables
 from gpuready.fit.tape.torch_ops import TorchOps
 
@@ -29,15 +29,12 @@ RotaryTables = tuple[Tensor, Tensor] | None
 AttentionOutput = tuple[Tensor, Tensor | None]
 
 
-NORMS = {
-    "rms": rms_norm, "gemma": gemma_norm, "wide": wide_rms_norm,
-}  # fmt: skip
-
-
 class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
+        if shape.family not in MODEL_FAMILIES:
+            refuse_unknown_layers(shape.family)
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
         self.capability = (int(major), int(minor or 0))
@@ -47,7 +44,7 @@ class DecoderModel:
         width = maker.width
         self.token_table = maker.new_table((shape.vocabulary, shape.hidden))
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
-        self.layers = [self.new_layer(n) for n in range(shape.layers)]
+        self.layers = [new_layer_weights(self, n) for n in range(shape.layers)]
         self.norm = new_norm_weights(self, shape.hidden)
         self.head = (
             LinearLayer(self.token_table)
@@ -63,13 +60,6 @@ class DecoderModel:
         """Return the weights outside of the layers."""
         tensors = [self.token_table, *(t for t in self.norm if t is not None), *self.head.list_tensors()]
         return tensors if self.position_table is None else [*tensors, self.position_table]
-
-    def new_layer(self, index: int) -> LayerWeights:
-        return new_layer_weights(self, index)
-
-    def add_attention_weights(self, layer: LayerWeights) -> None:
-        """Create the weights of a layer's attention; models with another attention override it."""
-        add_attention_weights(self, layer)
 
     def rotary_size(self) -> int:
         """Return how many values of a head are rotated."""
@@ -94,8 +84,6 @@ class DecoderModel:
         ops, s = self.ops, self.shape
         ops.tape.op = "embedding"
         embeds = ops.embedding(batch * seq, self.token_table, (batch, seq, s.hidden))
-        if s.family.startswith("granite"):  # others scale inside of the embedding
-            self.require_input_grad(embeds)
         if s.scaled_embedding:
             embeds = ops.scalar_op(embeds)
         self.require_input_grad(embeds)
@@ -114,25 +102,22 @@ class DecoderModel:
         rotary = rotary_tables(self, places_to_turn, embeds.width)
         local = (
             rotary_tables(self, places_to_turn, embeds.width)
-            if s.family in ("gemma3_text", "olmo3")  # one table for each kind of layer
+            if s.family == "gemma3_text"  # one table for each kind of layer
             else None
         )
         if tokens is not None:
             del embeds  # the sum has no variable of its own
         for layer in self.layers:
             mask = masks[self._layer_window(layer.index)]
-            tables = local if s.family == "olmo3" and self._layer_window(layer.index) else rotary
 
-            def call_layer(
-                x: Tensor, layer: LayerWeights = layer, mask: Tensor | None = mask, tables: RotaryTables = tables
-            ) -> Tensor:
-                return self.run_layer(layer, x, tables, mask)
+            def call_layer(x: Tensor, layer: LayerWeights = layer, mask: Tensor | None = mask) -> Tensor:
+                return self.run_layer(layer, x, rotary, mask)
 
             hidden = run(call_layer, hidden, (bool(layer.moe), mask is None), layer.index)
         out = self.apply_norm(hidden, self.norm)
         if ops.zero3 is not None:
             out = ops.zero3.mark_module_end(out)
-        del positions, tokens, places, local, tables
+        del positions, tokens, places, local
         self.cache = None
         return out
 
@@ -176,7 +161,7 @@ class DecoderModel:
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
         names = s.packed == "conv"  # gpt2 has one variable per step, which lives until reassigned
         residual = hidden
-        x = self.apply_norm(hidden, layer.norms["in"]) if s.input_norms else hidden
+        x = self.apply_norm(hidden, layer.norms["in"])
         before = x if names else None
         x, weights = self.self_attention(layer, x, rotary, mask)
         if drop and not names:
@@ -184,16 +169,16 @@ class DecoderModel:
         live_results = (weights, x if names else None)
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["mid"])
-        x = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
+        x = ops.add(residual, x)
         before, residual = None, x
-        x = self.apply_norm(x, layer.norms["pre" if s.post_norms else "mid"]) if s.input_norms else x
+        x = self.apply_norm(x, layer.norms["pre" if s.post_norms else "mid"])
         before = x if names else None
         x = self.run_mlp(layer, x)
         if drop:
             x = ops.dropout(x, drop)
         if s.post_norms:
             x = self.apply_norm(x, layer.norms["post"])
-        out = ops.add(residual, ops.scalar_op(x) if s.scaled_residual else x)
+        out = ops.add(residual, x)
         del before, live_results
         return out
 
@@ -236,7 +221,7 @@ class DecoderModel:
             return self.ops.layer_norm(x, w, b)
         if self.job.loss == "liger":
             return liger.liger_norm(self.ops, x, w, in_place=not self.shape.post_norms)
-        return NORMS[self.shape.norm](self.ops, x, w)
+        return (gemma_norm if self.shape.norm == "gemma" else rms_norm)(self.ops, x, w)
 
     def self_attention(
         self, layer: LayerWeights, x: Tensor, rotary: RotaryTables, mask: Tensor | None
@@ -253,7 +238,7 @@ class DecoderModel:
         q, k, v = self._project_qkv(layer, x)
         whole = v if self.shape.packed in ("neox", "phi3") else None  # they hold the unsplit tensor in a variable
         kept_alive: list[object] = []
-        if rotary is not None and self.shape.is_rotary_layer(layer.index):
+        if rotary is not None:
             q, k = apply_rotary(self, q, k, rotary, kept_alive)
         if self.cache is not None:
             k, v = self.cache.update_layer(layer.index, k, v, self.total_length, self._layer_window(layer.index))
@@ -308,10 +293,6 @@ class DecoderModel:
                 heads_out = ops.split_heads(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(self.apply_norm(heads_out, layer.norms[name]))
                 del heads_out
-            elif name in layer.norms and s.qk_norm_span == "all":
-                flat = self.apply_norm(apply_linear(ops, x, layer.linears[name]), layer.norms[name])
-                made.append(ops.split_heads(flat, heads, s.head_size))
-                del flat
             elif name in layer.norms:
                 flat = ops.split_heads_in_place(apply_linear(ops, x, layer.linears[name]), heads, s.head_size)
                 made.append(ops.swap_seq_and_heads(self.apply_norm(flat, layer.norms[name])))
@@ -337,7 +318,7 @@ class DecoderModel:
         ops, s = self.ops, self.shape
         if layer.moe:
             return run_moe(self, layer, x)
-        if s.packed == "phi3" or s.fused_gate:
+        if s.packed == "phi3":
             batch, seq, both = x.shape[0], x.shape[1], apply_linear(ops, x, layer.linears["gate_up"])
             gate, up = ops.split(both, [(batch, seq, s.inner)] * 2)
             if self.job.loss == "liger":

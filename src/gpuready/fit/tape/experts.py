@@ -6,7 +6,6 @@ from gpuready.fit.tape.attention import softmax
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.linear_layers import apply_linear
 from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
-from gpuready.fit.tape.routers import adapted_router_weight, route_by_top_logits, top_k_values
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 
 SORT_KERNELS = 22  # small kernels that sort the tokens by expert and count them
@@ -20,7 +19,7 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
     shared = None
     if s.shared_inner:
         shared = model.run_gated_mlp(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
-    weights, picks, logits = _route_tokens(model, layer, flat)
+    weights, picks = _route_tokens(model, layer, flat)
     run = _run_grouped if model.job.experts == "grouped_mm" else _run_one_by_one
     if run is _run_grouped and model.cache is not None and model.has_row_masks and x.shape[1] == 1:
         run = _run_batched  # generate uses this for every token after the first
@@ -29,24 +28,48 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
         gate = ops.unary_op(apply_linear(ops, flat, layer.linears["shared"]), "sigmoid", keeps="result")
         shared = ops.mul(gate, shared)
         out = ops.add(out, shared)
-    out = ops.view(out, x.shape)
-    del logits  # the block holds them to its end
-    return out
+    return ops.view(out, x.shape)
 
 
-def _route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the weights and the experts of every token, and the logits that the block holds."""
+def _route_tokens(model: ModelParts, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights and the experts of every token."""
     ops, s = model.ops, model.shape
-    if s.router == "top":
-        return route_by_top_logits(model, layer, x)
-    logits = ops.linear(x, adapted_router_weight(ops, layer))
+    logits = ops.linear(x, _router_weight(ops, layer))
     probabilities = softmax(ops, ops.to_width(logits, 4), 4)
-    weights, picks = top_k_values(ops, probabilities, s.experts_per_token)
+    weights, picks = _top_k_values(ops, probabilities, s.experts_per_token)
     if s.normed_router or s.family == "mixtral":
         weights = ops.mul(weights, ops.unary_op(ops.mean(weights), "sum", keeps=""))
     if s.family != "mixtral":
         weights = ops.to_width(weights, logits.width)
-    return weights, picks, None
+    return weights, picks
+
+
+def _router_weight(ops: TorchOps, layer: LayerWeights) -> Tensor:
+    """Return the router's weight; peft adds the product of its adapter."""
+    weight = layer.moe["router"]
+    if "router" not in layer.adapters:
+        return weight
+    a, b = layer.adapters["router"]
+    return ops.add(weight, ops.to_width(ops.scalar_op(ops.linear(ops.transpose_matrix(a), b)), weight.width))
+
+
+def _top_k_values(ops: TorchOps, x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """torch.topk; the indices are kept, and the gradient is a full tensor of zeros with these values."""
+    ops.tape.op = "topk"
+    out = ops.new_empty((x.shape[0], k), x.width)
+    ops.tape.launch_kernel("topk", x.numel, x.width)
+    places = ops.new_scratch(8 * x.shape[0] * k)
+    if ops.any_requires_grad(x):
+        ops.count_saved()
+        old, before = x.shape, x.width
+
+        def backward(g: Grads, kept: Tensor = places) -> tuple[Tensor | None, ...]:
+            made = ops.new_empty(old, before)
+            ops.tape.launch_kernel("spread", made.numel, 2 * made.numel * before)
+            return (made,)
+
+        ops.add_node(out, "topk", (x,), backward)
+    return out, places
 
 
 class FoldedExperts:

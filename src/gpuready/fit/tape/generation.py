@@ -12,7 +12,6 @@ from gpuready.fit.tape.ddp_fsdp import FsdpShards
 from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.loss import log_probabilities
-from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.model_parts import KeyValueCache
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.training import tensor_parallel_shape
@@ -32,7 +31,7 @@ class GenerationRun:
         self.ops.grad_enabled = False
         self.ops.double_quant = job.double_quant
         shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
-        self.model = new_model(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
+        self.model = DecoderModel(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
         self.tape.mark_phase("build")
 
     def record_tape(self) -> Tape:

@@ -11,9 +11,7 @@ LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before
 
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
-    return bool(shape.experts) and shape.family not in (
-        "qwen2_moe", "granitemoe", "gpt_oss",
-    )  # fmt: skip
+    return bool(shape.experts) and shape.family != "qwen2_moe"
 
 
 def new_norm_weights(model: ModelParts, size: int) -> tuple[Tensor, Tensor | None]:
@@ -24,31 +22,27 @@ def new_norm_weights(model: ModelParts, size: int) -> tuple[Tensor, Tensor | Non
 def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
     """Create the weights of a layer in module order."""
     s, layer = model.shape, LayerWeights(index)
-    q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
     for name in LEADING_NORMS.get(s.packed, ()):
         layer.norms[name] = new_norm_weights(model, s.hidden)
-    model.add_attention_weights(layer)
+    _add_attention_weights(model, layer)
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
     if s.qk_norm:
-        spans = {"head": (s.head_size,) * 2, "all": (q, kv)}[s.qk_norm_span]
-        layer.norms["q"], layer.norms["k"] = (new_norm_weights(model, span) for span in spans)
+        layer.norms["q"], layer.norms["k"] = (new_norm_weights(model, s.head_size) for _ in range(2))
     if s.is_sparse_layer(index):
         _add_expert_weights(model, layer)
     else:
         _add_mlp_weights(model, layer, s.inner)
-    if s.packed not in LEADING_NORMS and s.input_norms:
+    if s.packed not in LEADING_NORMS:
         layer.norms["in"] = new_norm_weights(model, s.hidden)
         if s.parallel != "phi":
             layer.norms["mid"] = new_norm_weights(model, s.hidden)
-    if s.post_norms and not s.input_norms:
-        layer.norms["mid"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
-    elif s.post_norms:
+    if s.post_norms:
         layer.norms["pre"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     return layer
 
 
-def add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
+def _add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
     """Create the projections of queries, keys, values and the result."""
     s, make = model.shape, model.maker.new_linear
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
@@ -65,17 +59,15 @@ def add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
 
 def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix: str = "") -> None:
     s, make = model.shape, model.maker.new_linear
-    if s.gated and (s.packed == "phi3" or s.fused_gate):
+    if s.gated and s.packed == "phi3":
         layer.linears["gate_up"] = make("gate_up_proj", s.hidden, 2 * inner, False)
     elif s.gated:
         layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
         layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
     else:
-        name = s.mlp_names[0] or {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
+        name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
         layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
-    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(
-        s.packed, "down_proj" if s.gated else s.mlp_names[1] or "fc2"
-    )
+    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
     layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
 
 
@@ -89,12 +81,6 @@ def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:
             pair = model.maker.new_expert_adapter(layer.moe[name].shape, ranks * model.job.lora_r)
             if pair is not None:
                 layer.adapters[name] = pair
-    if s.expert_bias:
-        layer.moe["router_bias"] = table((s.experts,))
-        layer.moe["gate_up_bias"], layer.moe["down_bias"] = (
-            table((s.experts, 2 * s.expert_inner)),
-            table((s.experts, s.hidden)),
-        )
     if s.shared_inner:
         _add_mlp_weights(model, layer, s.shared_inner, prefix="shared_")
         layer.linears["shared"] = model.maker.new_linear("shared_expert_gate", s.hidden, 1, False)

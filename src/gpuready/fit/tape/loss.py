@@ -12,8 +12,6 @@ def compute_logits(model: ModelParts, hidden: Tensor) -> Tensor:
     """Apply the head, with the softcap of the families that have one."""
     ops = model.ops
     logits = apply_linear(ops, hidden, model.head)
-    if model.shape.scaled_logits:
-        logits = ops.scalar_op(logits)
     if model.shape.softcap_logits:
         logits = ops.scalar_op(logits)
         logits = ops.unary_op(logits, "tanh", keeps="result")

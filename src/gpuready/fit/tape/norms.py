@@ -14,14 +14,6 @@ def rms_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
     return out
 
 
-def wide_rms_norm(ops: TorchOps, x: Tensor, w: Tensor) -> Tensor:
-    """OLMo's and gpt-oss': scaled in fp32, then cast back."""
-    wide, variance = _scale_by_rms(ops, x)
-    out = ops.to_width(ops.mul(w, wide), x.width)
-    del wide, variance
-    return out
-
-
 def _scale_by_rms(ops: TorchOps, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the scaled values and the variance: the module holds both in variables to its end."""
     wide = ops.to_width(x, 4)

@@ -19,12 +19,12 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     places = ops.new_empty((seq,), 4)
     freqs = ops.new_empty((seq, size // 2), 4)
     ops.ensure_workspace()
-    both = freqs if model.shape.rotary_kind == "split" else ops.new_empty((seq, size), 4)
+    both = ops.new_empty((seq, size), 4)
     cos = ops.empty_like(both)
     cos = ops.empty_like(both)
     sin = ops.empty_like(both)
     sin = ops.empty_like(both)
-    if width != 4 and model.shape.rotary_kind != "wide":
+    if width != 4:
         return ops.empty_like(cos, width), ops.empty_like(sin, width)
     del places, freqs, both
     return cos, sin
@@ -39,12 +39,7 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
     joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
     if model.job.loss == "liger":
         return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
-    kind = model.shape.rotary_kind
-    if kind == "wide":
-        return _rotate_in_fp32(ops, q, k, rotary)
-    if kind == "pairs":  # the tables are interleaved anew in every layer
-        rotary = ops.empty_like(rotary[0]), ops.empty_like(rotary[1])
-    elif rotated_size == size and not joins_each:
+    if rotated_size == size and not joins_each:
         return rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     parts = []
     for x in (q, k):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
@@ -59,13 +54,6 @@ def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, ke
         kept_alive += [*rotated_parts, *parts]
     q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
     return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
-
-
-def _rotate_in_fp32(ops: TorchOps, q: Tensor, k: Tensor, rotary: RotaryPair) -> RotaryPair:
-    """Rotate by fp32 tables, and cast the results back."""
-    width = q.width
-    q_out, k_out = rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
-    return ops.to_width(q_out, width), ops.to_width(k_out, width)
 
 
 def rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:

@@ -12,10 +12,10 @@ from gpuready.fit.tape import loss as losses
 from gpuready.fit.tape.autograd import Tape, TapeMemory, Tensor
 from gpuready.fit.tape.checkpointing import Checkpointing
 from gpuready.fit.tape.ddp_fsdp import FlatShards, FsdpShards, new_ddp_buckets, rebuild_ddp_buckets
+from gpuready.fit.tape.decoder import DecoderModel
 from gpuready.fit.tape.layer_weights import adapts_experts
 from gpuready.fit.tape.linear_layers import WeightMaker
 from gpuready.fit.tape.loss import inplace_log_probabilities, log_probabilities
-from gpuready.fit.tape.model_choice import new_model
 from gpuready.fit.tape.optimizers import JobOptimizer
 from gpuready.fit.tape.torch_ops import TorchOps
 from gpuready.fit.tape.weight_shards import gathers_by_layer
@@ -42,7 +42,7 @@ class TrainingRun:
             )
         self.rows = job.micro_batch * (2 if job.dpo else 1)
         maker = WeightMaker(ops, job)
-        self.model = new_model(ops, shape, job, card, maker)
+        self.model = DecoderModel(ops, shape, job, card, maker)
         if job.method != "full" and not maker.trained:
             raise ValueError(
                 f"no layer of the model is called {_lora_target_names(job)}, so there is nothing to train: name others (--lora-targets)"
@@ -50,7 +50,7 @@ class TrainingRun:
         self.reference = None
         if job.dpo and (job.method == "full" or job.loop == "plain"):  # the Trainer uses the adapter's base model
             other = job.replace(method="full", quant="", dpo=False)
-            self.reference = new_model(ops, shape, other, card, WeightMaker(ops, other, trained=False))
+            self.reference = DecoderModel(ops, shape, other, card, WeightMaker(ops, other, trained=False))
             self.reference.training = False
         self.maker = maker
         self.autocast = 2 if job.precision.startswith("amp") or job.autocast else 0
