@@ -97,6 +97,29 @@ def test_where_the_index_of_a_build_cannot_be_read_its_release_is_asked_for_with
     assert asked[:2] == [("rocm6.1", ("torch==2.4.1+rocm6.1",)), ("pypi", ("torch==2.4.1",))]
 
 
+@pytest.mark.parametrize(
+    ("base", "last", "brought"),
+    [
+        ("nvidia/cuda:11.7.1-devel-ubuntu22.04", "", True),
+        ("nvidia/cuda:11.7.1-devel-ubuntu22.04", "RUN ./setup.sh", False),  # not looked at
+        ("pytorch/pytorch:1.13.1-cuda11.6-cudnn8-devel", "", False),  # has a numpy of its own
+    ],
+)
+def test_what_a_container_file_brings_along_is_resolved_where_nothing_else_can_be_there(
+    tmp_path, monkeypatch, base, last, brought
+):
+    rows = (LockedPackage("torch", "1.13.1"), LockedPackage("numpy", "2.2.6"))
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: rows)
+    text = (
+        f"FROM {base}\nRUN apt-get update && apt-get install -y python3-pip\nRUN pip3 install torch==1.13.1\n{last}\n"
+    )
+    (tmp_path / "Dockerfile").write_text(text)
+    (report,) = workflow.check_machine(on="a100", dockerfile=str(tmp_path / "Dockerfile"), ask_index=True)
+    assert ("PKG021" in [one.code for one in report.findings]) is brought
+    (report,) = workflow.check_machine(on="a100", dockerfile=str(tmp_path / "Dockerfile"))
+    assert "PKG021" not in [one.code for one in report.findings], "a server asks no index"
+
+
 def test_a_torch_that_its_only_channel_does_not_have(tmp_path):
     text = "channels: [pytorch, nvidia]\ndependencies: [python=3.11, pytorch=2.6.0, pytorch-cuda=12.4]\n"
     (tmp_path / "environment.yml").write_text(text)

@@ -72,7 +72,23 @@ def image_facts(built: ImageContents, path: str, arch: str) -> list[Fact]:
             stated += pinned_torch_facts(pin, source, arch, built.base)
         elif pin.version:
             stated.append(Fact(f"package.{name}", pin.version, source, "stated"))
+    if words := _requested_words(built, python):
+        stated.append(Fact("container.requests", words, path, "stated"))
     return stated + variable_facts({n: (v, f"{path}:{line}") for n, (v, line) in built.variables.items()})
+
+
+def _requested_words(built: ImageContents, python: ImagePython) -> tuple[str, ...]:
+    """What the file installs, for a resolver; empty where something else may be there: from the base, or by what was not looked at."""
+    pins = [pin for pin, _ in python.packages.values()]
+    may_have_more = built.unread or not built.base.is_known or "own" in (built.base.build, *(pin.build for pin in pins))
+    if may_have_more or built.base.torch or built.base.brings or python.kind == "conda":
+        return ()
+    if not all(pin.sure and (pin.version or not pin.build) for pin in pins):
+        return ()
+    labels = {pin.name: f"+{pin.build}" for pin in pins if pin.build and "+" not in (pin.version or "")}
+    return tuple(
+        f"{pin.name}=={pin.version}{labels.get(pin.name, '')}" if pin.version else pin.name + pin.spec for pin in pins
+    )
 
 
 def _is_variable_enabled(built: ImageContents, name: str) -> bool:

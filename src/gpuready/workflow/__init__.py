@@ -109,6 +109,10 @@ def check_machine(
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
         chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
+        if dockerfile is not None and ask_index:
+            from gpuready.workflow import asked_file
+
+            facts = asked_file.resolve_container_file(facts, dockerfile, note)
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
         reports = _judge_contracts(facts, chosen, file, with_reasons, strict)

@@ -14,6 +14,7 @@ from gpuready.catalog.packages import canonical_package_name, find_package, spli
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
 from gpuready.containers.environment_files import EnvironmentFile, read_environment_file
+from gpuready.containers.installs import parse_requirements_file
 from gpuready.contracts.catalogued_release import make_torch_contract
 from gpuready.contracts.pins import marker_environment
 from gpuready.jobs.job_files import decode_mapping
@@ -120,6 +121,22 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
     )
     return facts.with_facts(Fact("contract.conflict", None, file.path, "stated", gap))
+
+
+def resolve_container_file(facts: Facts, path: str, note: Callable[..., object]) -> Facts:
+    """Return the facts with what the installs of a container file bring along, as far as uv can say it.
+
+    pip does not hold one command against another: where uv finds no set for all of them, nothing is added.
+    """
+    words = facts.value_if_known("container.requests") or ()
+    if not words:
+        return facts
+    file = EnvironmentFile(path, parse_requirements_file("\n".join(words), "").pins, words=words)
+    stated = str(facts.value_if_known("python.version") or "")
+    for python in [python_minor_version(stated)] if stated else _list_usual_pythons(file):
+        if isinstance(answer := _resolve_on_python(LiveHost(), facts, file, python, note), tuple):
+            return facts.with_facts(*_locked_facts(facts, file, answer, python))
+    return facts
 
 
 def _find_other_pin(
