@@ -38,7 +38,7 @@ ACCESS_IMPORTS = {
 }  # fmt: skip
 """Modules that touch processes, files or the network."""
 OPTIONAL = {
-    "anyio", "jinja2", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
+    "anyio", "jinja2", "jsonschema", "markupsafe", "mcp", "mcp_types", "numpy", "packaging", "py_spy", "ray", "starlette", "tomli",
     "tomllib", "torch", "transformers", "typing_extensions", "uv", "uvicorn", "yaml",
 }  # fmt: skip
 """Not of the standard library, or not of every Python: may be imported inside any function."""
@@ -433,7 +433,7 @@ def test_units_of_facts():
 
 
 def test_help_needs_no_extra(tmp_path):
-    for name in ("anyio", "mcp", "mcp_types", "ray", "starlette", "torch", "uvicorn"):
+    for name in ("anyio", "jsonschema", "mcp", "mcp_types", "ray", "starlette", "torch", "uvicorn"):
         (tmp_path / f"{name}.py").write_text("raise ImportError\n")
     code = f"import sys; sys.path[:0] = {[str(tmp_path), *sys.path]!r}; from gpuready.cli import main; main(['--help-all'])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -83,7 +83,7 @@ class InstallTools:
         )
         plan_id, dry_run = self.ledger.issue_plan_id(order)
         return [
-            json_results.render_install_json(dry_run),
+            json_results.render_json("install", dry_run),
             json.dumps({"plan_id": plan_id, "seconds": self.ledger.lifetime}),
         ]
 
@@ -93,7 +93,7 @@ class InstallTools:
         return format_consent_question(order.dry_run())
 
     def apply_install(self, allowed_paths: AllowedPaths, arguments: Mapping[str, Any]) -> list[str]:
-        return [json_results.render_install_json(self.ledger.redeem_plan_id(arguments["plan_id"]).run_install())]
+        return [json_results.render_json("install", self.ledger.redeem_plan_id(arguments["plan_id"]).run_install())]
 
 
 def format_consent_question(dry_run: InstallResult) -> str:
