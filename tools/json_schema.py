@@ -3,8 +3,8 @@
     python tools/json_schema.py
 
 A document has every field of its record, so all are required; fields may be added at any time, so more are allowed. What stands
-under ``$defs`` by the name of a record is that record; the names in small letters are the documents, one for each function of
-render/json_results.py. The frozen copy in the tests holds every later schema of the same number to what it promised.
+under ``$defs`` by the name of a record is that record; the names in small letters are the documents, as render/json_results.py has
+them. The frozen copy in the tests holds every later schema of the same number to what it promised.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def placed() -> dict[str, Any]:
 
 
 def documents() -> dict[str, Any]:
-    """The answers of the commands, by the name of their function in render/json_results.py."""
+    """The answers of the commands, by their names in render/json_results.py."""
     judged = {"verdict": VERDICTS, "exit": NUMBER}
     plans = {"plans": many(ref("planned")), "environments": many(many(TEXT)), "conflicts": many(ref("PlanConflict"))}
     compared = {"a": TEXT, "b": TEXT}

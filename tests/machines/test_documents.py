@@ -93,7 +93,7 @@ def test_an_old_report_is_read_with_all_its_parts():
     assert judged.contract.framework == "colossalai" and judged.facts.value("gpu.name") == ("NVIDIA H200",)
     assert (len(found.proofs.proofs), len(found.bench.measures), found.fit.verdict) == (2, 1, "fits")
     assert plan.torch and found.fleet.nodes == 6 and found.notes == ("a note",)
-    assert not lost(old | {"gpuready": ""}, json.loads(json_results.render_report_json(found)) | {"gpuready": ""})
+    assert not lost(old | {"gpuready": ""}, json.loads(json_results.render_json("report", found)) | {"gpuready": ""})
 
 
 def lost(old: object, new: object, at: str = "") -> list[str]:
@@ -143,35 +143,35 @@ def written(folder: Path, name: str, text: str) -> str:
 
 ANSWERS = {
     "check": lambda at: [json_document.render_check_json([a_report()], True), json_document.render_check_json([a_report()] * 2, False)],
-    "prove": lambda at: [json_results.render_prove_json(SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
+    "prove": lambda at: [json_results.render_json("prove", SimpleNamespace(reports=[a_report()], evidence=evidence(), saved="x"))],
     "error": lambda at: [json_document.render_error_json("refused", "m.json does not exist", 2)],
-    "proofs": lambda at: [json_results.render_proofs_json(prove.list_proofs())],
+    "proofs": lambda at: [json_results.render_json("proofs", prove.list_proofs())],
     "plan": lambda at: [gpuready.plan("vllm", on=H200, resolve=False).json(),
                         gpuready.plan("vllm", "trl", on="h100", resolve=False).json()],
-    "install": lambda at: [json_results.render_install_json(InstallResult("damaged", "/venv", steps=(FixStep("a"),), faults=(InstallFault("a", "b"),), report=a_report()))],
-    "fix": lambda at: [json_results.render_fix_json(FixOutcome("dry-run", items=(FixItem(1, "a", "you"),), before=a_report()))],
+    "install": lambda at: [json_results.render_json("install", InstallResult("damaged", "/venv", steps=(FixStep("a"),), faults=(InstallFault("a", "b"),), report=a_report()))],
+    "fix": lambda at: [json_results.render_json("fix", FixOutcome("dry-run", items=(FixItem(1, "a", "you"),), before=a_report()))],
     "env": lambda at: [gpuready.env("vllm", on=H200).json()],
     "fit": lambda at: [gpuready.fit("llama-3.2-1b", on="h100").json()],
     "diagnose": lambda at: [gpuready.diagnose(written(at, "a.log", "torch.OutOfMemoryError: CUDA out of memory.\n"), on=H200).json()],
-    "bench": lambda at: [json_results.render_bench_json(measured())],
-    "job_bench": lambda at: [json_results.render_job_bench_json(JobBench("a.yml", "NVIDIA H200", {}, TimePrediction(0.2), {"step": 0.21}, 2, 1, "2.11.0"))],
-    "measures": lambda at: [json_results.render_measures_json(bench.list_measures())],
-    "fleet": lambda at: [json_results.render_fleet_json(fleet())],
+    "bench": lambda at: [json_results.render_json("bench", measured())],
+    "job_bench": lambda at: [json_results.render_json("job_bench", JobBench("a.yml", "NVIDIA H200", {}, TimePrediction(0.2), {"step": 0.21}, 2, 1, "2.11.0"))],
+    "measures": lambda at: [json_results.render_json("measures", bench.list_measures())],
+    "fleet": lambda at: [json_results.render_json("fleet", fleet())],
     "exclude": lambda at: [fleet_screen.render_exclude_list(fleet(), as_json=True)],
-    "report": lambda at: [json_results.render_report_json(ReportDocument((a_report(),))), json_results.render_report_json(ReportDocument((a_report(),), evidence(), measured(), fleet=fleet()))],
+    "report": lambda at: [json_results.render_json("report", ReportDocument((a_report(),))), json_results.render_json("report", ReportDocument((a_report(),), evidence(), measured(), fleet=fleet()))],
     "probe": lambda at: [gpuready.probe(H200).json()],
     "recording": lambda at: [(HERE / f"schema-{SCHEMA}.json").read_text(), (HERE / "bare.json").read_text()],
-    "diff": lambda at: [json_results.render_diff_json("a", "b", workflow.diff_machines(H200, OLDER, "transformers"))],
+    "diff": lambda at: [json_results.render_json("diff", "a", "b", workflow.diff_machines(H200, OLDER, "transformers"))],
     "contract": lambda at: [gpuready.contract("vllm").json()],
     "contracts": lambda at: [gpuready.contract().json()],
-    "contract_diff": lambda at: [json_results.render_contract_diff_json("a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
-    "contract_check": lambda at: [json_results.render_contract_check_json(check_contract_file(written(at, "k.toml", text))) for text in ("", KITE)],
+    "contract_diff": lambda at: [json_results.render_json("contract_diff", "a", "b", workflow.contract_diff("axolotl==0.18", "axolotl==0.21", files=True))],
+    "contract_check": lambda at: [json_results.render_json("contract_check", check_contract_file(written(at, "k.toml", text))) for text in ("", KITE)],
     "explain": lambda at: [gpuready.explain("DRV001").json()],
     "codes": lambda at: [gpuready.explain().json()],
     "start": lambda at: [],  # what run --dry-run gives is held to the schema below, by the command itself
-    "refused": lambda at: [json_results.render_refused_json(2, [PreflightItem("script", "error", "it is not there")])],
-    "run": lambda at: [json_results.render_run_json(outcome(), None)],
-    "names": lambda at: [json_results.render_names_json("gpus", catalog_lists.list_completion_names("gpus"))],
+    "refused": lambda at: [json_results.render_json("refused", 2, [PreflightItem("script", "error", "it is not there")])],
+    "run": lambda at: [json_results.render_json("run", outcome(), None)],
+    "names": lambda at: [json_results.render_json("names", "gpus", catalog_lists.list_completion_names("gpus"))],
 }  # fmt: skip
 
 
@@ -201,10 +201,8 @@ def test_a_start_that_is_only_planned_fits_its_schema(tmp_path):
 
 
 def test_no_answer_is_without_a_schema():
-    """A new function that renders a result needs a document in tools/json_schema.py, and an example here."""
-    own = {name for module in (json_document, json_results) for name in vars(module) if name.startswith("render_")}
-    functions = {name.removeprefix("render_").removesuffix("_json") for name in own}
-    assert functions | {"exclude"} == set(ANSWERS)
+    """A new document needs its schema in tools/json_schema.py, and an example here."""
+    assert {*json_results.FIELDS, "check", "error", "exclude"} == set(ANSWERS)
     small = {name for name in PUBLISHED["$defs"] if name.islower()}
     assert set(ANSWERS) <= small and {row["$ref"].rpartition("/")[2] for row in PUBLISHED["anyOf"]} == set(ANSWERS)
 

@@ -61,7 +61,7 @@ def run(request: Request) -> Result:
     if request.has_switch("list"):
         reject_unread(request, "list")
         rows = list_measures()
-        return Result(rows, json_results.render_measures_json, render_measure_list)
+        return Result(rows, json_results.renderer("measures"), render_measure_list)
     require_writable(request.get_option("output"))
     if request.get_option("job") is not None:
         return _run_job(request)
@@ -75,8 +75,8 @@ def run(request: Request) -> Result:
     )
     path = request.get_option("output")
     if path is not None:
-        save_text_file(path, json_results.render_bench_json(result))
-    return Result(result, json_results.render_bench_json, render_bench_screen, line=format_bench_line)
+        save_text_file(path, json_results.render_json("bench", result))
+    return Result(result, json_results.renderer("bench"), render_bench_screen, line=format_bench_line)
 
 
 def _run_job(request: Request) -> Result:
@@ -85,8 +85,8 @@ def _run_job(request: Request) -> Result:
         request.get_option("job"), **request.pick_options("python", "bench"), show_progress=request.show_progress
     )
     if (path := request.get_option("output")) is not None:
-        save_text_file(path, json_results.render_job_bench_json(result))
-    return Result(result, json_results.render_job_bench_json, render_job_bench, line=format_job_bench_line)
+        save_text_file(path, json_results.render_json("job_bench", result))
+    return Result(result, json_results.renderer("job_bench"), render_job_bench, line=format_job_bench_line)
 
 
 BENCH = Command(

@@ -29,7 +29,7 @@ def run(request: Request) -> Result:
         return Result.from_text(completion.SCRIPTS[arguments[0]])
     return Result(
         list_completion_names(kind),
-        lambda names: json_results.render_names_json(kind, names),
+        lambda names: json_results.render_json("names", kind, names),
         lambda names, screen: "".join(f"{name}\n" for name in names),
     )
 

@@ -12,7 +12,7 @@ from gpuready.workflow.contract_draft import check_contract_file, draft_contract
 
 def _list_contracts(request: Request) -> Result:
     rows = workflow.contract_list()
-    return Result(rows, json_results.render_contracts_json, render.render_contract_list)
+    return Result(rows, json_results.renderer("contracts"), render.render_contract_list)
 
 
 def _show_contract(request: Request) -> Result:
@@ -20,7 +20,7 @@ def _show_contract(request: Request) -> Result:
     if bool(request.arguments) == (file is not None):
         raise UsageError("gpuready contract show takes a FRAMEWORK or --contract FILE, one of the two")
     shown = workflow.contract_show(request.first_argument, file)
-    return Result(shown, json_results.render_contract_json, render.render_contract_screen)
+    return Result(shown, json_results.renderer("contract"), render.render_contract_screen)
 
 
 def _diff_contracts(request: Request) -> Result:
@@ -28,7 +28,7 @@ def _diff_contracts(request: Request) -> Result:
     rows = workflow.contract_diff(a, b, files=True)
     return Result(
         rows,
-        lambda rows: json_results.render_contract_diff_json(a, b, rows),
+        lambda rows: json_results.render_json("contract_diff", a, b, rows),
         lambda rows, screen: render.render_contract_diff(a, b, rows, screen),
     )
 
@@ -43,12 +43,12 @@ def _draft_contract(request: Request) -> Result:
     if output is not None:
         workflow.save_text_file(output, text, private=False)
         text = f"{output} has a draft of {drafted.name}: add what its files do not tell, then gpuready contract check {output}\n"
-    return Result(drafted, json_results.render_contract_json, lambda _, screen: text)
+    return Result(drafted, json_results.renderer("contract"), lambda _, screen: text)
 
 
 def _check_contract(request: Request) -> Result:
     checked = check_contract_file(request.first_argument)
-    return Result(checked, json_results.render_contract_check_json, render.render_contract_check)
+    return Result(checked, json_results.renderer("contract_check"), render.render_contract_check)
 
 
 _COMMON = collect_parameters(COMMON)

@@ -139,7 +139,7 @@ def _find_logs(request: Request) -> "list[str] | list[list[bytes]]":
 
 def _make_result(found: "Diagnosis") -> Result:
     return Result(
-        found, json_results.render_diagnose_json, render.render_diagnosis_screen, line=render.format_diagnosis_line
+        found, json_results.renderer("diagnose"), render.render_diagnosis_screen, line=render.format_diagnosis_line
     )
 
 

@@ -14,7 +14,7 @@ def run(request: Request) -> Result:
     found = workflow.diff_machines(a, b, request.get_option("framework"))
     return Result(
         found,
-        lambda found: json_results.render_diff_json(a, b, found),
+        lambda found: json_results.render_json("diff", a, b, found),
         facts.render_fact_changes,
         exit=1 if any(change.is_worse for change in found) else 0,
     )

@@ -56,13 +56,13 @@ def run(request: Request) -> Result:
 
     def render_script() -> str:
         if shell == "json":
-            return json_results.render_env_json(settings)
+            return json_results.render_json("env", settings)
         try:
             return render.render_env_script(settings, shell, _repeat_command(request, shell))
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    return Result(settings, json_results.render_env_json, lambda settings, screen: render_script())
+    return Result(settings, json_results.renderer("env"), lambda settings, screen: render_script())
 
 
 def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:

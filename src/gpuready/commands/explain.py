@@ -14,9 +14,9 @@ def run(request: Request) -> Result:
     word = request.first_argument.strip().upper()
     is_family = not word or (len(word) == 3 and word.isalpha())  # NET of NET001
     if is_family and (rules := [row for row in workflow.explain_all_rules() if row["code"].startswith(word)]):
-        return Result(rules, json_results.render_codes_json, render.render_rule_index)
+        return Result(rules, json_results.renderer("codes"), render.render_rule_index)
     rule = workflow.explain_rule(request.first_argument)
-    return Result(rule, json_results.render_explain_json, render.render_rule_page)
+    return Result(rule, json_results.renderer("explain"), render.render_rule_page)
 
 
 EXPLAIN = Command(

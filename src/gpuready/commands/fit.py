@@ -105,7 +105,7 @@ _QUESTIONS = {
 
 def run(request: Request) -> Result:
     result = predict_fit(request)
-    return Result(result, json_results.render_fit_json, render.render_fit_screen, line=render.format_fit_line)
+    return Result(result, json_results.renderer("fit"), render.render_fit_screen, line=render.format_fit_line)
 
 
 def predict_fit(request: Request, search: bool = True) -> FitResult:

@@ -91,7 +91,7 @@ def _undo(request: Request) -> Result:
 
 
 def _make_result(outcome: "FixOutcome") -> Result:
-    return Result(outcome, json_results.render_fix_json, render_fix_screen, line=format_fix_line)
+    return Result(outcome, json_results.renderer("fix"), render_fix_screen, line=format_fix_line)
 
 
 FIX = Command(

@@ -122,7 +122,7 @@ def _make_result(request: Request, report: FleetReport) -> Result:
     is_list = request.has_switch("exclude")
     return Result(
         report,
-        json_results.render_fleet_json,
+        json_results.renderer("fleet"),
         render.render_fleet_screen,
         line=render.format_fleet_line,
         text=render.render_exclude_list(report, as_json=request.has_switch("json")) if is_list else None,
@@ -135,7 +135,7 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
     if path.endswith(".html"):
         text = html.render_fleet_page(report)
     elif path.endswith(".json"):
-        text = json_results.render_fleet_json(report)
+        text = json_results.render_json("fleet", report)
     else:
         text = render.render_fleet_screen(report, Screen())
     save_text_file(path, text)

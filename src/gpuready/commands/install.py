@@ -94,7 +94,7 @@ def _check_flag_conflicts(request: Request) -> None:
 
 
 def _make_result(result: InstallResult) -> Result:
-    return Result(result, json_results.render_install_json, render_install_screen)
+    return Result(result, json_results.renderer("install"), render_install_screen)
 
 
 INSTALL = Command(

@@ -118,12 +118,12 @@ def _make_plans(request: Request) -> "PlanResult":
 
 
 def _make_result(request: Request, result: "PlanResult", form: str) -> Result:
-    text = json_results.render_plan_json(result) if form == "json" else None
+    text = json_results.render_json("plan", result) if form == "json" else None
     if form not in _SCREEN_FORMATS and result.verdict == "plan":
         text = _render_plan_file(result, form)
     made = Result(
         result,
-        json_results.render_plan_json,
+        json_results.renderer("plan"),
         render.render_plan_screens,
         line=lambda result: "".join(render.format_plan_line(one) for one in result.plans),
         text=text,

@@ -30,7 +30,7 @@ def run(request: Request) -> Result:
     known = workflow.probe_machine(
         **request.pick_options("python", "on"), what_if=request.what_if, run_python=request.has_switch("run_python")
     )
-    return Result(known, json_results.render_probe_json, facts.render_fact_list)
+    return Result(known, json_results.renderer("probe"), facts.render_fact_list)
 
 
 def _record_machine(request: Request, path: str) -> Result:
@@ -39,7 +39,7 @@ def _record_machine(request: Request, path: str) -> Result:
     recording = workflow.record_machine(
         python=request.get_option("python"), run_python=request.has_switch("run_python")
     )
-    text = json_results.render_recording_json(recording)
+    text = json_results.render_json("recording", recording)
     if path == "-":
         return Result.from_text(text)
     workflow.save_text_file(path, text)

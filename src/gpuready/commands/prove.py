@@ -57,7 +57,7 @@ def run(request: Request) -> Result:
     if request.has_switch("list"):
         reject_unread(request, "list")
         rows = list_proofs()
-        return Result(rows, json_results.render_proofs_json, render.render_proof_list)
+        return Result(rows, json_results.renderer("proofs"), render.render_proof_list)
     require_writable(request.get_option("output"))
     session = request.session
     is_shown = session.is_command_line and not request.has_switch("quiet")
@@ -86,7 +86,7 @@ def run(request: Request) -> Result:
     elapsed = None if session.started is None else time.perf_counter() - session.started
     return Result(
         proved,
-        json_results.render_prove_json,
+        json_results.renderer("prove"),
         lambda proved, screen, verbose=False: render.render_proof_screen(
             proved.reports,
             proved.evidence,

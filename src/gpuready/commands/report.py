@@ -65,7 +65,7 @@ def run(request: Request) -> Result:
         request.session.write_sentence(f"wrote {path}: {len(page.encode()):,} bytes, one file; any browser opens it")
     return Result(
         gathered,
-        json_results.render_report_json,
+        json_results.renderer("report"),
         lambda gathered, screen: render.format_report_lines(gathered),
         html=lambda gathered: html.embed_page_in_iframe(html.render_report_page(document)),
         text=page if path == "-" else None,

@@ -51,12 +51,12 @@ def run(request: Request) -> Result:
     ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
     if request.has_switch("dry_run") or request.has_switch("preflight"):
         start = running.describe_start(ready)
-        return Result(start, json_results.render_start_json, render.render_run_plan, exit=ready.refused)
+        return Result(start, json_results.renderer("start"), render.render_run_plan, exit=ready.refused)
     if ready.refused:
         running.tell_refusal(ready)
         return Result(
             ready,
-            lambda ready: json_results.render_refused_json(ready.refused, ready.sights),
+            lambda ready: json_results.render_json("refused", ready.refused, ready.sights),
             lambda ready, screen: render.render_run_refusal(ready.sights, screen),
             exit=ready.refused,
         )
@@ -68,7 +68,7 @@ def run(request: Request) -> Result:
     outcome, found = running.run_job(ready, lambda job, book: events(session.make_run_reporter(job, book, request)))
     return Result(
         outcome,
-        lambda outcome: json_results.render_run_json(outcome, found),
+        lambda outcome: json_results.render_json("run", outcome, found),
         lambda outcome, screen: _render_outcome(outcome, found, screen),
         exit=outcome.code,
         line=render.format_outcome_line,

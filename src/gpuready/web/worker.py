@@ -67,7 +67,7 @@ def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
     request = cli.make_request(parse_command_line(words), Screen(), time.perf_counter())
     result = predict_fit(request, search=False)
     is_complete = result.verdict == "fits" or not result.places
-    return OK, {"exit": result.exit, "whole": is_complete}, json_results.render_fit_json(result)
+    return OK, {"exit": result.exit, "whole": is_complete}, json_results.render_json("fit", result)
 
 
 def _list_choices(words: Sequence[str]) -> str:
