@@ -1,4 +1,4 @@
-"""`gpuready fleet` through real engines: Slurm with four slurmd, a Ray cluster of five nodes, a job of torchrun."""
+"""`gpuready fleet` through real engines: Slurm with four slurmd, a Ray cluster of five nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import time
 
 import pytest
 
-from gpuready.rollcall import endpoint
 from tests import target_environment
 from tests.faults.fleets import SRC, Ray, gpuready, kept
 from tests.launcher import engines
@@ -173,36 +172,3 @@ def test_g13_a_node_of_ray_that_is_killed_in_the_middle_is_named(ray, tmp_path, 
         why=answers["n3"].why.partition(". ")[0],
     )
     seen("G13", "n3 dead, four answer", answers["n3"].why, seconds)
-
-
-# -- torchrun ---------------------------------------------------------------------------------------------
-
-
-def test_elastic_two_agents_of_torchrun(tmp_path, seen):
-    python, port = target_environment.python(), endpoint.find_free_port()
-    env = {**os.environ, "PYTHONPATH": str(SRC), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    began = time.monotonic()
-    both = []
-    for node in (0, 1):
-        where = [
-            "--nnodes",
-            "2",
-            "--nproc-per-node",
-            "2",
-            "--node-rank",
-            str(node),
-            "--master-addr",
-            "127.0.0.1",
-            "--log-dir",
-            str(tmp_path / f"torchrun-{node}"),
-        ]
-        words = [python, "-m", "torch.distributed.run", *where, "--master-port", str(port), "--no-python"]
-        own = {**env, "GPUREADY_HOSTNAME": f"gpu-{node}"}
-        both.append(subprocess.Popen([*words, *gpuready("fleet", "drift", "--python", python, "--json")], env=own,
-                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))  # fmt: skip
-    out = [one.communicate(timeout=200) for one in both]
-    found = json.loads(out[0][0])
-    assert found["transport"] == "elastic" and found["states"] == {"answered": "gpu-[0-1]"}, (found, out)
-    assert not out[1][0].strip(), "only the first node answers"
-    kept("torchrun: drift on 2 nodes of 2 ranks", seconds=round(time.monotonic() - began, 1))
-    seen("torchrun", "2 nodes through the store", str(found["states"]), time.monotonic() - began)

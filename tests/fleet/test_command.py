@@ -141,7 +141,6 @@ def test_g18_a_controller_that_was_killed_asks_only_the_missing(service):
         (["check", "--hosts", "a", "--timeout", "nan"], "--timeout takes a number above 0"),
         (["check", "--hosts", "a", "--resume", "/nowhere"], "/nowhere/run.json does not exist"),
         (["drift", "--hosts", "a", "--reference", "/nowhere.json"], "does not exist"),
-        (["check", "--engine", "elastic"], "none of its variables is set"),
         (["check", "-q", "-v", "--hosts", "a"], "-q and -v cannot be combined"),
     ],
 )

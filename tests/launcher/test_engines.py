@@ -138,6 +138,27 @@ def test_a_launcher_is_refused_with_the_command_to_use(words, instead):
 
 
 @pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        (
+            "#!/bin/bash\nA=1 exec torchrun \\\n  --nproc-per-node 2 train.py --lr 1",
+            "gpuready run --nproc 2 -- train.py --lr 1",
+        ),
+        (
+            "#!/bin/sh\ncd x && python -m torch.distributed.run --nproc-per-node=4 -m pack",
+            "gpuready run --nproc 4 -- -m pack",
+        ),
+        ("#!/bin/sh\n# torchrun train.py\necho 'no torchrun train.py'; python train.py", ""),
+        ("#!/usr/bin/python3\ntorchrun = 1", ""),
+    ],
+)
+def test_a_shell_script_that_starts_a_launcher_is_seen(tmp_path, text, instead):
+    (tmp_path / "launch.sh").write_text(text)
+    said = launch_job.find_launcher_in_script([str(tmp_path / "launch.sh")])
+    assert instead in said and bool(said) is bool(instead)
+
+
+@pytest.mark.parametrize(
     ("text", "nproc", "torch", "forks", "why"),
     [
         ("import torch\n", 2, True, True, "imported once"),

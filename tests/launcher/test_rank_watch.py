@@ -41,6 +41,25 @@ def test_who_polls_at_the_meeting_point_does_not_move(file, moves):
     assert (still == 0.0) == moves
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("import time; time.sleep(99)", "the end of a sleep"),
+        ("import subprocess as s; s.Popen('sleep 99 & echo', shell=True, stdout=s.PIPE).stdout.read()", "(sleep 99)"),
+        ("import ctypes as c; m = bytes(64); [c.CDLL(None).pthread_mutex_lock(m) for _ in 'ab']", "a lock (futex)"),
+    ],
+)
+def test_a_wait_without_any_frame_of_python_is_named(script, said):
+    with subprocess.Popen([sys.executable, "-c", script], start_new_session=True) as process:
+        try:
+            deadline = time.monotonic() + 10
+            while said not in rank_watch.describe_wait(process.pid) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert said in rank_watch.describe_wait(process.pid)
+        finally:
+            os.killpg(process.pid, 9)
+
+
 def test_it_is_said_what_a_rank_waits_for(tmp_path):
     reader = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     (tmp_path / "locks").write_text(

@@ -46,6 +46,8 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
         ("RuntimeError: can't allocate memory", LIMITS | {"addresses": 6 << 30}, "6.0 GiB of addresses"),
         ("MemoryError", LIMITS | {"memory": 4 << 30}, "4.0 GiB of memory are allowed to its control group"),
         ("OSError: [Errno 24] Too many open files", {}, ""),
+        ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": 4096}, "files of at most 4096 bytes"),
+        ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": -1}, ""),
     ],
 )
 def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
@@ -57,6 +59,21 @@ def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
 def test_the_full_disk_is_named():
     end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (4.0 GiB)",))
     assert [note.says for note in run._add_limits(end).notes] == ["no room is left on /scratch (4.0 GiB)"]
+
+
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        (ended(signal=7, full=("/scratch (4.0 GiB)",)), "no room is left on /scratch (4.0 GiB); to write into a file"),
+        (ended(signal=7), ""),
+        (ended(last=("FileNotFoundError: [Errno 2] No such file or directory: 'a.pt'",), folder="/j"), "deleted"),
+        (ended(last=("FileNotFoundError: [Errno 2] No such file or directory: '/d/a'",), folder="/j"), ""),
+        (ended(last=("begin",), errors="/dev/null"), "its stderr led to /dev/null"),
+        (ended(last=("KeyError: 3",), errors="/dev/null"), ""),
+    ],
+)
+def test_the_place_where_a_rank_died_is_looked_at(end, said):
+    assert [said in note.says for note in run._add_limits(end).notes] == ([True] if said else [])
 
 
 def test_a_start_that_is_repeated_is_told_with_its_cause():

@@ -21,12 +21,12 @@ from gpuready.render import fleet as render
 from gpuready.render import html, json_results
 from gpuready.render.layout import Screen
 from gpuready.workflow import require_writable, save_text_file
-from gpuready.workflow.fleet import run_fleet, serve_torchrun_rank
+from gpuready.workflow.fleet import run_fleet
 from gpuready.workflow.fleet_node import check_this_node
 from gpuready.workflow.fleet_run import RETRIES, FleetTask
 from gpuready.workflow.fleet_transport import ReachOptions
 
-_ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
+_ENGINES = ("ray", "slurm", "ssh", "kubernetes")
 _REACH = {
     "engine": Parameter("how to reach the nodes (default: detected)", "ENGINE", _ENGINES),
     "hosts": Parameter("hosts over ssh, such as n[01-16],me@gpu7:2222", "LIST"),
@@ -66,9 +66,6 @@ def run(request: Request) -> Result:
     require_writable(request.get_option("output"))
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     reach = _parse_reach(request)
-    served = serve_torchrun_rank(reach)
-    if served is not None:
-        return Result.from_text("", served)
     tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
     return _make_result(request, run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
 

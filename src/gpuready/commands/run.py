@@ -12,6 +12,7 @@ from gpuready.render import diagnosis, json_results
 from gpuready.render import run as render
 from gpuready.render.layout import Screen
 from gpuready.workflow import run as running
+from gpuready.workflow.refusal import Refused
 
 _HANGS = ("report", "stop", "kill", "restart")
 _ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
@@ -48,19 +49,25 @@ _PARAMETERS = {
 def run(request: Request) -> Result:
     if not request.rest:
         raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
-    ready = running.prepare_run(request.rest, request.first_argument or None, flags=request.flag_values())
+    flags, session = request.flag_values(), request.session
+    try:
+        ready = running.prepare_run(request.rest, request.first_argument or None, flags=flags)
+    except Refused as refusal:
+        running.tell_refusal(flags, str(refusal), session.write_sentence)
+        raise
     if request.has_switch("dry_run") or request.has_switch("preflight"):
         start = running.describe_start(ready)
         return Result(start, json_results.renderer("start"), render.render_run_plan, exit=ready.refused)
     if ready.refused:
-        running.tell_refusal(ready)
+        errors = [sight for sight in ready.sights if sight.severity == "error"]
+        if errors[0].what != "peers":
+            running.tell_refusal(flags, errors[0].says, session.write_sentence)
         return Result(
             ready,
             lambda ready: json_results.render_json("refused", ready.refused, ready.sights),
             lambda ready, screen: render.render_run_refusal(ready.sights, screen),
             exit=ready.refused,
         )
-    session = request.session
     warnings = [sight for sight in ready.sights if sight.severity == "warning"]
     if warnings and not request.has_switch("quiet"):
         session.write_note(render.render_preflight(warnings, session.screen.replace(colour=False)))
@@ -76,10 +83,11 @@ def run(request: Request) -> Result:
 
 
 def _render_outcome(outcome: Any, found: Diagnosis | None, screen: Screen) -> str:
-    text = render.render_post_mortem(outcome, screen)
+    is_explained = found is not None and found.verdict == "cause"
+    text = render.render_post_mortem(outcome, screen, is_explained)
     if outcome.verdict in ("done", "interrupted"):
         return text if outcome.last.notes or "warning" in text else render.format_outcome_line(outcome)
-    if found is not None and found.verdict == "cause":
+    if found is not None and is_explained:
         return "\n" + text + "\n" + diagnosis.render_diagnosis_screen(found, screen)
     return "\n" + text
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterable
-from zlib import crc32
 
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.node_report import NodeRefusal, NodeReport, is_newer_schema, parse_node_report
@@ -130,7 +128,7 @@ class AnswerCollector:
             )
         if is_newer_schema(report):
             self.newer_nodes.add(name)
-        report.figures = None  # kept in measured_tries
+        report = report.replace(figures=None)  # kept in measured_tries
         if previous is None or report.sort_precedence > previous.sort_precedence:
             self.records[name] = report
         return True
@@ -173,28 +171,18 @@ class AnswerCollector:
         return sorted([*collisions, *((what, nodes) for nodes, what in self._shared_gpus().items())])
 
     def _shared_gpus(self) -> dict[tuple[str, ...], str]:
-        """Return groups of nodes that show the same GPU. A sorted array takes a tenth of a dictionary's memory."""
-        names = list(self.records)
-        marks = array("Q")
-        for at, name in enumerate(names):
-            ids = self.records[name].ids
-            marks.extend({_hash_gpu_id(ids[i : i + 8]) << 20 | at for i in range(0, len(ids), 8)})
-        groups: dict[int, set[int]] = {}
-        last = None
-        for mark in sorted(marks):
-            if last is not None and last >> 20 == mark >> 20:
-                groups.setdefault(mark >> 20, set()).update((last & 0xFFFFF, mark & 0xFFFFF))
-            last = mark
+        """Return groups of nodes that show the same GPU."""
+        first: dict[str, str] = {}
+        nodes_of: dict[str, set[str]] = {}
+        for name, record in self.records.items():
+            for gpu in (record.ids[at : at + 8] for at in range(0, len(record.ids), 8)):
+                if (other := first.setdefault(gpu, name)) != name:
+                    nodes_of.setdefault(gpu, {other}).add(name)
         shared: dict[tuple[str, ...], int] = {}
-        for members in groups.values():
-            nodes = tuple(sorted(names[at] for at in members))
+        for members in nodes_of.values():
+            nodes = tuple(sorted(members))
             shared[nodes] = shared.get(nodes, 0) + 1
         return {nodes: f"{count} GPU{'s' if count > 1 else ''}" for nodes, count in shared.items()}
-
-
-def _hash_gpu_id(text: str) -> int:
-    data = text.encode()
-    return crc32(data) << 12 | crc32(data[::-1]) & 0xFFF
 
 
 def _is_same_host(claimed: str, asked_node: str) -> bool:

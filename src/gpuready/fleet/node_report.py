@@ -7,9 +7,8 @@ from sys import intern
 from typing import Any, NoReturn
 
 from gpuready.fleet.facets import FACETS, MAX_DETAIL_BYTES, SCHEMA
-
-Figures = dict[str, tuple[float, ...]]
-
+from gpuready.model import validation
+from gpuready.model.record import Record
 
 MAX_REPORT_LENGTH = 64 << 10
 MAX_NAME = 255
@@ -24,30 +23,24 @@ VERDICTS = ("ready", "clear", "not-ready", "undecided")
 MAX_ITEMS = {"codes": 64, "figures": 64, "gpus": 1024}
 
 
-class NodeReport:
+class NodeReport(Record):
     """One report of one node. Kept small: a fleet has up to a hundred thousand of them."""
 
-    __slots__ = (
-        "at", "attempt", "codes", "details", "figures", "gpus", "ids", "kind", "mem", "node", "prints", "run",
-        "schema", "shm", "verdict",
-    )  # fmt: skip
-
-    def __init__(self, fields: dict[str, Any]):
-        self.schema: int = _whole_number_field(fields, "schema", 0)
-        self.node: str = _text_field(fields, "node", MAX_NAME)
-        self.run: str = intern(_text_field(fields, "run", 64, ""))
-        self.attempt: int = _whole_number_field(fields, "try", 1)
-        self.at: float = _finite_number(fields.get("at", 0.0), "at")
-        self.kind: str = intern(_text_field(fields, "kind", 64, ""))
-        self.gpus: int = _whole_number_field(fields, "gpus", 0)
-        self.mem: int = _whole_number_field(fields, "mem", 0)
-        self.shm: int = _whole_number_field(fields, "shm", -1)
-        self.prints: str = _fingerprints_field(fields.get("print", ""))
-        self.ids: str = _text_field(fields, "ids", 16 * MAX_ITEMS["gpus"], "")
-        self.verdict: str = _verdict_field(fields)
-        self.codes: tuple[str, ...] = _codes_field(fields)
-        self.figures: Figures | None = _figures_field(fields)
-        self.details: dict[str, dict[str, Any]] | None = _details_field(fields)
+    node: str
+    schema: int = 0
+    run: str = ""
+    attempt: int = 1
+    at: float = 0.0
+    kind: str = ""
+    gpus: int = 0
+    mem: int = 0
+    shm: int = -1
+    prints: str = ""
+    ids: str = ""
+    verdict: str = ""
+    codes: tuple[str, ...] = ()
+    figures: dict[str, Any] | None = None
+    details: dict[str, dict[str, Any]] | None = None
 
     def fingerprint_of(self, facet: str) -> str:
         """Return the fingerprint of one facet; empty if an older node does not report it."""
@@ -61,6 +54,7 @@ class NodeReport:
 
 
 _PRINT_OFFSETS = {facet: 8 * at for at, facet in enumerate(FACETS)}
+_LONGEST = {"node": MAX_NAME, "run": 64, "kind": 64, "ids": 16 * MAX_ITEMS["gpus"], "verdict": 16}
 
 
 def parse_node_report(body: str) -> NodeReport:
@@ -71,8 +65,8 @@ def parse_node_report(body: str) -> NodeReport:
     if not isinstance(fields, dict):
         raise ValueError("the answer is not an object")
     if "error" in fields:
-        raise NodeRefusal(_text_field(fields, "error", MAX_REPORT_LENGTH)[:300])
-    return NodeReport(fields)
+        raise NodeRefusal(str(fields["error"])[:300])
+    return _parse_fields(fields)
 
 
 def _load_json(body: str) -> Any:
@@ -103,20 +97,29 @@ def _reject_constant(word: str) -> NoReturn:
 # -- fields ----------------------------------------------------------------------------------------------
 
 
-def _text_field(fields: dict[str, Any], key: str, longest: int, default: str | None = None) -> str:
-    value = fields.get(key, default)
-    if not isinstance(value, str) or (value == "" and default is None):
-        raise ValueError(f"{key!r} is not text")
-    if len(value) > longest:
-        raise ValueError(f"{key!r} is longer than {longest} characters")
-    return value
-
-
-def _whole_number_field(fields: dict[str, Any], key: str, default: int) -> int:
-    value = fields.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 48:
-        raise ValueError(f"{key!r} is not a whole number")
-    return value
+def _parse_fields(fields: dict[str, Any]) -> NodeReport:
+    """Check what the types do not say: sizes, ranges, known words; texts that nodes share are kept once."""
+    renamed = {"attempt": fields.get("try", 1), "prints": _read_fingerprints(fields.get("print", ""))}
+    report = validation.parse_record(NodeReport, {**fields, **renamed})
+    if any(len(getattr(report, key)) > longest for key, longest in _LONGEST.items()) or not report.node:
+        raise ValueError("a text is missing, or longer than any node needs")
+    if not all(-1 <= getattr(report, key) < 1 << 48 for key in ("schema", "attempt", "gpus", "mem", "shm")):
+        raise ValueError("a number is out of range")
+    if report.verdict and report.verdict not in VERDICTS:
+        raise ValueError("'verdict' is not one of " + ", ".join(VERDICTS))
+    is_code = all(0 < len(code) <= 8 and code.isalnum() for code in report.codes)
+    if len(report.codes) > MAX_ITEMS["codes"] or not is_code or len(report.figures or ()) > MAX_ITEMS["figures"]:
+        raise ValueError("'codes' or 'figures' have what no check and no bench tells")
+    details = None if report.details is None else {name: row for name, row in report.details.items() if name in FACETS}
+    return report.replace(
+        at=_finite_number(report.at, "at"),
+        run=intern(report.run),
+        kind=intern(report.kind),
+        verdict=intern(report.verdict),
+        codes=tuple(intern(code) for code in sorted(set(report.codes))),
+        figures=None if report.figures is None else dict(map(_read_figure, report.figures.items())),
+        details=details,
+    )
 
 
 def _finite_number(value: object, key: str) -> float:
@@ -125,7 +128,7 @@ def _finite_number(value: object, key: str) -> float:
     return float(value)
 
 
-def _fingerprints_field(value: object) -> str:
+def _read_fingerprints(value: object) -> str:
     """Eight digits a facet in the order of FACETS; newer nodes' extra facets are dropped, older nodes'
     missing ones blank.
     """
@@ -136,49 +139,12 @@ def _fingerprints_field(value: object) -> str:
     return intern(value[: 8 * len(FACETS)])
 
 
-def _verdict_field(fields: dict[str, Any]) -> str:
-    value = _text_field(fields, "verdict", 16, "")
-    if value and value not in VERDICTS:
-        raise ValueError("'verdict' is not one of " + ", ".join(VERDICTS))
-    return intern(value)
-
-
-def _codes_field(fields: dict[str, Any]) -> tuple[str, ...]:
-    value = fields.get("codes", [])
-    if not isinstance(value, list) or len(value) > MAX_ITEMS["codes"]:
-        raise ValueError("'codes' is not a list of codes")
-    if not all(isinstance(code, str) and 0 < len(code) <= 8 and code.isalnum() for code in value):
-        raise ValueError("'codes' is not a list of codes")
-    return tuple(intern(code) for code in sorted(set(value)))
-
-
-def _figures_field(fields: dict[str, Any]) -> Figures | None:
-    table = _table_field(fields, "figures")
-    if table is None:
-        return None
-    if len(table) > MAX_ITEMS["figures"]:
-        raise ValueError("'figures' has more figures than a bench")
-    figures: Figures = {}
-    for name, value in table.items():
-        row = value if isinstance(value, list) else [value]
-        if not 0 < len(row) <= MAX_ITEMS["gpus"] or len(name) > 64:
-            raise ValueError("a figure is neither a number nor one number for each GPU")
-        figures[intern(name)] = tuple(_finite_number(one, name) for one in row)
-    return figures
-
-
-def _details_field(fields: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
-    table = _table_field(fields, "details")
-    if table is not None and not all(isinstance(row, dict) for row in table.values()):
-        raise ValueError("'details' is not a table of facets")
-    return {name: row for name, row in table.items() if name in FACETS} if table is not None else None
-
-
-def _table_field(fields: dict[str, Any], key: str) -> dict[str, Any] | None:
-    value = fields.get(key)
-    if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{key!r} is not an object")
-    return value
+def _read_figure(figure: tuple[str, Any]) -> tuple[str, tuple[float, ...]]:
+    name, value = figure
+    row = value if isinstance(value, tuple) else (value,)
+    if not 0 < len(row) <= MAX_ITEMS["gpus"] or len(name) > 64:
+        raise ValueError("a figure is neither a number nor one number for each GPU")
+    return intern(name), tuple(_finite_number(one, name) for one in row)
 
 
 def is_newer_schema(record: NodeReport) -> bool:

@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuready.fleet import node_payload, script_driver
-from gpuready.fleet.transport import GRACE_SECONDS, MAX_BODY_BYTES, PARALLEL, TransportUnavailable
-from gpuready.model.fleet import FleetNode
+from gpuready.fleet import node_payload
+from gpuready.fleet.transport import (
+    GRACE_SECONDS,
+    MAX_BODY_BYTES,
+    PARALLEL,
+    AnswerTracker,
+    OnAnswer,
+    Request,
+    TransportUnavailable,
+    last_output_line,
+)
+from gpuready.model.fleet import DEAD, SLOW, FleetNode
 from gpuready.system import HostAccess
-from gpuready.system.process.parallel_programs import ProgramEnd
+from gpuready.system.live_host import LiveHost
+from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
+LineHandler = Callable[[str, str, str], None]
 JOIN_SECONDS = 60.0
 """Seconds that Ray may take to accept the driver."""
 
 
-class RayTransport(script_driver.ScriptedTransport):
+class RayTransport:
+    """Nodes that lack gpuready are asked again with gpuready attached."""
+
     name = "ray"
-    engine_name, unknown_node_reason, silent_node_reason = ("Ray", "Ray does not know it", "no word of its task")
 
     def __init__(
         self,
@@ -70,11 +84,33 @@ class RayTransport(script_driver.ScriptedTransport):
             nodes.append((key, FleetNode(unique, state, why, row["gpus"], row["labels"], row["address"])))
         return nodes
 
-    def _knows_node(self, name: str) -> bool:
-        return name in self.ray_ids
+    def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
+        orders = node_payload.NodeOrders(request, deadline, self.token)
+        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
+        for node in nodes:
+            if node.state != "up" or node.name not in self.ray_ids:
+                tracker.report_answer(node.name, DEAD, why=node.why or "Ray does not know it", now=time.monotonic())
+        self._ask_and_report(list(tracker.unanswered), tracker, orders)
+        needing_gpuready, tracker.needing_gpuready = tracker.needing_gpuready, []
+        self._ask_and_report(needing_gpuready, tracker, orders.replace(send=True))
+        for name in list(tracker.unanswered):
+            tracker.report_answer(name, DEAD, why="no word of its task", now=time.monotonic())
+
+    def _ask_and_report(self, names: list[str], tracker: AnswerTracker, orders: node_payload.NodeOrders) -> None:
+        if not names:
+            return
+
+        def forward_line(word: str, key: str, text: str) -> None:
+            tracker.track_line(f"{orders.line_mark} {word} {key} {text}", time.monotonic())
+
+        trouble, ended = self._send_orders(names, orders, forward_line)
+        for name in names:
+            if trouble and name in tracker.unanswered and name not in tracker.needing_gpuready:
+                kind = SLOW if ended.end == "deadline" else DEAD
+                tracker.report_answer(name, kind, why=f"Ray: {trouble}", now=time.monotonic())
 
     def _send_orders(
-        self, names: list[str], orders: node_payload.NodeOrders, on_line: script_driver.LineHandler
+        self, names: list[str], orders: node_payload.NodeOrders, on_line: LineHandler
     ) -> tuple[str, ProgramEnd]:
         seconds = orders.deadline + GRACE_SECONDS
         turns = -(-len(names) // self.parallel)
@@ -93,13 +129,37 @@ class RayTransport(script_driver.ScriptedTransport):
         )
 
     def _run_ray_script(
-        self, fields: dict[str, Any], data: bytes, limit: float, on_line: script_driver.LineHandler
+        self, fields: dict[str, Any], data: bytes, limit: float, on_line: LineHandler
     ) -> tuple[str, ProgramEnd]:
-        header = {"address": self.address, **fields}
-        mark = f"@gpuready-{self.token}"
-        return script_driver.run_engine_script(
-            self.interpreter, "ray_tasks.py", mark, header, data, limit, on_line, self.variables
-        )
+        """Call ``on_line(word, key, text)`` for the lines of our script in Ray's Python; return Ray's problem and the script's end."""
+        mark, endings, trouble = f"@gpuready-{self.token}", list[ProgramEnd](), list[str]()
+
+        def handle_output(_: str, text: str) -> bool:
+            if not text.startswith(f"{mark} "):
+                return False
+            word, _, rest = text[len(mark) + 1 :].partition(" ")
+            key, _, body = rest.partition(" ")
+            if word == "engine":
+                trouble.append(body)
+            elif word != "end":
+                on_line(word, key, body)
+            return word == "end"
+
+        with TemporaryFolder(LiveHost().variables if self.variables is None else self.variables) as folder:
+            orders = json.dumps({"mark": mark, "address": self.address, **fields}).encode("ascii") + b"\n" + data
+            path = write_scratch_file(f"{folder}/orders", orders)
+            argv = (self.interpreter, f"{node_payload.SCRIPTS}/ray_tasks.py", path)
+            env: dict[str, str | None] = {"PYTHONUNBUFFERED": "1", "RAY_DEDUP_LOGS": "0"}
+            run_programs([ProgramTask("ray", argv, limit, env=env)], 1, handle_output, endings.append, self.variables)
+        return trouble[0] if trouble else _describe_script_failure(endings[0]), endings[0]
+
+
+def _describe_script_failure(ended: ProgramEnd) -> str:
+    if ended.end == "heard" or (not ended.end and ended.rc == 0):
+        return ""
+    if ended.end == "deadline":
+        return f"no answer within {ended.seconds:.0f} s"
+    return last_output_line(ended.err) or ended.end or f"it ended with {ended.rc}"
 
 
 def _is_recently_dead(row: dict[str, Any], alive: set[str]) -> bool:

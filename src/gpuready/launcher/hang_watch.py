@@ -8,8 +8,10 @@ from gpuready.launcher import standstill
 from gpuready.launcher.agent_hub import AgentHub
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger, RankState
+from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import describe_place, list_ranks
 from gpuready.model.run import EXIT_HUNG, LaunchJob, RunNote
+from gpuready.model.visible_text import cut_middle
 
 
 class WatchedRun(Protocol):
@@ -104,6 +106,8 @@ class HangWatch:
         supervisor.stop_with_reason("hung", message, code=EXIT_HUNG, rank=rank)
 
 
+MANY_CHILDREN, FAILED_CHILDREN = 6, 3
+"""A rank that has started so many children at one place, of which so many were seen to fail, starts them for ever."""
 STOPPED_SECONDS, GIL_SECONDS, KERNEL_SECONDS, SLOW_SECONDS = 3.0, 10.0, 20.0, 20.0
 """Seconds after which each is reported."""
 SILENT_SECONDS, FRESH_SECONDS = 12.0, 4.0
@@ -119,6 +123,7 @@ CODES = {
     "frozen": "RUN024",
     "gil": "RUN024",
     "kernel": "RUN024",
+    "restarts": "RUN016",
     "still": "RUN016",
     "slow": "RUN026",
 }
@@ -167,6 +172,8 @@ def _note_for_rank(rank_state: RankState, now: float) -> RunNote | None:
         )
     if _seconds_in_state(rank_state, "D") >= KERNEL_SECONDS - 0.5:
         return _kernel_note(rank_state)
+    if (restarts := _restarts_note(rank_state)) is not None:
+        return restarts
     late = rank_state.beats[-1].late if rank_state.beats and rank_state.script_ended is None else None
     if late is not None and late >= GIL_SECONDS and now - rank_state.beats[-1].at < 3:
         return _gil_note(rank_state, late)
@@ -187,6 +194,22 @@ def _kernel_note(rank_state: RankState) -> RunNote:
     )
     fix = f"look at its disk or device: dmesg, cat /proc/{rank_state.pid}/stack"
     return RunNote("kernel", message, fix, rank_state.rank, rank_state.host, sure=False)
+
+
+def _restarts_note(rank_state: RankState) -> RunNote | None:
+    """A pool starts a worker anew for each that dies, for ever; who only replaces workers that have done their work has none that failed."""
+    born, failed = (rank_state.beats[-1].born, rank_state.beats[-1].failed) if rank_state.beats else (0, 0)
+    told = sum(line.startswith("Process ") and line.endswith(":") for line in rank_state.tail)  # by multiprocessing
+    if born < MANY_CHILDREN or max(failed, told) < FAILED_CHILDREN:
+        return None
+    message = (
+        f"rank {rank_state.rank} on {rank_state.host} starts child processes again and again that fail: {born:.0f}, "
+        f"while it stays{_place_suffix(rank_state) or ' where it is'}"
+    )
+    last = last_error_line(rank_state.tail)
+    message += f"; its log ends with {cut_middle(last, 200)}" if last else ""
+    fix = "do the work of one such process in the rank itself, without the pool: then its error is seen"
+    return RunNote("restarts", message, fix, rank_state.rank, rank_state.host)
 
 
 def _gil_note(rank_state: RankState, late: float) -> RunNote | None:

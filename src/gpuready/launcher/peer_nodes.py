@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from contextlib import closing, suppress
 from typing import Any
 
 from gpuready.launcher import rank_votes
@@ -149,7 +150,8 @@ class PeerNodes:
         text = f"node {self.job.node_rank} on {socket.gethostname()} refused: {says}".encode()
         deadline = time.monotonic() + seconds
         if not self.job.node_rank:
-            self._answer_as_store(text, deadline)
+            with suppress(OSError, OverflowError):  # the next port is taken too
+                self._answer_as_store(text, deadline)
         while self.job.node_rank and time.monotonic() < deadline:
             self.store_lost = False
             self._call(lambda store: store.set_value(f"{self.prefix}/refused", text))
@@ -159,29 +161,39 @@ class PeerNodes:
         self.close()
 
     def _answer_as_store(self, text: bytes, deadline: float) -> None:
-        """Node 0 would hold the store: give this value to whoever asks for one there, until all others have it."""
-        both, links = socket.has_dualstack_ipv6(), list[socket.socket]()
+        """Node 0 would hold the store: give this value to whoever asks for one there, until all others have it; where somebody
+        has the port, which is the reason of the refusal, at the next one.
+        """
+        links, told = list[socket.socket](), 0
         try:
-            place = socket.create_server(
-                ("", self.job.port), family=socket.AF_INET6 if both else socket.AF_INET, dualstack_ipv6=both
-            )
+            place = endpoint.listen_on_port(self.job.port)
         except OSError:
-            return  # somebody has the port, which is the reason of the refusal
+            place = endpoint.listen_on_port(self.job.port + 1)
         with place:
-            while len(links) < 2 * (self.job.nnodes - 1) and (left := deadline - time.monotonic()) > 0:
+            while told < self.job.nnodes - 1 and (left := deadline - time.monotonic()) > 0:
                 place.settimeout(left)
                 try:
                     links.append(place.accept()[0])
+                    links[-1].settimeout(0.3)
                     links[-1].sendall(struct.pack("=B", _READY) + _pack(text))
+                    told += any(b"/refused" in links[-1].recv(4096) for _ in range(3))  # torchrun asks for other keys
                 except OSError:
                     continue
             time.sleep(0.2 if links else 0)  # before they are closed
 
     def read_refusal(self) -> str:
         """What a node has said that will not start; empty as long as none has."""
-        self.store_lost = False
-        text = self._call(lambda store: store.get_value(f"{self.prefix}/refused"))
+        self.store_lost, key = False, f"{self.prefix}/refused"
+        text = self._call(lambda store: store.get_value(key)) or self._ask_next_port(key)
         return str(text.decode("utf-8", "replace")) if text else ""
+
+    def _ask_next_port(self, key: str) -> bytes | None:
+        try:
+            store = StoreClient(self.job.master, self.job.port + 1, READ_SECONDS)
+            with closing(store):
+                return store.get_value(key)
+        except OSError:
+            return None
 
     def describe_first(self, ledger: RankLedger, now: float) -> str:
         """Publish what failed here, and tell which of the failures that are known so far was the first."""

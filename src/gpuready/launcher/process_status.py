@@ -26,11 +26,21 @@ def describe_own_process() -> str:
     """``BOOT-ID pid:[4026531836] 4711 8812345``: the boot, the pid namespace, the pid and its start in ticks since the boot."""
     fields = read_text("/proc/self/stat").rpartition(")")[2].split()
     started = fields[19] if len(fields) > 19 else "0"
-    try:
-        namespace = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        namespace = "-"
+    namespace = read_link("/proc/self/ns/pid") or "-"
     return f"{read_text('/proc/sys/kernel/random/boot_id').strip() or '-'} {namespace} {os.getpid()} {started}"
+
+
+def read_exit_status(pid: int) -> int:
+    """Return with what a child has ended whose parent has not asked for it yet; 0 for every other process."""
+    fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return int(fields[49]) if fields[:1] == ["Z"] and len(fields) > 49 else 0
+
+
+def read_link(path: str) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def list_process_ids() -> list[int]:
@@ -109,19 +119,28 @@ def count_oom_kills(root: str = "") -> int | None:
     return _read_group_event("memory", ("memory.events", "memory.oom_control"), "oom_kill", root)
 
 
+_LIMIT_ROWS = {
+    "files": "Max open files",
+    "processes": "Max processes",
+    "addresses": "Max address space",
+    "file_bytes": "Max file size",
+    "seconds": "Max cpu time",
+}
+"""Limits of a process, by their rows in /proc/PID/limits."""
+
+
 def read_limits(root: str = "", pid: int | str = "self") -> dict[str, int]:
-    """Return how many files, processes and bytes of addresses a rank may have (-1: any), the processes and bytes of its control group (0: any), and how often more processes were refused."""
+    """Return a rank's limits (-1: any) on files, processes, bytes of addresses and of a file, and seconds; the processes and bytes of its control group (0: any), and how often more processes were refused."""
     rows = read_text(f"{root}/proc/{pid}/limits").splitlines()
     soft = {row[:26].strip(): row[26:].split()[0] for row in rows[1:]}
-    words = (soft.get(name, "") for name in ("Max open files", "Max processes", "Max address space"))
-    files, processes, addresses = (int(word) if word.isdigit() else -1 for word in words)
+    words = {name: soft.get(row, "") for name, row in _LIMIT_ROWS.items()}
+    own = {name: int(word) if word.isdigit() else -1 for name, word in words.items()}
     denied = _read_group_event("pids", ("pids.events", "pids.events"), "max", root) or 0
     pids = next(
         (text for folder in _group_folders("pids", root) if (text := read_text(f"{folder}/pids.max").strip())), ""
     )
     memory = [total for _, total in _group_room(_group_folders("memory", root))]
-    group = {"pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
-    return {"files": files, "processes": processes, "addresses": addresses, **group}
+    return {**own, "pids": int(pids) if pids.isdigit() else 0, "memory": min(memory, default=0), "denied": denied}
 
 
 _DISKLESS = ("squashfs", "iso9660", "erofs", "proc", "sysfs", "devpts", "cgroup", "cgroup2", "overlay")

@@ -215,7 +215,7 @@ class RankAgent:
         os.environ.pop("GPUREADY_ATTEND", None)
         variables = {**variables, **rank_variables, **self.interface}
         if self.settings["engine"] != "torchrun":  # which has files of its own
-            variables[rank_process.ERROR_FILE] = f"/proc/{parent}/fd/{pipes.error}"
+            variables[rank_main.ERROR_FILE] = f"/proc/{parent}/fd/{pipes.error}"
         rank_main.prepare_rank(variables, f"rank {number}", parent)
         return (kind, *pipes.keep_writing(keeps_stdin=number == 0))
 
@@ -276,6 +276,8 @@ class RankAgent:
 
     def _forward_messages(self, rank: rank_process.RankProcess) -> None:
         for message in rank.messages:
+            if message["t"] == "leaving":
+                self._watch_of(rank, time.monotonic()).look_at_places()
             self.send_message(**message)
         rank.messages.clear()
 
@@ -308,19 +310,24 @@ class RankAgent:
         if dump:
             self.send_message(t="dump", r=rank.number, d=dump)
         killed = number == signal.SIGKILL and self.kill_deadline is None
-        surroundings = self._describe_surroundings(limits) if rank.code and self.kill_deadline is None else {}
+        surroundings = self._describe_surroundings(rank, limits) if rank.code and self.kill_deadline is None else {}
         surroundings["error"] = rank.read_error(self.settings["engine"]) if rank.code else ""
         self.send_message(t="end", r=rank.number, code=rank.code, signal=number, done=rank.done,
                  oom=self._killed_for_memory(rank.pid) if killed else False, **surroundings)  # fmt: skip
 
-    def _describe_surroundings(self, limits: dict[str, int]) -> dict[str, Any]:
+    def _describe_surroundings(self, rank: rank_process.RankProcess, limits: dict[str, int]) -> dict[str, Any]:
         """What only now can be known of why a rank failed: whether the kernel killed for memory, the room in /dev/shm, the limits."""
         before, now = self.oom_kills_before, process_status.count_oom_kills()
         kills = None if before is None or now is None else now > before
         denied = limits["denied"] - self.limits_before["denied"]
         limits = {**limits, "denied": denied}
-        seen = {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits}
-        return {**seen, "full": process_status.list_full_disks()}
+        folder, errors = (rank.watch.folder, rank.watch.errors) if rank.watch is not None else ("", "")
+        places = {
+            "folder": "" if os.path.isdir(folder) else folder.replace(" (deleted)", ""),
+            "errors": "" if errors.startswith("pipe:") else errors,
+            "full": process_status.list_full_disks(),
+        }
+        return {"memory_kills": kills, "shm_free": shared_memory.free_share(), "limits": limits, **places}
 
     def _killed_for_memory(self, pid: int) -> bool | None:
         """Whether the kernel killed it because memory ran out; None if unknown."""

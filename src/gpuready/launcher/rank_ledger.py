@@ -56,12 +56,12 @@ _TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", 
 class Beat:
     """What an agent saw of a rank in one second; ages are in seconds."""
 
-    __slots__ = ("at", "in_collective", "late", "ran", "roamed", "seconds", "state", "still")
+    __slots__ = ("at", "born", "failed", "in_collective", "late", "ran", "roamed", "seconds", "state", "still")
 
     def __init__(self, at: float, row: list[Any]):
         self.at, self.state, self.seconds, self.late = at, str(row[0]), float(row[1]), row[2]
-        ages: list[float] = [*row[3:7], 0.0, 0.0, 0.0, 0.0]
-        self.still, self.ran, self.roamed, self.in_collective = ages[:4]
+        numbers: list[float] = [*row[3:9], *[0.0] * 6]
+        self.still, self.ran, self.roamed, self.in_collective, self.born, self.failed = numbers[:6]
 
     @property
     def stuck(self) -> float:
@@ -194,6 +194,8 @@ class RankLedger:
             shm_free=message.get("shm_free"),
             limits=message.get("limits") or {},
             full=tuple(message.get("full") or ()),
+            folder=str(message.get("folder") or ""),
+            errors=str(message.get("errors") or ""),
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
             stopped=self.stopping or self._ended_by_engine(state, message),

@@ -10,20 +10,26 @@ No signal is ever sent to a rank to look at it.
 from __future__ import annotations
 
 import _thread
+import atexit
 import builtins
 import faulthandler
+import gc
 import io
+import json
 import os
 import runpy
 import select
 import signal
 import sys
+import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from types import ModuleType, TracebackType
 
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
 FLOOD_BYTES = 1 << 20
@@ -115,10 +121,16 @@ def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, as
     try:
         _run_script_or_module(kind, list(command))
     except SystemExit as exit_error:
-        _write_beat(beat, DONE if exit_error.code in (None, 0) else LEAVING)
-        raise
+        if exit_error.code in (None, 0):
+            _write_beat(beat, DONE)
+            raise
+        _write_beat(beat, LEAVING)
+        if not isinstance(exit_error.code, int):
+            sys.stderr.write(f"{exit_error.code}\n")
+        _end_process(exit_error.code if isinstance(exit_error.code, int) else 1)
     except BaseException as error:
         _write_beat(beat, LEAVING)  # before the peers notice that it exits
+        _record_error(error)
         _print_traceback(error)
     _write_beat(beat, DONE)
 
@@ -224,16 +236,54 @@ def _run_as_main(path: str) -> None:
     exec(code, main.__dict__)
 
 
+def _record_error(error: BaseException) -> None:
+    """Write the traceback where torch's @record does, which has come first where it was used: stderr may lead nowhere."""
+    error.__traceback__ = _skip_own_frames(error.__traceback__)
+    try:
+        with open(os.environ[ERROR_FILE], "a", encoding="utf-8") as file:
+            if not file.tell():
+                text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+                json.dump({"message": {"message": text, "extraInfo": {"py_callstack": text}}}, file)
+    except (OSError, KeyError, ValueError):
+        return
+
+
 def _print_traceback(error: BaseException) -> None:
     """Print the traceback without our frames, then exit as after an uncaught exception."""
-    trace = _skip_own_frames(error.__traceback__)
-    error.__traceback__ = trace
-    sys.excepthook(type(error), error, trace)
+    sys.excepthook(type(error), error, error.__traceback__)
     if isinstance(error, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGINT)
-    sys.exit(1)
+    _end_process(1)
+
+
+def _end_process(code: int) -> None:
+    """Wait for threads, run exit handlers and write what files still hold, as Python does when it exits; but do not take its modules
+    apart, for which torch needs a second of processor time in each rank.
+    """
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    except BaseException:  # Python has shown it
+        pass
+    files = io.IOBase.__bases__[0]
+    for one in gc.get_objects():
+        try:
+            one.flush() if issubclass(type(one), files) and not one.closed else None
+        except Exception:  # closed meanwhile, or no room on the disk
+            continue
+    _flush_c_files()
+    os._exit(code & 0xFF)
+
+
+def _flush_c_files() -> None:
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
+    except (OSError, AttributeError, ImportError):
+        return
 
 
 def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:

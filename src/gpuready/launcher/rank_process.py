@@ -19,7 +19,6 @@ from gpuready.launcher.rank_watch import RankWatch
 from gpuready.rollcall.interface_check import choose_gloo_interface
 
 READ_SIZE = 1 << 18
-ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
 """Signals that reach the ranks as they are: for a requeue, a checkpoint, the end of a time limit."""
 
@@ -64,7 +63,7 @@ class RankProcess:
 
     def read_error(self, engine: str) -> str:
         """Return the traceback that torch's @record has written: it is there where stderr was lost."""
-        path = os.environ.get(ERROR_FILE, "") if engine == "torchrun" else f"/proc/self/fd/{self.pipes.error}"
+        path = os.environ.get(rank_main.ERROR_FILE, "") if engine == "torchrun" else f"/proc/self/fd/{self.pipes.error}"
         try:
             with open(path, encoding="utf-8", errors="replace") as file:
                 found = json.loads(file.read(1 << 20))["message"]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from gpuready.model.run import RankEnd
+from gpuready.model.visible_text import cut_middle
 
 TOGETHER_SECONDS = 1.0
 """Ranks that fail alike within so many seconds have met the same thing."""
@@ -39,10 +40,10 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     accused = _list_accusations(ends)
     line = next((last_error_line(end.last) for end in ends if accused.get(end.rank) == rank), "")
     if line:
-        return f"{list(accused.values()).count(rank)} of {world} ranks name it: {line[:300]}"
+        return f"{list(accused.values()).count(rank)} of {world} ranks name it: {cut_middle(line)}"
     if rank in accused:
         said = next(last_error_line(end.last) for end in ends if end.rank == rank)
-        return f"it alone says so: {said[:300]}" if len(accused) == 1 else "the others do not name each other"
+        return f"it alone says so: {cut_middle(said)}" if len(accused) == 1 else "the others do not name each other"
     own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
@@ -54,10 +55,10 @@ def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) ->
     how = end.how if end.signal in (9, 15) or end.lost else last_error_line(end.last) or end.how
     why = explain_vote(ends, first[0], world)
     if len(first) > 1:
-        return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {(why or how)[:200]}"
+        return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {cut_middle(why or how)}"
     if end.left_early:
         return f"rank {end.rank} on {end.host} left first: exit {end.code}, while the others still needed it"
-    return f"rank {end.rank} on {end.host} failed first: {f'it differs from the others: {why}' if why else how}"[:300]
+    return f"rank {end.rank} on {end.host} failed first: {cut_middle(f'it differs from the others: {why}' if why else how)}"
 
 
 def find_size_mismatch(ends: Iterable[RankEnd]) -> str:

@@ -6,10 +6,12 @@ Everything is read from /proc and from the rank's memory; nothing is sent to it.
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 from gpuready.launcher import process_status
 from gpuready.launcher.memory_stacks import Position, StackReader
+from gpuready.rollcall.endpoint import process_command
 
 IDLE_SHARE, FEW_SWITCHES, FEW_BYTES = 0.05, 3, 4096
 """A rank that uses less of a processor, wakes up less often and reads or writes less, within a second, has not moved."""
@@ -18,6 +20,8 @@ MEETING_POINT = "/torch/distributed/rendezvous.py"
 DEEP_SECONDS = 3.0
 """After so long without a move its threads and its control group are looked at too."""
 MAX_CHILDREN = 8
+RESTART_SECONDS = 20.0
+"""So long a main thread must have slept at one place before the children that other threads have started since then are counted."""
 
 
 class RankWatch:
@@ -29,16 +33,23 @@ class RankWatch:
         self.looked = self.moved = self.ran = self.roamed = now
         self.position: Position | None = None
         self.seconds, self.counts = 0.0, (0.0, 0, 0)
+        self.arrived, self.children, self.born, self.failed = now, set(), 0, set()  # type: float, set[int], int, set[int]
+        self.folder, self.errors = "", ""
 
     def look(self, now: float) -> list[object]:
-        """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and
-        stayed in the same functions; and whether it waits in a collective.
+        """Return its state; its processor seconds; for how many seconds it has not moved, not run any Python, and stayed in the same
+        functions; whether it waits in a collective; and how many children were started, and failed, while it slept at one place.
         """
+        self.look_at_places()
         state, seconds, _ = process_status.read_process_stat(self.pid)
         here, before, span = self._read_position(), self.position, max(now - self.looked, 0.01)
         busy = seconds - self.seconds > IDLE_SHARE * span
         waits = here is not None and any("/torch/distributed/" in file for file in here.files[:12])
+        switches, born = self.counts[1], self._find_new_children()
         awake, transfers = self._read_activity(span, busy, waits)
+        if here is None or _differs(here, before) or self.counts[1] != switches:
+            self.arrived, self.born, self.failed = now, 0, set()
+        self.born += born
         if here is not None and any(file.endswith(MEETING_POINT) for file in here.files[:6]):
             awake = transfers = False
         if here is None or before is None or here.codes != before.codes or transfers:
@@ -53,7 +64,19 @@ class RankWatch:
         if now - self.moved >= DEEP_SECONDS and state not in "TtZ":
             state = self._look_deeper(state)
         ages = [round(now - since, 1) for since in (self.moved, self.ran, self.roamed)]
-        return [state, round(seconds, 2), *ages, int(waits)]
+        restarts = (self.born, len(self.failed)) if now - self.arrived >= RESTART_SECONDS else (0, 0)
+        return [state, round(seconds, 2), *ages, int(waits), *restarts]
+
+    def look_at_places(self) -> None:
+        """Keep its working folder and where its stderr leads: when it has ended, nobody can tell."""
+        self.folder = process_status.read_link(f"/proc/{self.pid}/cwd") or self.folder
+        self.errors = process_status.read_link(f"/proc/{self.python_pid}/fd/2") or "nowhere: it is closed"
+
+    def _find_new_children(self) -> int:
+        """Look at the children: which are seen to have failed, and how many there were not a second ago."""
+        before, self.children = self.children, set(process_status.list_descendants(self.pid))
+        self.failed |= {pid for pid in self.children if process_status.read_exit_status(pid)}
+        return len(self.children - before)
 
     def _read_activity(self, span: float, busy: bool, waits: bool) -> tuple[bool, bool]:
         """Whether it wakes up, or its children compute (a compiler, a loader); and whether it reads or writes."""
@@ -76,7 +99,7 @@ class RankWatch:
         return position
 
     def _children_seconds(self) -> float:
-        return sum(process_status.read_process_stat(pid)[1] for pid in process_status.list_descendants(self.pid))
+        return sum(process_status.read_process_stat(pid)[1] for pid in self.children)
 
     def _look_deeper(self, state: str) -> str:
         if process_status.is_frozen(self.pid):
@@ -88,7 +111,7 @@ class RankWatch:
         children = []
         for pid in process_status.list_descendants(self.pid)[:MAX_CHILDREN]:
             stack = self.reader.read_stacks(pid, self.forked)
-            row = {"pid": pid, "state": process_status.read_process_stat(pid)[0], "command": read_command(pid)}
+            row = {"pid": pid, "state": process_status.read_process_stat(pid)[0], "command": process_command(pid)}
             children.append({**row, "stack": stack[-40:]})
         stack = self.reader.read_stacks(self.python_pid, self.forked)
         waits = describe_wait(self.python_pid)
@@ -106,25 +129,63 @@ def _differs(here: Position | None, before: Position | None) -> bool:
     return here.codes != before.codes or here.places != before.places
 
 
+_CALLS = {
+    "read": ("0 17 19 45 47", "63 65 67 207 212"),
+    "write": ("1 18 20 44 46", "64 66 68 206 211"),
+    "connect": ("42", "203"),
+    "a child process to end": ("61 247", "95 260"),
+    "the end of a sleep": ("35 230", "101 115"),
+    "a lock (futex)": ("202", "98"),
+    "a signal": ("34 128 130", "133 137"),
+    "somebody to connect to it": ("43 288", "202 242"),
+    "a file to open, as a FIFO that nobody writes": ("2 257", "56"),
+    "a semaphore": ("65 220", "192 193"),
+}
+"""What a main thread waits for in a system call, by its numbers on x86_64 and aarch64; of the first three it is a descriptor."""
+
+
 def describe_wait(pid: int, locks: str = "/proc/locks") -> str:
-    """``standard input``, or who holds the file lock that a process waits for; empty where it is neither.
+    """What the main thread of a process waits for in the kernel, with who holds it; empty where that cannot be seen.
 
     4: FLOCK  ADVISORY  WRITE 812 00:1b:189278 0 EOF
     4: -> FLOCK  ADVISORY  WRITE 977 00:1b:189278 0 EOF
     """
-    read = {"x86_64": "0", "aarch64": "63"}.get(os.uname().machine)
-    if process_status.read_text(f"/proc/{pid}/syscall").split()[:2] == [read, "0x0"]:  # read(0, ...)
-        return "standard input"
     rows = [row.split() for row in process_status.read_text(locks, 1 << 20).splitlines()]
     waited = next((row[0] for row in rows if row[1:2] == ["->"] and row[5:6] == [str(pid)]), "")
     holder = next((int(row[4]) for row in rows if row[0] == waited and row[1] != "->"), 0)
-    return f"a file lock that pid {holder} holds ({read_command(holder)[:60]})" if holder > 0 else ""
+    if holder > 0:
+        return f"a file lock that pid {holder} holds ({process_command(holder)})"
+    number, *arguments = process_status.read_text(f"/proc/{pid}/syscall").split() or [""]
+    column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine, 0)
+    call = next((words for words, numbers in _CALLS.items() if number in numbers[column].split()), "")
+    return _describe_descriptor(pid, int(arguments[0], 16), call) if call in ("read", "write", "connect") else call
 
 
-def read_command(pid: int) -> str:
-    """The words of a process's command line."""
+def _describe_descriptor(pid: int, number: int, call: str) -> str:
+    """``a pipe that pid 812 holds (sleep 3000)``, ``10.0.0.7:5432``, ``standard input``: what it reads from or writes to."""
+    target = process_status.read_link(f"/proc/{pid}/fd/{number}")
+    if call == "read" and number == 0:
+        return "standard input"
+    if target.startswith("pipe:"):
+        others = dict.fromkeys([*process_status.list_descendants(pid), *process_status.list_process_ids()])
+        holder = next((one for one in others if one not in (pid, os.getpid()) and target in list_open_files(one)), 0)
+        return f"a pipe that pid {holder} holds ({process_command(holder)})" if holder else "a pipe that only it has"
+    inode = target.partition("[")[2].rstrip("]")
+    tables = [process_status.read_text(f"/proc/{pid}/net/{name}", 1 << 20).splitlines()[1:] for name in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table]
+    peer = next((_format_peer(row[2]) for row in rows if target.startswith("socket:") and row[9] == inode), "")
+    return f"a connection to {peer}" if peer else "a connection" if target.startswith("socket:") else target
+
+
+def _format_peer(text: str) -> str:
+    """``0100007F:1F90`` as 127.0.0.1:8080: each word of the address has its bytes in the machine's order."""
+    address, _, port = text.partition(":")
+    raw = b"".join(bytes.fromhex(address[at : at + 8])[::-1] for at in range(0, len(address), 8))
+    return f"{socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw)}:{int(port, 16)}"
+
+
+def list_open_files(pid: int) -> list[str]:
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read(400).replace(b"\0", b" ").strip().decode("utf-8", "replace")
+        return [process_status.read_link(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
     except OSError:
-        return ""
+        return []

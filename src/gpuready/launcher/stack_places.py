@@ -44,7 +44,7 @@ def describe_place(state: RankState) -> Place:
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
         return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
-    waits = f", waiting for {state.waits}" if state.waits else _describe_wait(frames, own, state.children)
+    waits = _describe_wait(frames, own, state.children) or (f", waiting for {state.waits}" if state.waits else "")
     return Place(OTHER, ((at or format_frame(frames[0] if frames else "")) + waits).removeprefix(", "))
 
 
@@ -59,7 +59,7 @@ def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str,
     waits, awaited = next(((words, kind) for part, words, kind in _WAITS for frame in above if part in frame), ("", ""))
     if not waits:
         return ""
-    child = next(iter(children), None)
+    child = next((one for one in children if one["command"] != "unknown"), None)  # one that has ended has none
     if child is None or not awaited:
         return f", waiting for {waits}"
     inside = format_frame(user_frame(main_thread_frames(child["stack"])))

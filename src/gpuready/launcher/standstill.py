@@ -10,6 +10,7 @@ from gpuready.launcher.rank_ledger import RankLedger, RankState
 from gpuready.launcher.rank_votes import last_error_line
 from gpuready.launcher.stack_places import COLLECTIVE, MESSAGE, OTHER, Place, describe_place, list_ranks
 from gpuready.model.run import RunNote
+from gpuready.model.visible_text import cut_middle
 
 STILL_SECONDS, ALONE_SECONDS, ROAMING_SECONDS, OUTSIDE_SECONDS = 20.0, 60.0, 300.0, 30.0
 """Seconds after which it is reported: all stand still; others wait for one that stays in the same functions; for one that
@@ -126,7 +127,7 @@ def _make_note(message: str, accused: list[int], ledger: RankLedger, places: dic
     error = (
         last_error_line(tuple(ledger.ranks[rank].tail)[-TAIL:]) if rank is not None else ""
     )  # of a thread, or survived
-    message += f"; the log of rank {rank} ends with {error[:200]}" if error else ""
+    message += f"; the log of rank {rank} ends with {cut_middle(error, 200)}" if error else ""
     if rank is not None:
         fix = f"look at {list_ranks(accused)} first: the others wait for it"
     elif len(places) > 1:

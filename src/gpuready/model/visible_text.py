@@ -49,3 +49,8 @@ def _escape_character(char: str) -> str:
         return "\\n"
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def cut_middle(text: str, most: int = 300) -> str:
+    """Cut what is too long in its middle: a sentence often says at its end what happened to what it names before."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[5 - most // 2 :]}"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
-from gpuready.model.visible_text import escape_unprintable
+from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import Screen, join_sections
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
@@ -17,7 +17,7 @@ LIBRARY_PATHS = ("-packages/", "/lib/python3", "<frozen")
 TRACEBACK, CRASH, WORDS_BEFORE_CRASH = "Traceback (most recent call last)", "Fatal Python error", 3
 """How the last words of a rank begin; what a library says before a crash stands in the lines before its stack."""
 MAX_MESSAGE = 600
-"""Letters of an exception's line, which is never cut at the width of the screen."""
+"""Letters of an exception's line, or of the last one, which are never cut at the width of the screen."""
 _OWN_TO_A_RANK = re.compile(r"\[/[^\s\[\]]+:\d+\] | \[[\d.:a-f]+\]:\d+| This is typically caused by .*")
 """What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
 MAX_CHAIN = 4
@@ -163,8 +163,10 @@ def _start_count_suffix(outcome: RunOutcome) -> str:
     return f", {count} starts" if count > 1 else ""
 
 
-def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None) -> str:
-    """Who failed first and how, its last output, the effect on other ranks, and where the logs are."""
+def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None, explained: bool = True) -> str:
+    """Who failed first and how, its last output, the effect on other ranks, and where the logs are; where the diagnosis does not
+    explain it, that no cause is known, and what to look at.
+    """
     display, last = screen or Screen(), outcome.last
     earlier = [note.says for attempt in outcome.attempts[:-1] for note in attempt.notes if note.kind == "restart"]
     blocks = [display.lead_paragraphs("before:", earlier, "warning"), _format_outcome_verdict(outcome, display)]
@@ -176,6 +178,11 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None) -> str
     if last.why in ("hung", "missing"):
         blocks.append(_format_rank_stacks(last, display))
     blocks += [_format_run_notes(last, display), _format_exit_warnings(last, display)]
+    if last.first_ends and not explained and not any(note.kind == "limit" for note in last.notes):
+        log = f"{outcome.job.logs}/rank-{last.first[0]}.log"
+        blocks.append(
+            display.lead_paragraph("no known cause:", f"look at what stands before these lines in {log}", "info")
+        )
     return join_sections([*blocks, _format_run_footer(outcome, display)])
 
 
@@ -240,11 +247,12 @@ def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
 
 
 def _fit_lines(texts: Iterable[str], display: Screen) -> list[str]:
-    """Truncate lines, but for those of exceptions, which are wrapped."""
-    fitted = []
-    for text in texts:
-        whole = _is_exception_line(text)
-        fitted += display.format_paragraph(text[:MAX_MESSAGE], 2, 2) if whole else _truncate_lines([text], display)
+    """Truncate lines, but for those of exceptions, and the last one, which are wrapped."""
+    fitted, lines = [], list(texts)
+    for at, text in enumerate(lines):
+        whole = _is_exception_line(text) or (at == len(lines) - 1 and not text.startswith(" "))
+        wrapped = display.format_paragraph(cut_middle(text, MAX_MESSAGE), 2, 2) if whole else []
+        fitted += wrapped or _truncate_lines([text], display)
     return fitted
 
 
@@ -304,7 +312,7 @@ def _find_exception_line(end: RankEnd) -> str:
     for text in reversed(end.last):
         plain = _strip_rank_tag(text, end.rank).strip()
         if _is_exception_line(plain):
-            return _OWN_TO_A_RANK.sub("", plain)[:160]
+            return cut_middle(_OWN_TO_A_RANK.sub("", plain), 160)
     return ""
 
 
@@ -327,7 +335,12 @@ def _format_run_notes(last: LaunchAttempt, display: Screen) -> list[str]:
         if run_note.kind in (last.why, "engine"):
             continue
         seen = f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"
-        lines += display.lead_paragraph("note:", seen, "info")
+        is_cause = run_note.kind == "limit"
+        lines += (
+            display.lead_paragraph("cause:", run_note.says, "error")
+            if is_cause
+            else display.lead_paragraph("note:", seen, "info")
+        )
         lines += _format_beside_label(f"{'fix':>4}", run_note.fix, 8, display) if run_note.fix else []
     return lines
 

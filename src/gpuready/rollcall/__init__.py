@@ -11,6 +11,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
@@ -19,7 +20,7 @@ from gpuready.rollcall import beacon, client, endpoint, job_secret, store_rollca
 from gpuready.rollcall.client import InquireStore, RankRejected
 from gpuready.rollcall.hello import Hello
 from gpuready.rollcall.job_secret import JobSecret
-from gpuready.rollcall.rank_register import RollcallFault
+from gpuready.rollcall.rank_register import RollcallFault, RollcallOptions
 from gpuready.rollcall.server import RollcallServer, ensure_file_limit
 from gpuready.rollcall.store_rollcall import KeyValueStore
 from gpuready.rollcall.trial_connections import EchoServer
@@ -34,7 +35,6 @@ __all__ = [
     "report_trouble",
 ]
 
-WINDOW_SECONDS = 60.0
 SUSPECT_SECONDS = 3.5
 KEPT_RANK_CLAIMS: list[int] = []
 """File descriptors of the claims to this process's rank, open as long as the process lives."""
@@ -72,27 +72,21 @@ class RollcallRefused(RuntimeError):
 
 
 def attend_rollcall(
-    rendezvous: Rendezvous,
-    own_hello: Hello,
-    *,
-    window: float = WINDOW_SECONDS,
-    token: str = "",
-    allow_skew: bool = False,
-    on_progress: Callable[[str], None] | None = None,
-    inquire: InquireStore | None = None,
+    rendezvous: Rendezvous, own_hello: Hello, *, inquire: InquireStore | None = None, **fields: Any
 ) -> Attendance:
-    """Take part in the roll-call. RollcallRefused on every rank if something is wrong or a rank is missing
-    after ``window``.
+    """Take part in the roll-call; ``fields`` are those of RollcallOptions. RollcallRefused on every rank if something is wrong or a
+    rank is missing after ``window``.
 
     ``own_hello.trouble`` lets a rank that cannot start stop all others at once. ``inquire`` asks a store that
     answers in place of rank 0 which job it belongs to.
     """
-    own_hello = own_hello.replace(left=float(window))
+    options = RollcallOptions(**fields)
+    own_hello = own_hello.replace(left=float(options.window))
     started = time.monotonic()
     echo_server = _open_echo_server(own_hello)
     try:
         own_hello = own_hello.replace(data=(own_hello.data[0], echo_server.port)) if echo_server else own_hello
-        result = _attend_as_rank(rendezvous, own_hello, window, token, allow_skew, on_progress, inquire, echo_server)
+        result = _attend_as_rank(rendezvous, own_hello, options, inquire, echo_server)
     except RankRejected as error:
         raise RollcallRefused(tuple(error.faults)) from None
     finally:
@@ -101,19 +95,10 @@ def attend_rollcall(
     return result.replace(seconds=time.monotonic() - started)
 
 
-def attend_over_store(
-    store: KeyValueStore,
-    rendezvous: Rendezvous,
-    own_hello: Hello,
-    *,
-    window: float = WINDOW_SECONDS,
-    token: str = "",
-    allow_skew: bool = False,
-    on_progress: Callable[[str], None] | None = None,
-) -> Attendance:
+def attend_over_store(store: KeyValueStore, rendezvous: Rendezvous, own_hello: Hello, **fields: Any) -> Attendance:
     """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
-    token = token or job_secret.share_token_on_host(rendezvous)
-
+    options = RollcallOptions(**fields)
+    token = options.token or job_secret.share_token_on_host(rendezvous)
     started = time.monotonic()
     echo_server = _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
     if echo_server is not None:
@@ -121,9 +106,8 @@ def attend_over_store(
         own_hello = own_hello.replace(data=(where, echo_server.port))
     try:
         sealed_store = store_rollcall.SealedStore(store, token)
-        reply = store_rollcall.exchange_over_store(
-            sealed_store, rendezvous, own_hello, window, allow_skew, on_progress, _make_dialer(echo_server)
-        )
+        dialer = _make_dialer(echo_server)
+        reply = store_rollcall.exchange_over_store(sealed_store, rendezvous, own_hello, options, dialer)
     except RankRejected as error:
         raise RollcallRefused(tuple(error.faults)) from None
     finally:
@@ -146,16 +130,17 @@ def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "", se
 # -- server and client ----------------------------------------------------------------------------------
 
 
-def _attend_as_rank(rendezvous: Rendezvous, own_hello: Hello, window: float, token: str, allow_skew: bool,
-             on_progress: Callable[[str], None] | None, inquire: InquireStore | None, echo_server: EchoServer | None) -> Attendance:  # fmt: skip
+def _attend_as_rank(
+    rendezvous: Rendezvous,
+    own_hello: Hello,
+    options: RollcallOptions,
+    inquire: InquireStore | None,
+    echo_server: EchoServer | None,
+) -> Attendance:
     claim, rank_holder = beacon.claim_rank(rendezvous)
     try:
-        result = (
-            _attend_as_server(rendezvous, own_hello, window, token, allow_skew, on_progress, echo_server)
-            if own_hello.rank == 0
-            else None
-        )
-        result = result or _attend_as_client(rendezvous, own_hello, token, inquire, echo_server, rank_holder)
+        result = None if own_hello.rank else _attend_as_server(rendezvous, own_hello, options, echo_server)
+        result = result or _attend_as_client(rendezvous, own_hello, options.token, inquire, echo_server, rank_holder)
     except BaseException:
         if claim is not None:
             claim.close()
@@ -177,18 +162,24 @@ def _attend_as_client(rendezvous: Rendezvous, own_hello: Hello, token: str, inqu
     return _make_attendance(reply, rank_client.peer, None).replace(first=rank_client.server_name)
 
 
-def _attend_as_server(rendezvous: Rendezvous, own_hello: Hello, window: float, token: str, allow_skew: bool,
-             on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
+def _attend_as_server(
+    rendezvous: Rendezvous, own_hello: Hello, options: RollcallOptions, echo_server: EchoServer | None
+) -> Attendance | None:
     """Run the roll-call; None if another rank 0 already runs one at this port."""
-    secret = job_secret.hold_secret(rendezvous, token)
+    secret = job_secret.hold_secret(rendezvous, options.token)
     try:
-        return _run_server(rendezvous, own_hello, window, secret, allow_skew, on_progress, echo_server)
+        return _run_server(rendezvous, own_hello, options, secret, echo_server)
     finally:
         secret.remove_files()
 
 
-def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret: JobSecret, allow_skew: bool,
-             on_progress: Callable[[str], None] | None, echo_server: EchoServer | None) -> Attendance | None:  # fmt: skip
+def _run_server(
+    rendezvous: Rendezvous,
+    own_hello: Hello,
+    options: RollcallOptions,
+    secret: JobSecret,
+    echo_server: EchoServer | None,
+) -> Attendance | None:
     resolved = _resolve_master_address(rendezvous)
     listener = _listen_on_job_port(rendezvous, own_hello, _choose_bind_address(rendezvous, secret, resolved))
     if listener is None:
@@ -198,9 +189,7 @@ def _run_server(rendezvous: Rendezvous, own_hello: Hello, window: float, secret:
     if file_limit_fault is not None and not own_hello.trouble:
         trouble = {"trouble": file_limit_fault.says, "fix": file_limit_fault.fix, "trouble_code": file_limit_fault.code}
         own_hello = own_hello.replace(**trouble)
-    server = RollcallServer(
-        listener, rendezvous, own_hello, window=window, secret=secret, allow_skew=allow_skew, on_progress=on_progress
-    )
+    server = RollcallServer(listener, rendezvous, own_hello, options, secret)
     kept = False
     try:
         faults = server.gather_ranks(suspicion, SUSPECT_SECONDS)

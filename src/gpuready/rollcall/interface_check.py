@@ -73,7 +73,7 @@ def choose_gloo_interface(environ: MutableMapping[str, str], master: str, host: 
     addresses = _resolve(name)
     if any(not endpoint.is_loopback_address(one) for one in addresses):
         return ""
-    interface, address = _interface_towards(master)
+    interface, address = interface_towards(master)
     if not interface:
         return ""
     environ["GLOO_SOCKET_IFNAME"] = interface
@@ -88,7 +88,7 @@ def _resolve(name: str) -> list[str]:
         return []
 
 
-def _interface_towards(master: str) -> tuple[str, str]:
+def interface_towards(master: str) -> tuple[str, str]:
     """Return the interface, and its address, by which this host reaches rank 0's; nothing is sent."""
     for family, kind, _, _, where in _addresses_of(master):
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gpuready.cluster import Rendezvous
 from gpuready.model.record import Record
@@ -33,6 +33,18 @@ class RollcallFault(Record):
     def __str__(self) -> str:
         message = self.says + (f" [{self.code}]" if self.code else "")
         return f"{message}; fix: {self.fix}" if self.fix else message
+
+
+WINDOW_SECONDS = 60.0
+
+
+class RollcallOptions(Record):
+    """How long a roll-call waits, the job's token, whether ranks may differ, and where its progress is told."""
+
+    window: float = WINDOW_SECONDS
+    token: str = ""
+    allow_skew: bool = False
+    on_progress: Callable[[str], None] | None = None
 
 
 class RankRegister:

@@ -6,14 +6,13 @@ import os
 import resource
 import socket
 import time
-from collections.abc import Callable
 
 from gpuready.cluster import Rendezvous
 from gpuready.rollcall import beacon, endpoint, job_secret, trial_connections, wire
 from gpuready.rollcall.hello import Hello, describe_this_job, parse_hello
 from gpuready.rollcall.job_secret import JobSecret
 from gpuready.rollcall.line_server import LOCAL_PEER, LineConnection, LineServer
-from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_list
+from gpuready.rollcall.rank_register import RankRegister, RollcallFault, RollcallOptions, format_rank_list
 
 SPEAK_SECONDS = 3.0  # to say hello before being dropped; longer with many ranks
 RANKS_PER_SECOND = 500  # ranks served in one second on a busy machine
@@ -25,13 +24,19 @@ MAX_STRANGERS = 512  # connections that have not sent a hello
 class RollcallServer(LineServer):
     """A roll-call: collects hellos on a listening socket and sends all ranks the same answer."""
 
-    def __init__(self, listener: socket.socket, rendezvous: Rendezvous, own_hello: Hello, *, window: float, secret: JobSecret,
-                 allow_skew: bool, on_progress: Callable[[str], None] | None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        listener: socket.socket,
+        rendezvous: Rendezvous,
+        own_hello: Hello,
+        options: RollcallOptions,
+        secret: JobSecret,
+    ) -> None:
         self.listener, self.rendezvous, self.own_hello, self.secret = listener, rendezvous, own_hello, secret
-        self.window, self.on_progress = window, on_progress
-        self.register = RankRegister(rendezvous, allow_skew)
+        self.window, self.on_progress = options.window, options.on_progress
+        self.register = RankRegister(rendezvous, options.allow_skew)
         self.started = time.monotonic()
-        self.until = self.started + min(window, own_hello.left)
+        self.until = self.started + min(options.window, own_hello.left)
         self.turned_away: dict[str, str] = {}
         self.answer: dict[str, object] | None = None
         self.answer_json = ""

@@ -17,7 +17,13 @@ from gpuready.rollcall import hello as hellos
 from gpuready.rollcall import job_secret, trial_connections, wire
 from gpuready.rollcall.client import RankRejected
 from gpuready.rollcall.hello import Hello
-from gpuready.rollcall.rank_register import RankRegister, RollcallFault, format_rank_ranges, replace_own_fault
+from gpuready.rollcall.rank_register import (
+    RankRegister,
+    RollcallFault,
+    RollcallOptions,
+    format_rank_ranges,
+    replace_own_fault,
+)
 from gpuready.rollcall.wire import parse_server_message, quote_server_faults
 
 CallRunner = Callable[[Sequence[Sequence[object]]], list[object]]
@@ -74,24 +80,18 @@ class SealedStore:
 
 
 def exchange_over_store(
-    store: SealedStore,
-    rendezvous: Rendezvous,
-    own_hello: Hello,
-    window: float,
-    allow_skew: bool,
-    on_progress: Callable[[str], None] | None,
-    run_calls: CallRunner,
+    store: SealedStore, rendezvous: Rendezvous, own_hello: Hello, options: RollcallOptions, run_calls: CallRunner
 ) -> dict[str, object]:
     """Return rank 0's answer; RankRejected if it is negative or does not come."""
     prefix = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}"
     claim = store.count_claims(f"{prefix}/claim/{own_hello.rank}")
     store.put(f"{prefix}/hello/{own_hello.rank}/{claim}", own_hello.to_json())
-    _check_earlier_hello(store, prefix, claim - 1, own_hello, window)
+    _check_earlier_hello(store, prefix, claim - 1, own_hello, options.window)
     if own_hello.rank == 0 and claim == 1:
-        answer = _gather_hellos(store, prefix, rendezvous, own_hello, window, allow_skew, on_progress, run_calls)
+        answer = _gather_hellos(store, prefix, rendezvous, own_hello, options, run_calls)
         store.put(f"{prefix}/answer", answer)
     else:
-        answer = _wait_for_answer(store, prefix, own_hello, window, run_calls)
+        answer = _wait_for_answer(store, prefix, own_hello, options.window, run_calls)
     message = parse_server_message(answer)
     if message.refused:
         is_proven = bool(store.token) or own_hello.rank == 0
@@ -164,31 +164,31 @@ def _gather_hellos(
     prefix: str,
     rendezvous: Rendezvous,
     own_hello: Hello,
-    window: float,
-    allow_skew: bool,
-    on_progress: Callable[[str], None] | None,
+    options: RollcallOptions,
     run_calls: CallRunner,
 ) -> dict[str, object]:
-    register = RankRegister(rendezvous, allow_skew)
+    register = RankRegister(rendezvous, options.allow_skew)
     register.add_own_hello(own_hello)
     if not store.token:
         register.remarks.append(job_secret.OPEN_NOTE)
     started, pause, next_progress = time.monotonic(), 0.001, 5.0
-    while not register.is_complete and not register.broken and time.monotonic() - started < window:
+    while not register.is_complete and not register.broken and time.monotonic() - started < options.window:
         before = len(register.present)
         for rank in register.missing_ranks():
             _enter_hello(store, prefix, register, rank)
         if len(register.present) == before:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
-        if on_progress is not None and time.monotonic() - started > next_progress:
-            on_progress(f"waiting for ranks {format_rank_ranges(register.missing_ranks())} of {rendezvous.world_size}")
+        if options.on_progress is not None and time.monotonic() - started > next_progress:
+            options.on_progress(
+                f"waiting for ranks {format_rank_ranges(register.missing_ranks())} of {rendezvous.world_size}"
+            )
             next_progress += 5.0
     for rank in range(rendezvous.world_size):
         _enter_hello(store, prefix, register, rank, 2)
     faults = (
         register.list_faults()
-        or register.window_fault(window)
+        or register.window_fault(options.window)
         or _test_links(store, prefix, register, own_hello, run_calls)
     )
     if faults:

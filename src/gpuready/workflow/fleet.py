@@ -7,12 +7,11 @@ from collections.abc import Callable
 from shlex import quote
 from typing import Any
 
-from gpuready import __version__, catalog, rules, system
+from gpuready import __version__, catalog, rules
 from gpuready.catalog import bands, kernels
 from gpuready.check.evaluate import judge, rule_title
 from gpuready.fleet import drift, facets, outliers, strata, verdict
 from gpuready.fleet.drift import FacetDifference
-from gpuready.fleet.elastic import ElasticTransport
 from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch
@@ -20,7 +19,7 @@ from gpuready.fleet.strata import assign_strata
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.fleet import Drift, FleetReport
 from gpuready.system.process.termination import note_interrupt
-from gpuready.workflow import contract_choice, fleet_transport, machine_facts
+from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.bench import choose_measures
 from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress
 from gpuready.workflow.fleet_transport import ReachOptions
@@ -74,27 +73,6 @@ def _require_known_words(task: FleetTask) -> None:
         machine_facts.job_facts(task.options["wants"], None, None)
     if "only" in task.options:
         choose_measures(task.options["only"], quick=False)
-
-
-def serve_torchrun_rank(reach: ReachOptions) -> int | None:
-    """On a torchrun rank other than the first: answer until the end, and return the exit code. None elsewhere."""
-    host = system.LiveHost()
-    environ = host.get_environment()
-    try:
-        name, _ = fleet_transport.choose_fleet_engine(reach, host, environ)
-    except Refused:
-        return None
-    if name != "elastic":
-        return None
-    if environ.get("LOCAL_RANK", "0") != "0":
-        return 0
-    transport, _ = fleet_transport.open_transport(reach, "")
-    if not isinstance(transport, ElasticTransport) or transport.is_first_node:
-        return None
-    trouble = transport.serve_requests()
-    if trouble:
-        raise Refused(f"the store of torchrun: {trouble}")
-    return 0
 
 
 # -- bench and bisect ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from gpuready.model import Contract, Facts, Finding, Report, worst_verdict
 from gpuready.model.bench import BenchResult
 from gpuready.probe import fleet_facts
 from gpuready.probe.environment_choice import choose_interpreter
+from gpuready.rollcall.interface_check import interface_towards
 from gpuready.system import own_folders
 from gpuready.workflow import bench, machine_facts, prove
 
@@ -201,7 +202,11 @@ def _run_pair_rank(
         backend,
     ]
     words += [max(limit - PAIR_RESERVE_SECONDS, 2.0), REDUCE_BYTES[backend], _rank_device(pair_request, index)]
-    return host.run([str(word) for word in words], limit, env={"OMP_NUM_THREADS": "1"})
+    env = {"OMP_NUM_THREADS": "1"}
+    interface = interface_towards(str(pair_request["address"]))[0] if backend == "gloo" else ""
+    if interface and not host.get_environment().get("GLOO_SOCKET_IFNAME"):
+        env["GLOO_SOCKET_IFNAME"] = interface  # that leads to the peer: gloo would guess by the host's name
+    return host.run([str(word) for word in words], limit, env=env)
 
 
 def _rank_device(pair_request: Mapping[str, Any], index: int) -> str:

@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuready import system
-from gpuready.cluster import discover_rendezvous
 from gpuready.fleet import ssh_hosts
-from gpuready.fleet.elastic import ElasticTransport
 from gpuready.fleet.kubernetes import KubernetesTransport
 from gpuready.fleet.ray_cluster import RayTransport
 from gpuready.fleet.slurm import SlurmTransport
 from gpuready.fleet.transport import PARALLEL, Transport, TransportUnavailable
 from gpuready.model.record import Record
 from gpuready.probe import fact_helpers
-from gpuready.probe.environment_choice import choose_interpreter
 from gpuready.workflow.fleet_recordings import RecordedTransport
 from gpuready.workflow.refusal import Refused, call_or_refuse, read_named_file
 
-ENGINES = ("ray", "slurm", "ssh", "elastic", "kubernetes")
+ENGINES = ("ray", "slurm", "ssh", "kubernetes")
 
 
 class ReachOptions(Record):
@@ -48,8 +45,6 @@ def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: M
         return "kubernetes", "pods, an image or a namespace were named"
     if reach.address:
         return "ray", "--address names a Ray cluster"
-    if "TORCHELASTIC_RUN_ID" in environ and _is_above_one(environ.get("GROUP_WORLD_SIZE", "")):
-        return "elastic", f"this is a torchrun job of {environ['GROUP_WORLD_SIZE']} nodes"
     if environ.get("SLURM_JOB_ID"):
         return "slurm", f"this is inside Slurm's allocation {environ['SLURM_JOB_ID']}"
     if environ.get("RAY_ADDRESS"):
@@ -61,12 +56,8 @@ def choose_fleet_engine(reach: ReachOptions, host: system.HostAccess, environ: M
     if host.find_program("kubectl"):
         return "kubernetes", "kubectl is here"
     raise Refused(
-        "no engine is seen here (no Slurm, no Ray, no torchrun, no kubectl): name the hosts with --hosts n[01-16] or --hostfile FILE"
+        "no engine is seen here (no Slurm, no Ray, no kubectl): name the hosts with --hosts n[01-16] or --hostfile FILE"
     )
-
-
-def _is_above_one(text: str) -> bool:
-    return text.isdecimal() and int(text[:9]) > 1
 
 
 def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] = ()) -> tuple[Transport, str]:
@@ -89,7 +80,6 @@ _READ_OPTIONS = {
     "ssh": ("hosts", "hostfile", "nodes"),
     "slurm": ("nodes", "hosts"),
     "ray": ("address",),
-    "elastic": (),
     "kubernetes": ("nodes", "namespace", "image", "pods"),
 }
 """The options that say which nodes, of those that each engine reads."""
@@ -140,14 +130,6 @@ def _ray_transport(
     )
 
 
-def _elastic_transport(
-    reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
-) -> Transport:
-    where = call_or_refuse(discover_rendezvous, environ, "torchrun")
-    python = call_or_refuse(choose_interpreter, host, reach.python or None)
-    return ElasticTransport(where, host.get_hostname(), python)
-
-
 def _kubernetes_transport(
     reach: ReachOptions, token: str, host: system.LiveHost, environ: Any, frameworks: Any
 ) -> Transport:
@@ -159,6 +141,5 @@ _TRANSPORTS = {
     "ssh": _ssh_transport,
     "slurm": _slurm_transport,
     "ray": _ray_transport,
-    "elastic": _elastic_transport,
     "kubernetes": _kubernetes_transport,
 }

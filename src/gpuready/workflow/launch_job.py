@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -36,6 +38,31 @@ def parse_command(words: Sequence[str]) -> Launch:
     return launch
 
 
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+_SHELL_WORDS = ("exec", "time", "nohup", "env", "then", "do", "else", "if", "!")
+"""What may stand before a command in a shell script."""
+
+
+def find_launcher_in_script(words: Sequence[str]) -> str:
+    """Say which launcher a shell script starts, as in ``exec torchrun --nproc-per-node 8 train.py``; empty if none is seen."""
+    named = words[1:] if os.path.basename(words[0]) in _SHELLS else words
+    text = script.read_script(named[0]) if named else None
+    is_shell = named is not words or any(name in (text or "").partition("\n")[0] for name in _SHELLS)
+    for line in (text or "").replace("\\\n", " ").splitlines() if is_shell else ():
+        for command in re.split(r"&&|\|\||[;|]", line):
+            try:
+                parts = shlex.split(command, comments=True)
+                while parts and (parts[0] in _SHELL_WORDS or re.match(r"\w+=", parts[0])):
+                    parts = parts[1:]
+                if parts:
+                    parse_command(parts)
+            except ValueError:  # a quote that another line ends
+                continue
+            except Refused as refusal:
+                return f"{named[0]}: {refusal}"
+    return ""
+
+
 def make_launch_job(
     kind: str,
     words: tuple[str, ...],
@@ -45,11 +72,8 @@ def make_launch_job(
     flags: Mapping[str, Any],
 ) -> tuple[LaunchJob, bool]:
     """Return the requested job, and whether its port was named."""
-    nodes, node = parse_count_flag(flags, "nnodes", None, 1), parse_count_flag(flags, "node-rank", None, 0)
-    engine, nodes, node, slurm_master = choose_run_engine(flags.get("engine"), nodes, node, environ)
-    nnodes, node_rank = nodes or 1, node or 0
+    engine, nnodes, node_rank, (master, port, port_requested) = parse_places(flags, environ)
     nproc = _ranks_per_node(flags.get("nproc") or _pod_nproc(engine, environ), facts, engine, environ)
-    master, port, port_requested = parse_master(flags.get("master") or slurm_master, nnodes, engine)
     if nnodes > 1 and engine in ("local", "torchrun") and not port_requested:
         raise Refused(f"--nnodes {nnodes} needs --master HOST:PORT, the same on every node, and --node-rank R on each")
     if node_rank >= nnodes:
@@ -70,7 +94,7 @@ def make_launch_job(
         node_rank=node_rank,
         master=master,
         port=port,
-        run_id=_shared_id(run_id, engine, nnodes, master, port, environ),
+        run_id=shared_id(run_id, engine, nnodes, master, port, environ),
         logs=os.path.abspath(str(flags.get("log-dir") or os.path.join("gpuready-logs", run_id))),
         restarts=parse_count_flag(flags, "restarts", 0, 0) or 0,
         spares=flags.get("spares", 0),
@@ -82,6 +106,13 @@ def make_launch_job(
         start=why if engine == "local" else f"started by {engine}",
     )
     return job, port_requested
+
+
+def parse_places(flags: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[str, int, int, tuple[str, int, bool]]:
+    """Return the engine, the number of nodes and of this one, and where rank 0 listens, with whether that was named."""
+    nodes, node = parse_count_flag(flags, "nnodes", None, 1), parse_count_flag(flags, "node-rank", None, 0)
+    engine, nodes, node, slurm_master = choose_run_engine(flags.get("engine"), nodes, node, environ)
+    return engine, nodes or 1, node or 0, parse_master(flags.get("master") or slurm_master, nodes or 1, engine)
 
 
 def split_spare_nodes(flags: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,7 +252,7 @@ def _has_torch(facts: Facts) -> bool:
     return bool(facts.value_if_known("torch.version"))
 
 
-def _shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
+def shared_id(own: str, engine: str, nnodes: int, master: str, port: int, environ: Mapping[str, str]) -> str:
     """Return a run id known to all nodes: under torchrun each node has a gpuready of its own."""
     if engine != "torchrun" or nnodes < 2 or environ.get("GPUREADY_RUN_ID"):
         return own

@@ -102,6 +102,11 @@ def _run_preflight(
 ) -> list[PreflightItem]:
     which = system.LiveHost().find_program
     sights = preflight.run_preflight(job, facts, which, port_requested, environ)
+    launcher = launch_job.find_launcher_in_script(job.words) if job.kind == "program" else ""
+    if launcher:
+        fix = "--no-preflight starts the script itself, once for each rank"
+        found = PreflightItem("script", "error", launcher, fix, usage=True, code="RUN025")
+        sights = [found, *(sight for sight in sights if sight.what != "script")]
     if job.engine in REMOTE_ENGINES:  # this may be a login node: the compute nodes check themselves
         message = f"{job.framework or 'each node'}: looked at on every node before its ranks begin"
         return [*(s for s in sights if s.what in ("script", "engine")), PreflightItem("nodes", "ok", message)]
@@ -115,11 +120,19 @@ def _run_preflight(
     return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
-def tell_refusal(ready: PreparedRun) -> None:
+def tell_refusal(flags: Mapping[str, Any], says: str, tell: Callable[[str], object]) -> None:
     """Tell the other nodes of a torchrun job that this one does not start: else they wait for it."""
-    errors = [sight for sight in ready.sights if sight.severity == "error"]
-    if ready.job.engine == "torchrun" and ready.job.nnodes > 1 and errors[0].what != "peers":
-        PeerNodes(ready.job, 0).tell_refusal(errors[0].says)
+    environ = system.LiveHost().get_environment()
+    try:
+        engine, nodes, node, (master, port, named) = launch_job.parse_places(flags, environ)
+    except Refused:
+        return
+    starts = not (flags.get("dry-run") or flags.get("preflight"))
+    if engine != "torchrun" or not named or not starts or not node < nodes > 1:
+        return
+    tell("this node does not start: the others are told, for up to 10 s")
+    run_id = launch_job.shared_id("", engine, nodes, master, port, environ) or environ["GPUREADY_RUN_ID"]
+    PeerNodes(LaunchJob(engine, "", "script", (), 1, nodes, node, master, port, run_id), 0).tell_refusal(says)
 
 
 # -- the run ----------------------------------------------------------------------------------------------
@@ -251,14 +264,27 @@ MEMORY_WORDS = ("allocate memory", "MemoryError", "bad_alloc", "[Errno 12]")
 THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "pthread_create", "[Errno 11]")
 
 
+FILE_SIZE_WORDS, FOLDER_WORDS = ("[Errno 27]", "File too large"), ("No such file or directory",)
+SIGBUS, SIGXCPU, SIGXFSZ = 7, 24, 25
+
+
 def _describe_limit(end: RankEnd) -> tuple[str, str]:
     """Return which limit of the place where a rank died its end speaks of, and the fix; empty if none."""
     limits, text = end.limits, "\n".join(end.last[-40:])
     files, processes, pids, denied = (limits.get(name, 0) for name in ("files", "processes", "pids", "denied"))
     if limits and any(words in text for words in FILE_WORDS):
         return f"{files} open files are allowed to it (ulimit -n)", f"ulimit -n {max(4 * files, 65536)}"
-    if end.full and any(words in text for words in DISK_WORDS):
-        return f"no room is left on {', '.join(end.full)}", "free space there, or write elsewhere"
+    if end.full and (end.signal == SIGBUS or any(words in text for words in DISK_WORDS)):
+        mapped = "; to write into a file that is mapped from there ends with SIGBUS" if end.signal == SIGBUS else ""
+        return f"no room is left on {', '.join(end.full)}{mapped}", "free space there, or write elsewhere"
+    size, seconds = limits.get("file_bytes", -1), limits.get("seconds", -1)
+    if size >= 0 and (end.signal == SIGXFSZ or any(words in text for words in FILE_SIZE_WORDS)):
+        return f"files of at most {size} bytes are allowed to it (ulimit -f)", "ulimit -f unlimited"
+    if seconds >= 0 and end.signal == SIGXCPU:
+        return f"{seconds} s of processor time are allowed to it (ulimit -t)", "ulimit -t unlimited"
+    error = rank_votes.last_error_line(end.last)
+    if end.folder and any(words in error for words in FOLDER_WORDS) and ": '/" not in error:
+        return f"its working folder was deleted meanwhile: {end.folder}", "start it in a folder that stays"
     addresses, memory = limits.get("addresses", -1), limits.get("memory", 0)
     if addresses >= 0 and any(words in text for words in MEMORY_WORDS):
         return f"{_gib(addresses)} GiB of addresses are allowed to it (ulimit -v)", "ulimit -v unlimited"
@@ -277,12 +303,18 @@ def _gib(size: int) -> str:
 def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
     """Add a note on the limit that the first failing rank reached."""
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
-    says, fix = _describe_limit(end)
-    note = RunNote("limit", says, fix, end.rank, end.host, seconds=end.seconds)
+    kind, (says, fix) = "limit", _describe_limit(end)
+    if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
+        says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
+        kind = "stderr"
+    note = RunNote(kind, says, fix, end.rank, end.host, seconds=end.seconds)
     return attempt.replace(notes=(*attempt.notes, note)) if says else attempt
 
 
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
+NO_DISK_SPACE = "SYS002"
+LEAST_SURE = 0.6
+"""Below it a cause is a guess, which says less than the last words of the rank that failed first."""
 ROOM_SHARE = 0.1
 """With more of /dev/shm free than this, it was not full."""
 
@@ -303,7 +335,7 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
-    if diagnosis is None or _is_refuted(diagnosis.code, attempt):
+    if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
     if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
         diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
@@ -312,7 +344,9 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
-    if code == PROGRAM_ITSELF and any(note.kind == "limit" for note in attempt.notes):
+    if any(note.kind == "limit" for note in attempt.notes) and (
+        code == PROGRAM_ITSELF or (code == NO_DISK_SPACE and not any(end.full for end in attempt.first_ends))
+    ):
         return True
     if code == STOPPED_FROM_OUTSIDE:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it

@@ -66,37 +66,6 @@ def join_process_group(torch, dist, rank, address, port, backend, seconds):
     return store, ""
 
 
-def find_interface(address, port):
-    """Return the interface that leads to the peer, so that gloo need not guess by host name."""
-    import socket
-
-    try:
-        resolved = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(resolved[0], socket.SOCK_DGRAM) as probe:
-            probe.connect(resolved[4])
-            mine = probe.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            if mine in interface_addresses(name):
-                return name
-    except OSError:
-        return ""
-    return ""
-
-
-def interface_addresses(name):
-    """The IPv4 address of an interface (SIOCGIFADDR)."""
-    import fcntl
-    import socket
-    import struct
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            raw = fcntl.ioctl(probe.fileno(), 0x8915, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            return ()
-    return (socket.inet_ntoa(raw[20:24]),)
-
-
 def main(argv):
     rank, address, port, backend = int(argv[0]), argv[1], int(argv[2]), argv[3]
     seconds, size, device = float(argv[4]), int(argv[5]), argv[6]
@@ -105,10 +74,6 @@ def main(argv):
         import torch.distributed as dist
     except Exception as error:
         return print_result({"outcome": "absent", "why": "torch cannot be imported: %s" % str(error)[:200]})
-    if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ:
-        name = find_interface(address, port)
-        if name:
-            os.environ["GLOO_SOCKET_IFNAME"] = name
     place = torch.device(device)
     if backend == "nccl":
         try:

@@ -1,22 +1,18 @@
-"""An engine behind one script: whom it asks, whom it asks again with gpuready, and who counts as dead."""
+"""Ray: whom it asks, whom it asks again with gpuready, and who counts as dead."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 
-from gpuready.fleet.script_driver import ScriptedTransport
+from gpuready.fleet.ray_cluster import RayTransport
 from gpuready.model.fleet import FleetNode
 
 
-class Stage(ScriptedTransport):
-    engine_name, unknown_node_reason, silent_node_reason = "the stage", "not of this stage", "no word of it"
-
+class Stage(RayTransport):
     def __init__(self, says, trouble="", end=""):
         self.token, self.says, self.asked = "t", says, []
+        self.ray_ids = dict.fromkeys(("well", "bare", "mute", "off", "other"), "1f")
         self.trouble, self.end = trouble, end
-
-    def _knows_node(self, name):
-        return name != "stranger"
 
     def _send_orders(self, names, orders, line):
         self.asked.append((names, orders.send))
@@ -45,7 +41,7 @@ def test_each_node_has_one_answer():
     ]
     found = heard(stage, *nodes)
     assert found["well"] == ("answered", "{}") and found["bare"] == ("answered", "[]")
-    assert found["mute"] == ("dead", "no word of it") and found["stranger"] == ("dead", "not of this stage")
+    assert found["mute"] == ("dead", "no word of its task") and found["stranger"] == ("dead", "Ray does not know it")
     assert found["off"] == ("dead", "its plug is out")
     assert stage.asked == [(["well", "bare", "mute"], False), (["bare"], True)]
 
@@ -53,11 +49,11 @@ def test_each_node_has_one_answer():
 def test_the_engines_own_trouble_is_told_of_who_is_left():
     says = {"well": [[("answer", "{}")], []]}
     found = heard(Stage(says, "it fell over"), FleetNode("well"), FleetNode("other"))
-    assert found == {"well": ("answered", "{}"), "other": ("dead", "the stage: it fell over")}
+    assert found == {"well": ("answered", "{}"), "other": ("dead", "Ray: it fell over")}
     late = heard(Stage({}, "no answer within 5 s", "deadline"), FleetNode("other"))
-    assert late == {"other": ("slow", "the stage: no answer within 5 s")}
+    assert late == {"other": ("slow", "Ray: no answer within 5 s")}
 
 
 def test_where_nobody_can_be_asked_the_script_is_not_started():
     stage = Stage({})
-    assert heard(stage, FleetNode("stranger")) == {"stranger": ("dead", "not of this stage")} and stage.asked == []
+    assert heard(stage, FleetNode("stranger")) == {"stranger": ("dead", "Ray does not know it")} and stage.asked == []
