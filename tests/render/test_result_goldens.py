@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Contract, Facts, Finding, FixStep, Report
+from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding, FixStep, Report
 from gpuready.model.bench import BenchMeasure, BenchResult
 from gpuready.model.diagnosis import AlternativeCause, Consequence, Diagnosis, ExceptionLink, LogEvidence, LogTotals
 from gpuready.model.fit import FitResult, GpuCandidate, Proposal
@@ -58,13 +58,17 @@ FLEET = FleetReport(
     states={"answered": "n[1-62]", "dead": "n63", "drained": "n64"}, reasons={"dead: No route to host": "n63"},
     drift=(Drift("driver", "driver.version", "580.95.05", (NodeGroup("550.54.15", "n[7-8]", 2),), 62),),
     exclude="n[7-8,63]", seconds=12.3, notes=("ssh: --hosts names the nodes",),
+    gpus=496, judged=("vllm 0.32",), environment="each node's own environment",
 )  # fmt: skip
+ON_H200 = Facts(
+    [Fact("gpu.count", 1), Fact("gpu.name", ("NVIDIA H200",)), Fact("python.path", "/usr/bin/python3")], "", NOT_STATED
+)
 SLOW = Finding(
     "GPU021", "error", "matmul-bf16 is 43% below the expected range on GPU 0",
     so="no visible reason; in a multi-GPU job the slowest GPU sets the speed", fix=(FixStep("measure again after a reboot"),),
 )  # fmt: skip
 BENCH = BenchResult(
-    "gpu-07", "/usr/bin/python3", Report(Contract("bench", ""), Facts(()), (SLOW,)),
+    "gpu-07", "/usr/bin/python3", Report(Contract("bench", ""), ON_H200, (SLOW,)),
     (BenchMeasure("matmul-bf16", "slow", "GPU 0", 4e14, "FLOP/s", 9.89e14, 0.4, (6.9e14, 8e14), executed="h200"),
      BenchMeasure("pcie-to-gpu", "as-expected", "GPU 0", 5e10, "B/s", 6.4e10, 0.78, executed="h200"),
      BenchMeasure("all-reduce", "absent", why="it needs 2 GPUs")),
@@ -139,7 +143,7 @@ def test_the_answer_comes_first():
     assert first["fleet"].startswith("not ready: 3 of 64 nodes with problems")
     assert first["bench"].startswith("not ready: ") and first["run_failed"].startswith("failed: rank 1 on gpu-07")
     assert first["install"].startswith("installed") and first["prove"].startswith(
-        "some proofs failed: demo 1: 2 passed, 1 failed"
+        "some proofs failed: 2 passed, 1 failed"
     )
 
 

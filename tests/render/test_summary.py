@@ -24,21 +24,6 @@ def unknown(*keys: str) -> Facts:
 @pytest.mark.parametrize(
     ("known", "line"),
     [
-        (H100, "8 x H100 80GB, Ubuntu 22.04"),
-        (facts(gpu__count=0, os__pretty="Debian 12"), "no GPU, Debian 12"),
-        (unknown("gpu.count", "os.pretty"), "GPU unknown, OS unknown"),
-        (Facts([], otherwise=NOT_STATED), ""),
-        (facts(gpu__count=2, gpu__name=("Tesla V100", "NVIDIA GeForce RTX 4090"), os__pretty=None), "V100, RTX 4090"),
-        (facts(gpu__count=2, gpu__name=None, os__pretty=None), "2 GPUs"),
-    ],
-)
-def test_the_machine(known, line):
-    assert facts_summary.summarize_machine(known) == line
-
-
-@pytest.mark.parametrize(
-    ("known", "line"),
-    [
         (H100, "8x H100 80GB, driver 550.144.03, Ubuntu 22.04"),
         (REPORTS["clear_h200"].facts, "1x H200 (141 GB), driver 580.95.05 (CUDA 13.0), Ubuntu 24.04.3"),
         (facts(gpu__count=0, os__pretty="Debian 12", driver__version=None), "no GPU, Debian 12"),
@@ -203,5 +188,5 @@ def test_only_declared_facts_are_read():
     for known in (H100, REPORTS["clear_h200"].facts, Facts([])):
         for name in ("gpu", "driver", "toolchain", "packages", "memory", "capability", "system", "network"):
             said(name, Watched(known))
-        facts_summary.summarize_machine(Watched(known))
+        facts_summary.summarize_hardware(Watched(known))
     assert len(asked) > 15 and not [key for key in asked if declared.find_declaration(key) is None]

@@ -13,6 +13,7 @@ from gpuready.commands.declaration import (
 )
 from gpuready.commands.parameters import COMMON, PathArgument, WordList, quiet_and_verbose
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import suggest_details
 from gpuready.render import json_results
 from gpuready.render.bench import (
     format_bench_line,
@@ -35,7 +36,10 @@ class BenchOptions(TypedDict, total=False):
     python: Annotated[
         PathArgument, Parameter("the environment whose torch measures: a Python, a venv or a conda prefix", "PATH")
     ]
-    quick: Annotated[bool, Parameter("the first GPU, in a few seconds")]
+    full: Annotated[
+        bool, Parameter("all measurements: also held rates, collectives and eager mode, in a minute or more")
+    ]
+    quick: Annotated[bool, Parameter("a first answer, as without --full")]
     only: Annotated[
         WordList,
         Parameter("measure only these, by name or group, such as matmul,memory-copy,disk", "LIST", kind="list"),
@@ -69,14 +73,21 @@ def run(request: Request) -> Result:
         raise UsageError("--bench goes with --job")
     result = measure_machine(
         **request.pick_options("python", "only", "gpu", "folder"),
-        quick=request.has_switch("quick"),
+        full=request.has_switch("full"),
         repeat=request.get_option("repeat", 2),
         show_progress=request.show_progress,
     )
     path = request.get_option("output")
     if path is not None:
         save_text_file(path, json_results.render_json("bench", result))
-    return Result(result, json_results.renderer("bench"), render_bench_screen, line=format_bench_line)
+    words = suggest_details(request)[0][1][:-1]
+    rest = [("the rest", (*words, "--full"))] if result.quick else []
+    return Result(
+        result,
+        json_results.renderer("bench"),
+        lambda result, screen, verbose=False: render_bench_screen(result, screen, verbose, rest),
+        line=format_bench_line,
+    )
 
 
 def _run_job(request: Request) -> Result:
@@ -94,7 +105,7 @@ BENCH = Command(
     "is this machine as fast as it should be?",
     run,
     collect_parameters(BenchOptions, _SHOWN, COMMON),
-    examples=("--quick", "--only matmul,disk -o bench.json", "--gpu 0 --repeat 5 -v", "--job axolotl.yml"),
+    examples=("--full", "--only matmul,disk -o bench.json", "--gpu 0 --repeat 5 -v", "--job axolotl.yml"),
 )
 COMMANDS = (BENCH,)
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, call_command, collect_parameters, reject_unread
 from gpuready.commands.result import Result
-from gpuready.commands.suggestions import suggest_details
+from gpuready.commands.suggestions import CommandRows, option_words, suggest_details
 from gpuready.model import EXIT_CODES, worst_verdict
 from gpuready.model.proof import ProofResult
 from gpuready.render import check_report, html, json_results
 from gpuready.render import prove as render
 from gpuready.workflow import require_writable
-from gpuready.workflow.prove import list_proofs, run_proofs
+from gpuready.workflow.prove import ProveResult, list_proofs, run_proofs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -25,6 +25,7 @@ class _Proved(TypedDict, total=False):
 
 
 class _Limits(TypedDict, total=False):
+    cpu: Annotated[bool, Parameter("execute what a CPU can, on the CPU")]
     contract: Annotated[
         shared.PathArgument, shared.contract_parameter("prove what this file of requirements needs", mcp=False)
     ]
@@ -64,18 +65,15 @@ def run(request: Request) -> Result:
     is_shown = is_shown and (session.is_live or not request.has_switch("json"))
     request.show_progress("looking at the machine")
 
-    reasons: set[str] = set()
-
     def report_proof(proof: "ProofResult", done: int, count: int) -> None:
-        is_known = not proof.steps and proof.why in reasons  # one line for all that did not run for this reason
-        reasons.add(proof.why)
-        if is_shown and not is_known:
+        if is_shown and proof.steps:
             session.write_note(render.format_proof_progress(proof, done, count, session.screen))
         request.show_progress("proving", done, count)
 
     proved = run_proofs(
         shared.named_frameworks(request),
         **request.pick_options("python", "wants", "model", "config", "contract"),
+        on_cpu=request.has_switch("cpu"),
         strict=request.has_switch("strict"),
         deadline=request.get_option("deadline", 0.0),
         jobs=request.get_option("jobs", 0),
@@ -95,13 +93,25 @@ def run(request: Request) -> Result:
             verbose=verbose,
             saved_path=proved.saved,
             note=proved.note,
-            commands=suggest_details(request),
+            commands=_suggest_next(request, proved),
         ),
         verdict=verdict,
         exit=EXIT_CODES[verdict],
         line=lambda proved: "".join(check_report.format_check_line(report) for report in proved.reports),
         html=lambda proved: html.render_report_fragments(proved.reports),
     )
+
+
+def _suggest_next(request: Request, proved: ProveResult) -> CommandRows:
+    """Where there is no GPU, what runs without one; where torch is missing, the check, which names the fix."""
+    rows, lacks = suggest_details(request), {proof.lacks for proof in proved.evidence.proofs if not proof.steps}
+    if "torch" in lacks:
+        named = [
+            check_report.contract_spec(one.contract) for one in proved.reports if one.contract.framework != "torch"
+        ]
+        words = ("gpuready", "check", *named, *option_words(request, ("python", "wants", "config", "contract")))
+        return [("what is missing", words), *rows]
+    return [("on the CPU", (*rows[0][1][:-1], "--cpu")), *rows] if "gpu" in lacks else rows
 
 
 PROVE = Command(

@@ -104,6 +104,7 @@ def build_node_answer(
     attempt: int = 1,
     at: float = 0.0,
     figures: Mapping[str, Any] | None = None,
+    judged: str = "",
     compiled: Collection[str] = (),
 ) -> dict[str, Any]:
     """Build one node's answer without empty fields: at most MAX_ANSWER_BYTES if there is little to report."""
@@ -111,7 +112,12 @@ def build_node_answer(
     answer |= {"at": round(at, 2), "kind": classify_node(facts), "gpus": facts.value_if_known("gpu.count") or 0}
     answer |= {"mem": _size_in_mib(facts, "memory.total"), "shm": _size_in_mib(facts, "system.shm")}
     answer |= {"print": "".join(facet_fingerprints(facts, compiled).values()), "ids": hash_gpu_uuids(facts)}
-    answer |= {"verdict": verdict, "codes": list(dict.fromkeys(codes))[:40], "figures": dict(figures or {})}
+    answer |= {
+        "judged": judged[:200],
+        "verdict": verdict,
+        "codes": list(dict.fromkeys(codes))[:40],
+        "figures": dict(figures or {}),
+    }
     short = {name: value for name, value in answer.items() if value not in ("", None, [], {})}
     while len(str(short.get("ids", ""))) > 8 and len(_canonical_json(short)) > MAX_ANSWER_BYTES:
         short["ids"] = _merge_gpu_ids(str(short["ids"]))

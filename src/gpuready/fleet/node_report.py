@@ -32,6 +32,7 @@ class NodeReport(Record):
     attempt: int = 1
     at: float = 0.0
     kind: str = ""
+    judged: str = ""
     gpus: int = 0
     mem: int = 0
     shm: int = -1
@@ -54,7 +55,7 @@ class NodeReport(Record):
 
 
 _PRINT_OFFSETS = {facet: 8 * at for at, facet in enumerate(FACETS)}
-_LONGEST = {"node": MAX_NAME, "run": 64, "kind": 64, "ids": 16 * MAX_ITEMS["gpus"], "verdict": 16}
+_LONGEST = {"node": MAX_NAME, "run": 64, "kind": 64, "judged": 200, "ids": 16 * MAX_ITEMS["gpus"], "verdict": 16}
 
 
 def parse_node_report(body: str) -> NodeReport:
@@ -115,6 +116,7 @@ def _parse_fields(fields: dict[str, Any]) -> NodeReport:
         at=_finite_number(report.at, "at"),
         run=intern(report.run),
         kind=intern(report.kind),
+        judged=intern(report.judged),
         verdict=intern(report.verdict),
         codes=tuple(intern(code) for code in sorted(set(report.codes))),
         figures=None if report.figures is None else dict(map(_read_figure, report.figures.items())),

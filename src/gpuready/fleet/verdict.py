@@ -248,6 +248,8 @@ def build_fleet_report(
         did=did,
         transport=transport,
         nodes=len(collector.nodes),
+        gpus=sum(record.gpus for record in evidence.records.values()),
+        judged=tuple(sorted({record.judged for record in evidence.records.values() if record.judged})),
         findings=judged.findings,
         undecided=judged.undecided,
         verdicts=_fold_verdicts(evidence),

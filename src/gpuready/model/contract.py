@@ -99,6 +99,13 @@ class Contract(Record):
         """``trl 1.19 (requirements of 1.16)``: the name, and what it is judged by where that is of another version."""
         return self.name + (f" (requirements of {self.read_from})" if self.read_from else "")
 
+    @property
+    def pinned_torch(self) -> str:
+        """The one torch that it runs with, as its kernels are compiled for it: ``2.13.0``; empty where it takes several."""
+        needs = [n for n in self.requirements_for("package.torch") if n.level == "required" and not n.when]
+        pins = [n.want[2:] for n in needs if n.want.startswith("==") and "|" not in n.want]
+        return pins[0] if pins else ""
+
     def requirements_for(self, key: str) -> tuple[Requirement, ...]:
         """Requirements on one fact, or on a family of facts (``package.*``)."""
         if key.endswith("*"):

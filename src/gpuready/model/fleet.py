@@ -135,6 +135,9 @@ class FleetReport(Record):
     run: str = ""
     strict: bool = False
     notes: tuple[str, ...] = ()
+    gpus: int = 0
+    judged: tuple[str, ...] = ()  # what the nodes were judged by: trl 1.16
+    environment: str = ""  # which one was looked at
 
     @property
     def verdict(self) -> str:

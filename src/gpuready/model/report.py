@@ -65,6 +65,8 @@ _DECIDING_FACTS = {
     "torch": ("package.torch", "torch.version", "torch.build", "torch.cuda"),
 }
 """What decides whether a framework runs at all: of a machine that is only described, an answer names what was not given."""
+_DECIDING_NAMES = {"cuda": ("GPU", "driver", "torch"), "rocm": ("torch",)}
+"""Of each platform: elsewhere there is no driver to state, and one build of each torch."""
 
 EXIT_CODES = {"ready": 0, "clear": 0, "not-ready": 1, "undecided": 3}
 
@@ -103,12 +105,13 @@ class Report(Record):
     def lacking(self) -> tuple[str, ...]:
         """What was not given of a machine that is only described, and could refute that it is ready."""
         needed = {fact.key for one in self.unstated if one.severity == "error" for fact in one.missing}
-        is_for_nvidia = self.facts.value_if_known("platform.name") in (None, "cuda")
-        names = _DECIDING_FACTS if is_for_nvidia else ("torch",)
+        is_for_cpu = "cpu" in (self.facts.value_if_known("job.wants") or ())
+        names = () if is_for_cpu else _DECIDING_NAMES.get(self.facts.value_if_known("platform.name") or "cuda", ())
         return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]) and self._is_open(name))
 
     def _is_open(self, name: str) -> bool:
-        return all(self.facts.fact(key).gap == NOT_STATED for key in _DECIDING_FACTS[name])
+        is_pinned = name == "torch" and self.contract.pinned_torch
+        return not is_pinned and all(self.facts.fact(key).gap == NOT_STATED for key in _DECIDING_FACTS[name])
 
     @property
     def judged_by(self) -> str:

@@ -26,21 +26,19 @@ class ProofTask(Record):
     device: str
     ranks: int = 1
     memory: int = 0
-    counts: bool = True  # False: it proves only the CPU variant of the capability
 
 
-def place_proof(row: ProofSpec, facts: Facts, cpus: int) -> list[ProofTask | ProofResult]:
-    """Return the tasks of one row, with a finished Proof for each that cannot be started."""
-    if row.device == "cpu":
-        return [_place_on_cpu(row, facts, cpus, True)]
+def place_proof(row: ProofSpec, facts: Facts, cpus: int) -> ProofTask | ProofResult | None:
+    """Return the task of one row, or its result where it cannot be started; None for one that a job on the CPU does not need."""
+    if selection.is_cpu_requested(facts) and row.device == "cuda":
+        return None
+    if _why_no_torch(facts):
+        return unstarted_proof(row, "absent", _why_no_torch(facts), lacks="torch")
     if selection.is_cpu_requested(facts):
-        return [_place_on_cpu(row, facts, cpus, True)] if row.device == "any" else []
-    no_torch = _why_no_torch(facts)
-    why = no_torch or why_no_gpu(facts)
-    if why:
-        results = [unstarted_proof(row, "absent", why, lacks="torch" if no_torch else "gpu")]
-        return [*results, _place_on_cpu(row, facts, cpus, False)] if row.device == "any" else [*results]
-    return [_place_on_gpu(row, facts)]
+        return _place_on_cpu(row, facts, cpus)
+    if why := why_no_gpu(facts):  # nothing is executed for a GPU that is not there
+        return unstarted_proof(row, "absent", why, lacks="gpu")
+    return _place_on_cpu(row, facts, cpus) if row.device == "cpu" else _place_on_gpu(row, facts)
 
 
 def _why_no_torch(facts: Facts) -> str:
@@ -64,12 +62,10 @@ def why_no_gpu(facts: Facts) -> str:
     return ""
 
 
-def _place_on_cpu(row: ProofSpec, facts: Facts, cpus: int, counts: bool) -> ProofTask | ProofResult:
-    if _why_no_torch(facts):
-        return unstarted_proof(row, "absent", "torch is not installed", "cpu", counts, "torch")
+def _place_on_cpu(row: ProofSpec, facts: Facts, cpus: int) -> ProofTask | ProofResult:
     if missing := _why_package_missing(row, facts):
-        return unstarted_proof(row, "absent", missing, "cpu", counts, row.package)
-    return ProofTask(row, "cpu", max(2, min(4, cpus)) if row.ranks == 0 else row.ranks, 0, counts)
+        return unstarted_proof(row, "absent", missing, "cpu", row.package)
+    return ProofTask(row, "cpu", max(2, min(4, cpus)) if row.ranks == 0 else row.ranks)
 
 
 def _place_on_gpu(row: ProofSpec, facts: Facts) -> ProofTask | ProofResult:
@@ -95,24 +91,17 @@ def _why_package_missing(row: ProofSpec, facts: Facts) -> str:
     return f"{row.package} is not installed" if found.value is None and not found.gap else ""
 
 
-def unstarted_proof(
-    row: ProofSpec, verdict: str, why: str, device: str = "cuda", counts: bool = True, lacks: str = ""
-) -> ProofResult:
+def unstarted_proof(row: ProofSpec, verdict: str, why: str, device: str = "cuda", lacks: str = "") -> ProofResult:
     return ProofResult(
-        name=row.name if counts else f"{row.name}, cpu",
+        name=row.name,
         verdict=verdict,
         why=why,
         device=device,
         source=row.source,
-        capability=row.capability if counts else cpu_capability_names(row),
+        capability=row.capability,
         executed=row.executed,
         lacks=lacks,
     )
-
-
-def cpu_capability_names(row: ProofSpec) -> tuple[str, ...]:
-    """Return the capability names of a proof that ran on the CPU instead of a GPU."""
-    return tuple(f"cpu-{name}" for name in row.capability)
 
 
 # -- a closed or full GPU ---------------------------------------------------------------------------------

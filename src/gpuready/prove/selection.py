@@ -124,10 +124,12 @@ def select_named_proofs(words: Sequence[str], version: str) -> tuple[Contract, t
 
 def select_default_proofs(facts: Facts, version: str) -> tuple[Contract, tuple[ProofSpec, ...]]:
     """Select all proofs of torch; what the catalogue says this hardware lacks is shown but not required."""
-    selected = tuple(row for row in proofs.list_proofs() if row.default)
+    on_cpu = is_cpu_requested(facts)
+    selected = tuple(row for row in proofs.list_proofs() if row.default and not (on_cpu and row.device == "cuda"))
     needed = [row for row in selected if not why_hardware_lacks(row, facts)]
     required = dict.fromkeys(name for row in needed for name in row.capability)
-    return _make_torch_contract(required, (n for row in selected for n in row.capability), version), selected
+    platforms = ("cpu",) if on_cpu else GPU_OR_CPU
+    return _make_torch_contract(required, (n for row in selected for n in row.capability), version, platforms), selected
 
 
 def _make_torch_contract(

@@ -51,7 +51,7 @@ class ProofSession:
 
     def run(self, rows: Sequence[ProofSpec]) -> tuple[ProofResult, ...]:
         """Run all proofs; results are in the order of the rows."""
-        placed = [item for row in rows for item in placement.place_proof(row, self.facts, self.cpus)]
+        placed = list(filter(None, (placement.place_proof(row, self.facts, self.cpus) for row in rows)))
         self.count = len(placed)
         for item in placed:
             if isinstance(item, ProofResult):
@@ -119,8 +119,6 @@ class ProofSession:
         self.running.append((task, running_proof))
 
     def _finish_task(self, task: ProofTask, proof: ProofResult) -> None:
-        if not task.counts:
-            proof = proof.replace(name=f"{proof.name}, cpu", capability=placement.cpu_capability_names(task.row))
         self._add_result(proof)
         broke = proof.verdict in BROKEN_VERDICTS or (proof.verdict == "failed" and "CUDA error" in proof.why)
         if broke and task.device.startswith("cuda") and ", after " not in task.row.name:

@@ -12,7 +12,7 @@ from gpuready.model.fit import format_time_span
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import finding as findings
 from gpuready.render import json_document, units
-from gpuready.render.check_report import VERDICT_ROLES
+from gpuready.render.check_report import VERDICT_ROLES, NextCommands, format_header_rows
 from gpuready.render.fit_time import BOUND_WORDS
 from gpuready.render.layout import Screen, join_sections, pad_text
 from gpuready.render.units import format_gib
@@ -33,13 +33,13 @@ UNMEASURED_VERDICTS = ("absent", "unsupported", "skipped")
 """Verdicts without a number: listed together by reason."""
 
 
-def render_bench_screen(result: BenchResult, screen: Screen, verbose: bool = False) -> str:
-    sections = [[*_format_bench_verdict(result, screen), *_format_bench_machine(result, screen)]]
+def render_bench_screen(result: BenchResult, screen: Screen, verbose: bool = False, rest: NextCommands = ()) -> str:
+    sections = [[*_format_bench_verdict(result, screen), *format_header_rows(result.report, screen)]]
     for device, rows in group_by_device(result).items():
         sections.append(_format_device_section(device, device_gpu_name(result, device), rows, screen, verbose))
     sections += [_format_unmeasured(result, screen), _format_verdict_reasons(result, screen)]
     sections += [findings.format_finding(trim_bench_finding(f), screen) for f in result.report.findings]
-    return join_sections([*sections, _format_bench_notes(result, screen), _format_bench_footer(result, screen)])
+    return join_sections([*sections, _format_bench_notes(result, screen), _format_bench_footer(result, screen, rest)])
 
 
 def format_bench_line(result: BenchResult) -> str:
@@ -82,12 +82,6 @@ def _format_scaled_number(number: float) -> str:
 
 
 # -- rows -------------------------------------------------------------------------------------------------------
-
-
-def _format_bench_machine(result: BenchResult, screen: Screen) -> list[str]:
-    torch = result.versions.get("torch", "")
-    parts = [result.host, f"torch {torch}" if torch else "", "quick" if result.quick else "full"]
-    return screen.format_paragraph(", ".join(filter(None, parts)), 2, 2)
 
 
 def group_by_device(result: BenchResult) -> dict[str, list[BenchMeasure]]:
@@ -205,13 +199,13 @@ def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
 def _format_bench_verdict(result: BenchResult, screen: Screen) -> list[str]:
     counts = units.count_words(one.verdict.replace("-", " ") for one in result.measures)
     word = verdict_words(result.verdict)
-    right = units.format_seconds(result.seconds)
+    right = f"{result.host}, {units.format_seconds(result.seconds)}"
     return screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
 
 
-def _format_bench_footer(result: BenchResult, screen: Screen) -> list[str]:
+def _format_bench_footer(result: BenchResult, screen: Screen, rest: NextCommands) -> list[str]:
     rows = [("more", ("gpuready", "explain", finding.code)) for finding in result.report.findings[:1]]
-    return screen.format_labelled_commands(rows)
+    return screen.format_labelled_commands([*rows, *rest])
 
 
 def job_bench_fields(result: JobBench) -> dict[str, Any]:

@@ -84,6 +84,12 @@ def _format_check_header(report: Report, screen: Screen, verbose: bool) -> list[
     lines = screen.format_header(
         describe_verdict(report), describe_subject(report), VERDICT_ROLES[report.verdict], words
     )
+    return [*lines, *format_header_rows(report, screen, verbose)]
+
+
+def format_header_rows(report: Report, screen: Screen, verbose: bool = False) -> list[str]:
+    """The lines under a verdict: the environment and the machine that it holds for, and by what it was judged."""
+    lines: list[str] = []
     for label, text in list_header_rows(report, verbose):
         lines += screen.label_lines(f"  {label}", screen.wrap_text(text, screen.width - 15), -13)
     return lines
@@ -130,9 +136,11 @@ def is_imported(report: Report) -> bool:
 
 def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, str]]:
     """Label and text of each line under the verdict."""
-    facts, says = report.facts, report.contract.says
+    facts, says, environment = report.facts, report.contract.says, facts_summary.summarize_environment(report.facts)
+    if report.contract.pinned_torch and environment == "none looked at":
+        environment += f"; torch {report.contract.pinned_torch}, to which {report.contract.name} is pinned"
     rows = {
-        "environment": facts_summary.summarize_environment(facts),
+        "environment": environment,
         "machine": facts_summary.summarize_hardware(facts),
         "files": facts_summary.summarize_looked(facts),
         "not read": facts_summary.summarize_unread(facts),

@@ -17,11 +17,6 @@ _NO_ENVIRONMENT = "no Python environment "
 _VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 
 
-def summarize_machine(facts: Facts) -> str:
-    """``8 x H100 80GB, Ubuntu 22.04``, for the header."""
-    return ", ".join(part for part in (_format_gpu_names(facts), _describe_system(facts)) if part)
-
-
 def summarize_hardware(facts: Facts) -> str:
     """``8x H100 80GB, driver 580.95.05 (CUDA 13.0), Ubuntu 22.04``, for the line of the machine."""
     return ", ".join(part for part in (_describe_gpus(facts), _describe_driver(facts), _describe_system(facts)) if part)
@@ -271,16 +266,6 @@ def _describe_missing_fact(fact: Fact) -> str:
 
 def _is_confirmed_absent(fact: Fact) -> bool:
     return fact.value is None and not fact.gap
-
-
-def _format_gpu_names(facts: Facts) -> str:
-    count = facts.fact("gpu.count")
-    if count.gap:
-        return "" if count.gap == NOT_STATED else "GPU unknown"
-    names = [shorten_gpu_name(str(name)) for name in _as_tuple(facts.value_if_known("gpu.name") or ())]
-    if names:
-        return ", ".join(units.group_repeated(names))
-    return units.format_count(count.value, "GPU") if count.value else "no GPU"
 
 
 def shorten_gpu_name(name: str) -> str:

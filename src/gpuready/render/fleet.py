@@ -9,7 +9,7 @@ from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render import json_document
+from gpuready.render import json_document, units
 from gpuready.render.bench import format_amount
 from gpuready.render.check_report import VERDICT_ROLES
 from gpuready.render.finding import lowercase_opener
@@ -100,12 +100,13 @@ def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     word, nodes = verdict_words(report.verdict), _format_node_count(report)
     bad = {name for verdict, _, names in group_nodes(report) if verdict in ("not-ready", NO_ANSWER) for name in names}
     says = f"{len(bad):,} of {nodes} with problems" if bad else nodes
-    lines = screen.format_header(
-        f"{word}: {says}", f"{report.seconds:.1f} s", VERDICT_ROLES[report.verdict], f"{word}:"
-    )
+    judged = f"{', '.join(report.judged[:2])} on " if report.judged else ""
+    subject = f"{judged}{nodes}, {units.format_count(report.gpus, 'GPU')}"
+    lines = screen.format_header(f"{word}: {says}", subject, VERDICT_ROLES[report.verdict], f"{word}:")
     answered = len(expand_reported_nodes(report.states.get("answered", "")))
-    done = _COMMAND_PARTICIPLES.get(report.did, report.did)
-    return [*lines, *screen.format_paragraph(f"{done} through {report.transport}, {answered:,} answered", 2, 2)]
+    done = f"{_COMMAND_PARTICIPLES.get(report.did, report.did)} in {report.environment or 'each environment'}"
+    took = f"{done}, through {report.transport}: {answered:,} answered in {report.seconds:.1f} s"
+    return [*lines, *screen.format_paragraph(took, 2, 2)]
 
 
 # -- nodes ----------------------------------------------------------------------------------------------------

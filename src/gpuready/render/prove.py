@@ -9,7 +9,7 @@ from gpuready.model import Report
 from gpuready.model.facts import verdict_words
 from gpuready.model.proof import NO_PROOF, PASSED, SKIPPED, ProofRecord, ProofResult
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render import check_report, facts_summary, problem_list, units
+from gpuready.render import check_report, problem_list, units
 from gpuready.render import finding as findings
 from gpuready.render.layout import Screen, display_width, join_sections, pad_text
 
@@ -32,8 +32,8 @@ def render_proof_screen(
     note: str = "",
     commands: Sequence[tuple[str, tuple[str, ...]]] = (),
 ) -> str:
-    verdicts = [line for report in reports for line in _format_proof_verdict(report, evidence, screen, elapsed)]
-    sections = [[*verdicts, *_format_proof_machine(reports, evidence, screen)]]
+    verdicts = [line for report in reports for line in _format_proof_verdict(report, evidence, screen)]
+    sections = [[*verdicts, *check_report.format_header_rows(reports[0], screen)]]
     sections.append(_format_proof_rows(evidence.proofs, screen, verbose))
     sections += [format_proof_failure(p, screen, verbose) for p in evidence.proofs if _has_failed(p)]
     shown: set[str] = set()
@@ -42,13 +42,8 @@ def render_proof_screen(
         shown |= {f"{finding.code} {finding.says}" for finding in new}
         sections += _format_proof_findings(report.replace(findings=tuple(new)), screen, verbose)
     sections.append(_format_unproved_names(reports, screen))
-    sections.append(_format_evidence_footer(evidence, screen, saved_path, note))
+    sections.append(_format_evidence_footer(evidence, screen, elapsed, saved_path, note))
     return join_sections([*sections, [] if verbose else screen.format_labelled_commands(commands)])
-
-
-def _format_proof_machine(reports: Sequence[Report], evidence: ProofRecord, screen: Screen) -> list[str]:
-    host = f" ({evidence.host})" if evidence.host else ""
-    return screen.format_paragraph(facts_summary.summarize_machine(reports[0].facts) + host, 2, 2)
 
 
 def _format_proof_findings(report: Report, screen: Screen, verbose: bool) -> list[list[str]]:
@@ -83,8 +78,8 @@ def _group_not_run(proofs: Sequence[ProofResult]) -> dict[tuple[str, str], list[
 def _format_not_run_group(verdict: str, why: str, several: list[ProofResult], screen: Screen) -> list[str]:
     first, *rest = screen.align_ends(f"{len(several)} {verdict}: {why}", "not run", 4)
     mark = screen.status_mark(_PROOF_MARKS.get(verdict, "error"))
-    names = [proof.name.replace(", ", " on ") for proof in several]  # matmul-fp16, cpu
-    if len(names) > _MAX_NAMES:
+    names = [proof.name for proof in several]
+    if len(names) > _MAX_NAMES and verdict != "absent":
         names = [*names[: _MAX_NAMES - 1], f"{len(names) - _MAX_NAMES + 1} more (-v)"]
     name_lines = screen.format_paragraph(", ".join(names), 6)
     return [f"  {mark} {first}", *("    " + line for line in rest), *name_lines]
@@ -190,20 +185,21 @@ _FAILED_BEYOND_NEED = "some proofs failed"
 """In the place of a good verdict: the framework does not require what failed, but nobody would call that no problem."""
 
 
-def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen, elapsed: float | None) -> list[str]:
+def _format_proof_verdict(report: Report, evidence: ProofRecord, screen: Screen) -> list[str]:
     codes = dict.fromkeys(f.code for f in report.findings if f.severity == "error")
     word, role = verdict_words(report.verdict), check_report.VERDICT_ROLES[report.verdict]
     if role == "ok" and any(_has_failed(proof) for proof in evidence.proofs):
         word, role = _FAILED_BEYOND_NEED, "undecided"
     behind = f" ({', '.join(codes)})" if codes else ""
     counts = units.count_words(proof.verdict for proof in evidence.proofs)
-    right = "" if elapsed is None else units.format_seconds(elapsed)
-    left = f"{word}: {report.contract.name}: {counts}{behind}"
-    return screen.format_header(left, right, role, word)
+    return screen.format_header(f"{word}: {counts}{behind}", check_report.describe_subject(report), role, word)
 
 
-def _format_evidence_footer(evidence: ProofRecord, screen: Screen, saved_path: str, note: str) -> list[str]:
-    texts = [f"evidence {evidence.digest[:23]}, made {evidence.made}"]
+def _format_evidence_footer(
+    evidence: ProofRecord, screen: Screen, elapsed: float | None, saved_path: str, note: str
+) -> list[str]:
+    took = "" if elapsed is None else f" in {units.format_seconds(elapsed)}"
+    texts = [f"evidence {evidence.digest[:23]}, made {evidence.made}{took}"]
     texts += [f"saved in {saved_path}"] if saved_path else []
     return screen.format_paragraphs([*texts, *([note] if note else [])], 2, 2)
 

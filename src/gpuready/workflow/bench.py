@@ -21,7 +21,7 @@ INDEPENDENT_GROUPS = ("compute", "memory", "held", "launch", "eager")
 """Groups in which GPUs do not disturb each other: several GPUs are measured at once."""
 
 MULTI_GPU_GROUPS = ("peers", "collective")
-"""Groups that need several GPUs; left out of a quick run, as are the groups that take seconds."""
+"""Groups that need several GPUs; only a full run has them and the groups that take seconds."""
 
 SLOW_GROUPS = ("held", "eager")
 
@@ -33,7 +33,7 @@ UNEQUAL_CORES = 1.3  # times that a layer may take longer on one core than on an
 def measure_machine(
     *,
     python: str | None = None,
-    quick: bool = False,
+    full: bool = False,
     only: str | None = None,
     repeat: int = 2,
     gpu: int | None = None,
@@ -41,21 +41,21 @@ def measure_machine(
     show_progress: Callable[..., None] = lambda *_: None,
     options: dict[str, Any] | None = None,
 ) -> BenchResult:
-    """Measure this machine. ``options`` is passed to the scripts as it is: sizes and seconds, for tests."""
-    host = system.LiveHost()
+    """Measure this machine: what gives a first answer, or all of it. ``options``, for tests: sizes and seconds."""
+    host, is_brief = system.LiveHost(), not (full or only)
     begun = host.get_monotonic_time()
-    kinds = choose_measures(only, quick)
+    kinds = choose_measures(only, is_brief)
     show_progress("looking at the machine")
     facts = machine_facts.start_probing(None, python, {}, None, run_python=True)[0]()
-    gpus = _choose_gpus(facts, gpu, quick)
+    gpus = _choose_gpus(facts, gpu)
     places = _torch_devices(facts, gpus)
-    settings = {"quick": quick, "repeat": repeat, "folders": _disk_folders(host, folder)} | (options or {})
+    settings = {"quick": is_brief, "repeat": repeat, "folders": _disk_folders(host, folder)} | (options or {})
     interpreter = machine_facts.require_interpreter(facts)
     outcomes = [BenchOutcome(tuple(_unmeasurable_rows(kinds, gpus, facts)))]
     phases = _plan_phases(kinds, places, settings)
     show_step = _count_measures(show_progress, sum(len(task.words) for phase in phases for task in phase))
     outcomes += [run_benchmarks(tasks, interpreter, _bench_environment(host), host, show_step) for tasks in phases]
-    return _judge_measures(facts, outcomes, places, kinds, quick, repeat, host.get_monotonic_time() - begun)
+    return _judge_measures(facts, outcomes, places, kinds, is_brief, repeat, host.get_monotonic_time() - begun)
 
 
 def _count_measures(show_progress: Callable[..., None], total: int) -> Callable[[str], None]:
@@ -98,7 +98,7 @@ def choose_measures(only: str | None, quick: bool) -> list[MeasureSpec]:
     return chosen_kinds
 
 
-def _choose_gpus(facts: Facts, requested: int | None, quick: bool) -> tuple[int, ...]:
+def _choose_gpus(facts: Facts, requested: int | None) -> tuple[int, ...]:
     """Return the indexes of the GPUs to measure; (-1,) where only torch can tell whether there is one."""
     count, shown = facts.fact("gpu.count"), facts.value_if_known("gpu.visible")
     if count.gap:
@@ -111,7 +111,7 @@ def _choose_gpus(facts: Facts, requested: int | None, quick: bool) -> tuple[int,
     else:
         known = tuple(shown or ()) if count.value else ()
     if requested is None:
-        return known[:1] if quick else known
+        return known
     if requested not in known:
         visible_text = ", ".join(map(str, known)) or "none"
         raise Refused(f"--gpu {requested}: CUDA shows no such GPU here (it shows {visible_text})")

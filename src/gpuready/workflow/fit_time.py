@@ -88,7 +88,11 @@ class RunClock:
             return None
         time = predict_time(job, card, speed, tape)
         source = f"bench record {self.bench}" if speed.measured else f"data sheet of {place.name}"
-        notes = () if speed.measured else ("no bench record of this GPU: `gpuready bench -o FILE`, then --bench FILE",)
+        notes = (
+            ()
+            if speed.measured
+            else ("no bench record of this GPU: `gpuready bench --full -o FILE`, then --bench FILE",)
+        )
         time = time.replace(source=source, notes=notes)
         steps = self._steps_of_run(job)
         if not steps or time.step_seconds is None:

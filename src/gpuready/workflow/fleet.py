@@ -166,7 +166,8 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
         notes=(f"{run.transport.name}: {run.transport_reason}", *run.notes),
     )
     units = {figure: figure_unit(figure) for figure in report.figures}
-    return report.replace(meanings={code: rule_meaning(code) for code in report.codes}, units=units)
+    looked = "no environment" if run.task.options.get("hardware") else run.python or "each node's own environment"
+    return report.replace(meanings={code: rule_meaning(code) for code in report.codes}, units=units, environment=looked)
 
 
 def figure_unit(figure: str) -> str:

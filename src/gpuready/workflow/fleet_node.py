@@ -93,7 +93,8 @@ def check_node(request: NodeRequest, name: str) -> str:
         reports = workflow.check_machine(words, strict=bool(options.get("strict")), **arguments)
     verdict = worst_verdict(report.verdict for report in reports)
     facts = reports[0].facts if options.get("on") else _add_fleet_facts(reports[0].facts)
-    return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict))
+    judged = ", ".join(report.contract.judged_name for report in reports)
+    return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict), judged=judged)
 
 
 def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
@@ -118,7 +119,7 @@ def check_this_node() -> Report:
     facts = probe.assemble_host_facts(host, system.start_probes(host, probes).collect_facts())
     modules = map(rules.load_rule, rules.list_rule_modules())
     node_rules = [rule for rule in modules if all(key.startswith(NODE_FACTS) for key in rule.READS)]
-    report = judge(node_rules, facts, Contract("node", __version__))
+    report = judge(node_rules, facts, Contract("hardware", __version__))
     full = own_folders.find_disk_fault()
     faults = [one for one in report.findings if one.severity == "error" or one.code == CLOCK]
     return report.replace(findings=(*faults, *([Finding(DISK, "error", full)] if full else [])))
@@ -132,14 +133,15 @@ def prove_node(request: NodeRequest, name: str) -> str:
     reports = prove.run_proofs(words, python=options.get("python"), wants=options.get("wants"), strict=strict).reports
     verdict = worst_verdict(report.verdict for report in reports)
     facts = _add_fleet_facts(reports[0].facts) if reports else _probe_node(options)
-    return _format_node_line(request, name, facts, verdict, verdict_codes(list(reports), verdict))
+    judged = ", ".join(report.contract.judged_name for report in reports)
+    return _format_node_line(request, name, facts, verdict, verdict_codes(list(reports), verdict), judged=judged)
 
 
 def bench_node(request: NodeRequest, name: str) -> str:
     """Return how fast this node is: one value per measure, or one per GPU."""
     options = _request_options(request)
     only = options.get("only")
-    result = bench.measure_machine(python=options.get("python"), quick=not only, only=only, repeat=1)
+    result = bench.measure_machine(python=options.get("python"), only=only, repeat=1)
     verdict = result.report.verdict
     return _format_node_line(
         request,

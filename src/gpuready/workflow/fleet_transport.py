@@ -73,9 +73,10 @@ def open_transport(reach: ReachOptions, token: str, frameworks: tuple[str, ...] 
     try:
         return _TRANSPORTS[name](reach, token, host, environ, frameworks), why
     except TransportUnavailable as error:
-        raise Refused(str(error)) from None
+        raise Refused(f"{error}{NAME_NODES}") from None
 
 
+NAME_NODES = "; or name the nodes: --hosts n[01-16], --hostfile FILE or recordings (a.json b.json)"
 _READ_OPTIONS = {
     "ssh": ("hosts", "hostfile", "nodes"),
     "slurm": ("nodes", "hosts"),

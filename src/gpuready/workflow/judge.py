@@ -115,7 +115,7 @@ def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
         return f"the catalogue does not know torch {version} built for {label}"
     if lacks_catalogued_torch(facts, contract):
         return f"the catalogue has no torch for {platform} to judge versions by"
-    if platform == "rocm" and "rocm" in contract.platforms and _pins_torch_exactly(contract):
+    if platform == "rocm" and "rocm" in contract.platforms and contract.pinned_torch:
         if _has_fitting_image(facts, contract):
             return ""
         return (
@@ -130,12 +130,6 @@ def _has_fitting_image(facts: Facts, contract: Contract) -> bool:
 
     is_open = all(facts.value_if_known(key) is None for key in ("package.torch", "python.version"))
     return is_open and find_own_image(facts, contract) is not None
-
-
-def _pins_torch_exactly(contract: Contract) -> bool:
-    """Whether a framework's kernels are compiled for one torch, whose builds for another vendor its own image has."""
-    pins = [need for need in contract.requirements_for("package.torch") if not need.when]
-    return any(need.level == "required" and need.want.startswith("==") for need in pins)
 
 
 def _conflict_fact(conflict: PlanConflict | None) -> Fact | None:

@@ -46,6 +46,7 @@ def run_proofs(
     model: str | None = None,
     config: str | None = None,
     contract: str | None = None,
+    on_cpu: bool = False,
     strict: bool = False,
     deadline: float = 0.0,
     jobs: int = 0,
@@ -53,6 +54,7 @@ def run_proofs(
     tell: ProofCallback | None = None,
 ) -> ProveResult:
     """Execute proofs. A word is a framework, a capability or a proof; without words, everything that torch has here."""
+    wants = ",".join(filter(None, (wants, "cpu" if on_cpu else ""))) or None
     frameworks, capabilities = classify_words(words, sees_packages=True)
     facts, own_contract = _collect_proof_facts(frameworks, python, wants, model, config, contract)
     _refuse_unknown_words(frameworks, facts)
@@ -67,6 +69,10 @@ def run_proofs(
     if capabilities or not contracts_used:
         needed.append(_contract_for_capabilities(capabilities, facts))
     rows = {row.name: row for _, proof_rows in needed for row in proof_rows}
+    if all(row.device == "cpu" for row in rows.values()):
+        facts = facts.with_facts(Fact("job.wants", ("cpu",), "the proofs that were named", "stated"))
+    if any(isinstance(placement.place_proof(row, facts, 1), placement.ProofTask) for row in rows.values()):
+        facts = machine_facts.add_import_result(facts, python, "always")
     facts = wait_for_free_memory(facts, tuple(rows.values()))
     proofs = _execute_proofs(tuple(rows.values()), facts, jobs, deadline, tell)
     evidence = _make_evidence(proofs, facts)
@@ -131,16 +137,7 @@ def _collect_proof_facts(
     specs = [contract_choice.parse_framework_spec(spec, True) for spec in frameworks]
     own_contract = None if contract is None else contract_choice.read_named_contract(contract)
     facts = workflow.collect_facts(
-        None,
-        python,
-        {},
-        specs,
-        own_contract,
-        wants=wants,
-        model=model,
-        config=config,
-        run_python=True,
-        imports="always",
+        None, python, {}, specs, own_contract, wants=wants, model=model, config=config, run_python=True
     )
     if specs or own_contract:  # a capability that is named is proved whatever the environment was made for
         facts = machine_facts.add_environment_purpose(facts)

@@ -26,7 +26,7 @@ def build_check_view(report: Report) -> dict[str, Any]:
         "title": report.contract.title,
         "says": "" if report.contract.basis == "release" else report.contract.says,
         "host": report.facts.host,
-        "machine": facts_summary.summarize_machine(report.facts),
+        "machine": facts_summary.summarize_hardware(report.facts),
         "verdict": verdict_words(report.verdict),
         "mark": mark_view(check_report.VERDICT_ROLES[report.verdict]),
         "counts": check_report.count_phrases(report),

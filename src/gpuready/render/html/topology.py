@@ -142,7 +142,7 @@ def _network_row(name: str, kind: str, rate: Any, state: str) -> dict[str, str]:
 
 def _describe_topology(facts: Facts, cards: list[dict[str, Any]], nics: list[dict[str, str]]) -> str:
     """The drawing in one sentence, for screen readers."""
-    parts = [facts_summary.summarize_machine(facts)] if facts_summary.summarize_machine(facts) else []
+    parts = list(filter(None, [facts_summary.summarize_hardware(facts)]))
     nodes = {card["numa"] for card in cards if card["numa"] is not None}
     parts += [f"on {units.format_count(len(nodes), 'NUMA node')}"] if nodes else []
     parts += [_describe_fabric(facts, cards)] if _describe_fabric(facts, cards) else []
