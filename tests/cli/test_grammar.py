@@ -81,7 +81,16 @@ FROZEN = {
     "prove": (
         (0, 999),
         {"--python": "PATH", "--wants": "LIST", "--model": "MODEL", "--config": "FILE", "--contract": "FILE"}
-        | {"--deadline": "SECONDS", "--jobs": "N", "--list": "", "--strict": "", "-o": "FILE", "-q": "", "-v": ""}
+        | {
+            "--cpu": "",
+            "--deadline": "SECONDS",
+            "--jobs": "N",
+            "--list": "",
+            "--strict": "",
+            "-o": "FILE",
+            "-q": "",
+            "-v": "",
+        }
         | ALWAYS,
     ),
     "plan": (
@@ -201,7 +210,7 @@ FROZEN = {
     "docs": ((0, 1), ALWAYS),
     "bench": (
         (0, 0),
-        {"--python": "PATH", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}
+        {"--python": "PATH", "--full": "", "--quick": "", "--only": "LIST", "--repeat": "N", "--gpu": "INDEX"}
         | {"--folder": "DIR", "--list": "", "-o": "FILE", "-q": "", "-v": ""}
         | {"--job": "FILE", "--bench": "FILE"}
         | ALWAYS,
