@@ -1,4 +1,4 @@
-"""The folder of an environment, its lease and its journal, without any install."""
+"""The folder of an environment, its lock and its journal, without any install."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from gpuready.apply import disk_space
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome, InstallJournal
+from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
-from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.system import durable_files
 from tests.apply.wheels import wheel
@@ -119,37 +119,29 @@ def test_the_journal_survives_a_torn_line(home):
     assert "hf_abc" not in last
 
 
-def test_one_lease_at_a_time(home):
-    first, second = (Lease(home.join_path(".gpuready"), "here") for _ in range(2))
-    first.acquire_lease()
-    with pytest.raises(LeaseBusyError, match="process"):
-        second.acquire_lease(wait=False)
-    first.release_lease()
-    second.acquire_lease(wait=False)
-    second.release_lease()
+def test_one_builder_at_a_time(home):
+    first, second = (InstallLock(home.join_path(".gpuready"), "here") for _ in range(2))
+    first.acquire()
+    with pytest.raises(InstallLockBusyError, match=f"process {os.getpid()} on here"):
+        second.acquire(wait=False)
+    first.release()
+    for text in ("", "nonsense", "[]", '{"pid": "x"}'):
+        Path(first.path).write_text(text)
+        second.acquire(wait=False)
+        assert second.is_held
+        second.release()
     assert os.listdir(home.join_path(".gpuready")) == ["lock"]
 
 
-def test_a_lease_that_was_taken_over_is_noticed(home):
-    lease = Lease(home.join_path(".gpuready"), "here")
-    lease.acquire_lease()
-    text = json.loads(Path(lease.path).read_text()) | {"token": "another"}
-    Path(lease.path).write_text(json.dumps(text))
-    lease.renewed = -100
-    with pytest.raises(LeaseLostError):
-        lease.renew_if_due()
-    with pytest.raises(LeaseLostError):
-        lease.confirm_ownership()
-    lease.release_lease()
-    assert "another" in Path(lease.path).read_text(), "what is not ours is left"
+def test_on_a_disk_without_locks_nobody_waits_and_nothing_is_swept(home, monkeypatch):
+    def refuse(path):
+        raise durable_files.LocksUnsupported("no locks")
 
-
-def test_a_lease_that_is_no_lease_is_replaced(home):
-    lease = Lease(home.join_path(".gpuready"), "here")
-    for text in ("", "nonsense", "[]", '{"pid": "x"}'):
-        Path(lease.path).write_text(text)
-        lease.acquire_lease(wait=False)
-        lease.release_lease()
+    monkeypatch.setattr(durable_files, "take_lock", refuse)
+    lock = InstallLock(home.join_path(".gpuready"), "here")
+    lock.acquire(wait=False)
+    assert not lock.is_held
+    lock.release()
 
 
 def test_room_is_measured_in_the_wheels_and_estimated_without(tmp_path):

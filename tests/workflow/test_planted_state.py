@@ -54,9 +54,9 @@ def plant_link_to_copy(home: Path, state: Path) -> None:
     (state / "before").symlink_to(home / "elsewhere")
 
 
-def plant_linked_lease(home: Path, state: Path) -> None:
+def plant_linked_lock(home: Path, state: Path) -> None:
     state.mkdir()
-    (state / "lease").symlink_to(home / "precious")
+    (state / "lock").symlink_to(home / "precious")
 
 
 def plant_linked_folder(home: Path, state: Path) -> None:
@@ -65,7 +65,7 @@ def plant_linked_folder(home: Path, state: Path) -> None:
 
 
 PLANTED = (
-    plant_in_place, plant_exchanged_draft, plant_before, plant_settings, plant_record, plant_link_to_copy, plant_linked_lease,
+    plant_in_place, plant_exchanged_draft, plant_before, plant_settings, plant_record, plant_link_to_copy, plant_linked_lock,
     plant_linked_folder,
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ from gpuready.apply import fix_record as phases
 from gpuready.apply.disk_space import format_size
 from gpuready.apply.fix_record import FixRecord, FixState
 from gpuready.apply.install_errors import InstallFailed, format_os_error
-from gpuready.apply.lease import Lease, LeaseBusyError
+from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.system import AccessError, HostAccess, durable_files, file_contents
 from gpuready.system.files import read_link
 from gpuready.system.private_files import require_own_folder
@@ -25,7 +25,7 @@ from gpuready.system.private_files import require_own_folder
 STATE_SUFFIX = ".gpuready-fix"
 COPY_DEADLINE = 3600.0
 CONFIG_FILE = "pyvenv.cfg"
-LOCK_FILES = ("lock", "lease")
+LOCK_FILE = "lock"
 MARK_PREFIX = ".gpuready-draft-"
 
 
@@ -37,7 +37,7 @@ class EnvironmentCopy:
         self.folder = self.path + STATE_SUFFIX
         self.state = FixState(host, self.path)
         self.journal = self.state.journal
-        self.lease = Lease(self.folder, host.get_hostname())
+        self.lock = InstallLock(self.folder, host.get_hostname())
 
     # -- the order of things ------------------------------------------------------------------------------
 
@@ -87,8 +87,8 @@ class EnvironmentCopy:
         try:
             durable_files.make_folder(self.folder, 0o700)
             self._refuse_foreign_state()
-            self.lease.acquire_lease(wait=False)
-        except LeaseBusyError as error:
+            self.lock.acquire(wait=False)
+        except InstallLockBusyError as error:
             raise ValueError(f"{self.path} cannot be changed now: {error}") from None
         except OSError as error:
             raise ValueError(f"{self.folder} cannot be made: {format_os_error(error)}") from None
@@ -97,10 +97,9 @@ class EnvironmentCopy:
                 self.recover()
             except InstallFailed as error:
                 raise ValueError(f"an earlier change was interrupted and cannot be taken back: {error}") from None
-            with self.lease.renew_in_background():
-                yield
+            yield
         finally:
-            self.lease.release_lease()
+            self.lock.release()
 
     def recover(self) -> None:
         """Finish or take back what a killed run left, as the record says."""
@@ -124,8 +123,8 @@ class EnvironmentCopy:
     def find_foreign_state(self) -> list[str]:
         """The names in the folder of the copies that this user's gpuready did not put there; it makes no links."""
         record = self.state.read()
-        own = {*LOCK_FILES, *_tokens(record.token, record.previous, *record.rubbish)}
-        names = [name for name in file_contents.list_names_or_empty(self.folder) if not name.startswith("lease.")]
+        own = {LOCK_FILE, *_tokens(record.token, record.previous, *record.rubbish)}
+        names = file_contents.list_names_or_empty(self.folder)
         return sorted(name for name in names if name not in own or read_link(f"{self.folder}/{name}") is not None)
 
     def _refuse_foreign_state(self) -> None:

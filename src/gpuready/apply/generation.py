@@ -3,7 +3,7 @@
     DIR/generations/0007-3f2a…/     a whole environment, made by uv; complete once it has its manifest
     DIR/current -> generations/0007-3f2a…
     DIR/bin -> current/bin, and so lib, pyvenv.cfg …: DIR itself is used like any environment
-    DIR/.gpuready/                    the lock and the lease; marks DIR as managed by gpuready
+    DIR/.gpuready/                    the lock; marks DIR as managed by gpuready
     DIR/journal.jsonl               what was done, step by step
 
 Publishing is one rename of ``current``. A generation without a manifest is unfinished and gets removed.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuready.apply import audit, install_seal, wheel_contents
-from gpuready.apply.lease import Lease, LeaseBusyError
+from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.model import Record
 from gpuready.model.facts import FILE_KINDS
 from gpuready.model.plan import InstallFault, InstallResult, LockedPackage
@@ -259,10 +259,10 @@ class InstallJournal:
 def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResult:
     """Publish the previous generation: one rename, no network. ValueError if there is none."""
     _require_managed(home)
-    lease = Lease(home.join_path(".gpuready"), host.get_hostname())
+    lock = InstallLock(home.join_path(".gpuready"), host.get_hostname())
     try:
-        lease.acquire_lease(wait=False)
-    except LeaseBusyError as error:
+        lock.acquire(wait=False)
+    except InstallLockBusyError as error:
         raise ValueError(f"{home.path} cannot be rolled back now: {error}") from None
     try:
         published, before = home.current_generation(), home.previous_generation()
@@ -276,7 +276,7 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
         home.publish_generation(before)
         return InstallResult("rolled-back", home.path, before.name, published.name if published else "")
     finally:
-        lease.release_lease()
+        lock.release()
 
 
 def verify_environment(

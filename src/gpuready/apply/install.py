@@ -15,8 +15,8 @@ from gpuready import __version__
 from gpuready.apply import audit, install_seal, install_steps, uv, wheel_contents
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentGeneration, EnvironmentHome, InstallJournal
 from gpuready.apply.install_errors import InstallFailed, format_os_error, suggest_missing_package
+from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.apply.install_steps import InstallInputs
-from gpuready.apply.lease import Lease, LeaseBusyError, LeaseLostError
 from gpuready.apply.source_checkout import add_left_out
 from gpuready.apply.uv import UvSettings, explain_uv_failure
 from gpuready.contracts import distribution_name
@@ -53,7 +53,7 @@ class Installer:
         self.until = time.monotonic() + deadline
         self.identity = install_steps.plan_identity(plan, inputs.source_hash)
         self.journal = InstallJournal(home.path, host.get_wall_time)
-        self.lease = Lease(home.join_path(".gpuready"), host.get_hostname())
+        self.lock = InstallLock(home.join_path(".gpuready"), host.get_hostname())
         self.steps_taken: list[FixStep] = []
         self.notes: list[str] = []
         self.step_count = 0
@@ -69,8 +69,8 @@ class Installer:
             return reused
         try:
             self.home.claim_folder()
-            self.lease.acquire_lease(on_wait=self.show_progress)
-        except LeaseBusyError as busy_error:
+            self.lock.acquire(on_wait=self.show_progress)
+        except InstallLockBusyError as busy_error:
             raise InstallFailed(str(busy_error)) from None
         except OSError as error:
             raise InstallFailed(f"{self.home.path} cannot hold an environment: {format_os_error(error)}") from None
@@ -78,16 +78,14 @@ class Installer:
             return self._reuse_generation(locked=True) or self._build_generation()
         except OSError as error:
             raise InstallFailed(f"the install could not go on: {format_os_error(error)}") from None
-        except LeaseLostError as lost_error:
-            raise InstallFailed(str(lost_error)) from None
         finally:
-            self.lease.release_lease()
+            self.lock.release()
 
     def _reuse_generation(self, locked: bool) -> InstallResult | None:
         """Return an intact generation of this plan if there is one, publishing it if necessary."""
         if not locked and self._needs_cleanup():
             return None
-        if locked:
+        if self.lock.is_held:
             for name in self.home.remove_unfinished():
                 self.journal.record_step("swept", generation=name, why="it was never finished")
         for generation in self.home.generations_of_plan(self.identity):
@@ -251,10 +249,9 @@ class Installer:
 
         self.show_progress("looking over every file")
         thread = threading.Thread(target=compare_files, daemon=True)
-        with self.lease.renew_in_background():
-            thread.start()
-            self.imported = self._import_modules(generation)
-            thread.join()
+        thread.start()
+        self.imported = self._import_modules(generation)
+        thread.join()
         if isinstance(outcome[0], Exception):
             raise outcome[0]
         return outcome[0], outcome[1]
@@ -303,11 +300,9 @@ class Installer:
         self, words: Sequence[str], deadline: float, variables: dict[str, str | None] | None = None, check: bool = True
     ) -> None:
         env = install_steps.extra_index_environment(self.settings, self.plan) | (variables or {})
-        with self.lease.renew_in_background():
-            ran = uv.run_uv(
-                self.host, (self.inputs.uv, *words), self.settings, self._report_uv_line, max(deadline, 1.0), env
-            )
-        self.lease.renew_if_due()
+        ran = uv.run_uv(
+            self.host, (self.inputs.uv, *words), self.settings, self._report_uv_line, max(deadline, 1.0), env
+        )
         if check and ran.rc != 0:
             raise InstallFailed(explain_uv_failure(ran, words[0]))
 
@@ -358,8 +353,7 @@ class Installer:
         self.show_progress(f"importing {', '.join(modules)}")
         self.journal.record_step("import", modules=modules)
         task = ImportTask(self.plan.framework, tuple(modules))
-        with self.lease.renew_in_background():
-            (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
+        (result,) = import_roots(self.host, f"{generation.path}/bin/python", [task], ("-I",)).values()
         return result
 
     # -- publishing -------------------------------------------------------------------------------------
@@ -383,7 +377,6 @@ class Installer:
 
     def _publish_generation(self, generation: EnvironmentGeneration, before: EnvironmentGeneration | None) -> None:
         undo = ["gpuready", "install", "--rollback", "-e", self.home.path] if before else []
-        self.lease.confirm_ownership()
         self.journal.record_step("publish", generation=generation.name, before=before.name if before else "", undo=undo)
         self.home.publish_generation(generation)
         self.journal.try_record_step("published", generation=generation.name)

@@ -105,31 +105,6 @@ def replace_link(path: str, target: str) -> None:
     sync_folder(os.path.dirname(path))
 
 
-def create_exclusively(path: str, text: str) -> bool:
-    """Create a file with this text in one step; False where it exists."""
-    draft = f"{path}.{os.urandom(6).hex()}.draft"
-    create_synced_file(draft, text.encode())
-    try:
-        os.link(draft, path)
-    except (FileExistsError, FileNotFoundError):  # it exists, or a cleanup removed the draft
-        return False
-    except OSError as error:
-        if error.errno not in (1, 38, 95):  # EPERM, ENOSYS, ENOTSUP: a disk without hard links
-            raise
-        return _create_by_name(path, text)
-    finally:
-        unlink_quietly(draft)
-    return True
-
-
-def _create_by_name(path: str, text: str) -> bool:
-    try:
-        create_synced_file(path, text.encode())
-    except FileExistsError:
-        return False
-    return True
-
-
 def rename_path(path: str, to: str) -> bool:
     """Rename; False where there is nothing to rename."""
     try:

@@ -1,0 +1,73 @@
+"""One builder at a time in a folder: a kernel lock on a file, in which its holder is named.
+
+The lock ends with its holder, and a disk that several machines share has it for all of them. On a disk without locks nobody waits,
+and nobody removes what another may be building: two builders never write to the same generation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+
+from gpuready.model import validation
+from gpuready.system import durable_files, file_contents
+from gpuready.system.process import inspection
+from gpuready.system.process.inspection import ProcessIdentity
+
+STOPPED_SECONDS = 3.0
+"""How long a holder may be stopped before we give up."""
+
+
+class InstallLockBusyError(Exception):
+    """Another process holds the lock; the text names it and says what to do."""
+
+
+class InstallLock:
+    """The right to build in one folder."""
+
+    def __init__(self, folder: str, host: str):
+        self.path = f"{folder}/lock"
+        self.own_process = inspection.current_process(host)
+        self._fd: int | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._fd is not None
+
+    def acquire(self, wait: bool = True, on_wait: Callable[[str], None] = lambda text: None) -> None:
+        """Wait for the lock; InstallLockBusyError if its holder is stopped, or if we must not wait."""
+        announced, stopped_since = "", time.monotonic()
+        try:
+            while (fd := durable_files.take_lock(self.path)) is None:
+                holder = _parse_holder(file_contents.read_text_file(self.path, 4096) or "")
+                name = f"process {holder.pid} on {holder.host}" if holder else "another process"
+                is_stopped = holder is not None and inspection.process_state(holder) == "stopped"
+                stopped_since = stopped_since if is_stopped else time.monotonic()
+                if holder and time.monotonic() - stopped_since > STOPPED_SECONDS:
+                    way = f"and is stopped: kill -CONT {holder.pid}, or end it"
+                    raise InstallLockBusyError(f"{name} is installing here {way}")
+                if not wait:
+                    raise InstallLockBusyError(f"{name} is installing here: wait for it, or end it")
+                if name != announced:
+                    announced = name
+                    on_wait(f"waiting for {name}")
+                time.sleep(0.05)
+        except durable_files.LocksUnsupported:
+            return
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(self.own_process.to_json()).encode(), 0)
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd is not None:
+            durable_files.release_lock(self._fd)
+        self._fd = None
+
+
+def _parse_holder(text: str) -> ProcessIdentity | None:
+    try:
+        return validation.parse_record(ProcessIdentity, json.loads(text))
+    except (ValueError, RecursionError):
+        return None
