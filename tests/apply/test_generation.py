@@ -128,20 +128,24 @@ def test_one_builder_at_a_time(home):
     for text in ("", "nonsense", "[]", '{"pid": "x"}'):
         Path(first.path).write_text(text)
         second.acquire(wait=False)
-        assert second.is_held
         second.release()
     assert os.listdir(home.join_path(".gpuready")) == ["lock"]
 
 
-def test_on_a_disk_without_locks_nobody_waits_and_nothing_is_swept(home, monkeypatch):
+def test_on_a_disk_without_locks_a_file_is_the_lock(home, monkeypatch):
     def refuse(path):
         raise durable_files.LocksUnsupported("no locks")
 
     monkeypatch.setattr(durable_files, "take_lock", refuse)
-    lock = InstallLock(home.join_path(".gpuready"), "here")
-    lock.acquire(wait=False)
-    assert not lock.is_held
-    lock.release()
+    first, second = (InstallLock(home.join_path(".gpuready"), "here") for _ in range(2))
+    first.acquire()
+    with pytest.raises(InstallLockBusyError, match=f"process {os.getpid()} on here"):
+        second.acquire(wait=False)
+    dead = json.loads(Path(first.path).read_text()) | {"started": 1}
+    Path(first.path).write_text(json.dumps(dead))
+    second.acquire()
+    second.release()
+    assert os.listdir(home.join_path(".gpuready")) == []
 
 
 def test_room_is_measured_in_the_wheels_and_estimated_without(tmp_path):

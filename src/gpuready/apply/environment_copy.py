@@ -25,7 +25,7 @@ from gpuready.system.private_files import require_own_folder
 STATE_SUFFIX = ".gpuready-fix"
 COPY_DEADLINE = 3600.0
 CONFIG_FILE = "pyvenv.cfg"
-LOCK_FILE = "lock"
+LOCK_FILES = ("lock", "lock.held")
 MARK_PREFIX = ".gpuready-draft-"
 
 
@@ -123,7 +123,7 @@ class EnvironmentCopy:
     def find_foreign_state(self) -> list[str]:
         """The names in the folder of the copies that this user's gpuready did not put there; it makes no links."""
         record = self.state.read()
-        own = {LOCK_FILE, *_tokens(record.token, record.previous, *record.rubbish)}
+        own = {*LOCK_FILES, *_tokens(record.token, record.previous, *record.rubbish)}
         names = file_contents.list_names_or_empty(self.folder)
         return sorted(name for name in names if name not in own or read_link(f"{self.folder}/{name}") is not None)
 

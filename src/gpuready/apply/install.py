@@ -85,7 +85,7 @@ class Installer:
         """Return an intact generation of this plan if there is one, publishing it if necessary."""
         if not locked and self._needs_cleanup():
             return None
-        if self.lock.is_held:
+        if locked:
             for name in self.home.remove_unfinished():
                 self.journal.record_step("swept", generation=name, why="it was never finished")
         for generation in self.home.generations_of_plan(self.identity):

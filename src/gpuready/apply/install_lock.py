@@ -1,7 +1,7 @@
 """One builder at a time in a folder: a kernel lock on a file, in which its holder is named.
 
-The lock ends with its holder, and a disk that several machines share has it for all of them. On a disk without locks nobody waits,
-and nobody removes what another may be building: two builders never write to the same generation.
+The lock ends with its holder, and a disk that several machines share has it for all of them. On a disk without locks the file
+is there as long as its holder; that of a dead one is removed.
 """
 
 from __future__ import annotations
@@ -28,46 +28,58 @@ class InstallLock:
     """The right to build in one folder."""
 
     def __init__(self, folder: str, host: str):
-        self.path = f"{folder}/lock"
+        self.path, self.is_kernel_lock = f"{folder}/lock", True
         self.own_process = inspection.current_process(host)
         self._fd: int | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._fd is not None
 
     def acquire(self, wait: bool = True, on_wait: Callable[[str], None] = lambda text: None) -> None:
         """Wait for the lock; InstallLockBusyError if its holder is stopped, or if we must not wait."""
         announced, stopped_since = "", time.monotonic()
-        try:
-            while (fd := durable_files.take_lock(self.path)) is None:
-                holder = _parse_holder(file_contents.read_text_file(self.path, 4096) or "")
-                name = f"process {holder.pid} on {holder.host}" if holder else "another process"
-                is_stopped = holder is not None and inspection.process_state(holder) == "stopped"
-                stopped_since = stopped_since if is_stopped else time.monotonic()
-                if holder and time.monotonic() - stopped_since > STOPPED_SECONDS:
-                    way = f"and is stopped: kill -CONT {holder.pid}, or end it"
-                    raise InstallLockBusyError(f"{name} is installing here {way}")
-                if not wait:
-                    raise InstallLockBusyError(f"{name} is installing here: wait for it, or end it")
-                if name != announced:
-                    announced = name
-                    on_wait(f"waiting for {name}")
-                time.sleep(0.05)
-        except durable_files.LocksUnsupported:
-            return
+        while (fd := self._take()) is None:
+            holder = _read_holder(self.path)
+            name = f"process {holder.pid} on {holder.host}" if holder else "another process"
+            is_stopped = holder is not None and inspection.process_state(holder) == "stopped"
+            stopped_since = stopped_since if is_stopped else time.monotonic()
+            if holder and time.monotonic() - stopped_since > STOPPED_SECONDS:
+                way = f"and is stopped: kill -CONT {holder.pid}, or end it"
+                raise InstallLockBusyError(f"{name} is installing here {way}")
+            if not wait:
+                raise InstallLockBusyError(f"{name} is installing here: wait for it, or end it")
+            if name != announced:
+                announced = name
+                on_wait(f"waiting for {name}")
+            time.sleep(0.05)
         os.ftruncate(fd, 0)
         os.pwrite(fd, json.dumps(self.own_process.to_json()).encode(), 0)
         self._fd = fd
 
+    def _take(self) -> int | None:
+        try:
+            return durable_files.take_lock(self.path) if self.is_kernel_lock else self._create()
+        except durable_files.LocksUnsupported:
+            self.path, self.is_kernel_lock = f"{self.path}.held", False
+            return self._create()
+
+    def _create(self) -> int | None:
+        """Create the file, unless a process that may live has it."""
+        try:
+            return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        except FileExistsError:
+            holder = _read_holder(self.path)
+            if holder and inspection.process_state(holder) == "dead":
+                durable_files.unlink_quietly(self.path)
+            return None
+
     def release(self) -> None:
         if self._fd is not None:
+            if not self.is_kernel_lock:
+                durable_files.unlink_quietly(self.path)
             durable_files.release_lock(self._fd)
         self._fd = None
 
 
-def _parse_holder(text: str) -> ProcessIdentity | None:
+def _read_holder(path: str) -> ProcessIdentity | None:
     try:
-        return validation.parse_record(ProcessIdentity, json.loads(text))
+        return validation.parse_record(ProcessIdentity, json.loads(file_contents.read_text_file(path, 4096) or ""))
     except (ValueError, RecursionError):
         return None
