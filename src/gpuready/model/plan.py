@@ -61,6 +61,7 @@ class PlanAlternative(Record):
     change: str
     then: str  # the resulting plan
     run: tuple[str, ...] = ()  # the command that plans it
+    about: str = ""  # of a fix: the code of the finding that it clears elsewhere
 
 
 class KernelPlan(Record):

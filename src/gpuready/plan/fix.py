@@ -297,7 +297,7 @@ def _fix_alternatives(errors: list[Finding]) -> Iterable[PlanAlternative]:
         for step in finding.fix:
             is_gpu = step.safety == "elsewhere" and any(fact.key.startswith("gpu.") for fact in finding.found)
             kind = "gpu" if is_gpu else "system"
-            yield PlanAlternative(kind, step.does, f"fixes {finding.code}")
+            yield PlanAlternative(kind, step.does, f"fixes {finding.code}", about=finding.code)
 
 
 def _fix_notes(before: Report, after: Report, best: tuple[FixChange, ...]) -> Iterable[str]:

@@ -284,11 +284,11 @@ def _manual_changes(finding: Finding, facts: Facts) -> Iterator[FixChange]:
 
 
 def _add_driver_command(step: FixStep, finding: Finding, facts: Facts) -> FixStep:
-    """Add the install command of this system to a driver step, if the system is known; a container has no driver."""
+    """Add the command that installs a driver to the step of a finding that needs a newer one; a container has no driver."""
     floor = next((need.want for need in finding.needs if need.key == "driver.version"), "")
     branch = floor.lstrip("<>=~! ").partition(".")[0]
     is_host = facts.value_if_known("os.container") in (None, "none")
-    if not branch.isdecimal() or not floor.startswith(">") or not is_host or not step.does.startswith("install"):
+    if not branch.isdecimal() or not floor.startswith(">") or not is_host:
         return step.replace(safety="manual")
     name, release = (str(facts.value_if_known(key) or "") for key in ("os.name", "os.version"))
     run, packages = driver_command(name, release, branch, _needs_open_modules(facts))

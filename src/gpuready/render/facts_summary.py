@@ -12,8 +12,6 @@ from gpuready.render import units
 ValueFormatter = Callable[[Any], str]
 
 
-_NO_ENVIRONMENT = "no Python environment "
-"""How the gap begins where no environment was found to examine."""
 _VENDOR_PREFIXES = ("NVIDIA ", "Tesla ", "GeForce ", "AMD ", "Intel(R) ")
 
 
@@ -25,13 +23,13 @@ def summarize_hardware(facts: Facts) -> str:
 def summarize_environment(facts: Facts) -> str:
     """``/opt/venv (active venv): Python 3.12.3, torch 2.11.0+cu130``; empty where nothing of it is known."""
     gap = facts.fact("python.path").gap
-    if gap.startswith(_NO_ENVIRONMENT):
-        return f"none {gap.removeprefix(_NO_ENVIRONMENT).strip()}"
+    if gap not in ("", NOT_STATED) and "python.path" in facts:  # it was looked for
+        return gap
     named = {"python.version": "Python", _torch_version_key(facts): "torch"}
     phrases = [_fact_phrase(facts, key, n, _name_and_value(n), f"no {n}") for key, n in named.items()]
     versions = ", ".join(part for part in phrases if part)
     path = _describe_environment_path(facts)
-    if not path and facts.fact("python.path").gap == NOT_STATED and facts.fact("os.container").how != "stated":
+    if not path and gap == NOT_STATED and facts.fact("os.container").how != "stated":
         return "; ".join(part for part in ("none looked at", versions) if part)
     return ": ".join(part for part in (path, versions) if part)
 

@@ -315,7 +315,7 @@ def _format_step_title(number: int, does: str, right: str, screen: Screen) -> li
 
 
 def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> list[str]:
-    ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.then.endswith(conflict.about)]
+    ways = [f"elsewhere: {opening.change}" for opening in plan.opens if opening.about == conflict.about]
     return _format_plan_conflict(conflict, screen, "not possible:") + screen.format_paragraphs(ways, 2, 2)
 
 

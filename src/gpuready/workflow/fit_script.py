@@ -188,7 +188,7 @@ class ScriptAnswer:
         result = result.replace(traceback=reply["traceback"], notes=(*_notes(reply, self.watcher.world),))
         if reply["error"]:
             after = f", after {reply['steps']} optimizer steps" if reply["steps"] else ""
-            fails = "" if reply["error"].startswith("the script") else "the script fails: "
+            fails = "the script fails: " if reply["traceback"] else ""
             return result.replace(places=tuple(self.machine), why=f"{fails}{reply['error']}{after}", notes=())
         if not any(type(event) is int for event in reply["events"]):
             return result.replace(places=tuple(self.machine), why="the script put nothing on a GPU")
