@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuready.apply import disk_space
+from gpuready.apply import disk_space, install_lock
 from gpuready.apply.generation import MANIFEST_FILE, EnvironmentHome, InstallJournal
 from gpuready.apply.install_lock import InstallLock, InstallLockBusyError
 from gpuready.apply.install_steps import format_lock_requirements, kernels_to_build, plan_identity
@@ -143,9 +143,13 @@ def test_on_a_disk_without_locks_a_file_is_the_lock(home, monkeypatch):
         second.acquire(wait=False)
     dead = json.loads(Path(first.path).read_text()) | {"started": 1}
     Path(first.path).write_text(json.dumps(dead))
-    second.acquire()
-    second.release()
-    assert os.listdir(home.join_path(".gpuready")) == []
+    second.acquire(wait=False)
+    far = json.loads(Path(first.path).read_text()) | {"boot": "of another machine", "host": "far"}
+    Path(first.path).write_text(json.dumps(far))
+    with pytest.raises(InstallLockBusyError, match="on far"):
+        first.acquire(wait=False)
+    monkeypatch.setattr(install_lock, "EXPIRY", 0.0)
+    first.acquire(wait=False)
 
 
 def test_room_is_measured_in_the_wheels_and_estimated_without(tmp_path):

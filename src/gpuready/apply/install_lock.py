@@ -7,7 +7,6 @@ is there as long as its holder; that of a dead one is removed.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 
@@ -18,6 +17,8 @@ from gpuready.system.process.inspection import ProcessIdentity
 
 STOPPED_SECONDS = 3.0
 """How long a holder may be stopped before we give up."""
+EXPIRY = 3600.0
+"""After how long a holder on another machine is taken for dead, on a disk without locks."""
 
 
 class InstallLockBusyError(Exception):
@@ -49,8 +50,7 @@ class InstallLock:
                 announced = name
                 on_wait(f"waiting for {name}")
             time.sleep(0.05)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(self.own_process.to_json()).encode(), 0)
+        durable_files.name_holder(fd, json.dumps(self.own_process.to_json()))
         self._fd = fd
 
     def _take(self) -> int | None:
@@ -61,14 +61,16 @@ class InstallLock:
             return self._create()
 
     def _create(self) -> int | None:
-        """Create the file, unless a process that may live has it."""
-        try:
-            return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            holder = _read_holder(self.path)
-            if holder and inspection.process_state(holder) == "dead":
-                durable_files.unlink_quietly(self.path)
-            return None
+        """Create the file, unless a process that may live has it; of another machine's process it is forgotten after an hour."""
+        if (fd := durable_files.create_lock(self.path)) is not None:
+            return fd
+        holder = _read_holder(self.path)
+        state = inspection.process_state(holder) if holder else "elsewhere"
+        is_old = not file_contents.has_changed_since(self.path, time.time() - EXPIRY)
+        if state == "dead" or (state == "elsewhere" and is_old):
+            durable_files.unlink_quietly(self.path)
+            return durable_files.create_lock(self.path)
+        return None
 
     def release(self) -> None:
         if self._fd is not None:

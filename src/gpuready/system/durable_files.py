@@ -278,6 +278,20 @@ def take_lock(path: str, shared: bool = False) -> int | None:
     return fd
 
 
+def create_lock(path: str) -> int | None:
+    """Descriptor of a file that stands for a lock on a disk without them; None where it is there already."""
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return None
+
+
+def name_holder(fd: int, text: str) -> None:
+    """Write who has a lock into its file."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, text.encode(), 0)
+
+
 def release_lock(fd: int) -> None:
     os.close(fd)
 
