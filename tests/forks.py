@@ -17,7 +17,13 @@ from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parent.parent / "src"
-QUIET = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent", "GPUREADY_HOSTNAME": "here"}
+QUIET = {
+    "PATH": "/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/nonexistent",
+    "GPUREADY_HOSTNAME": "here",
+    "UV_OFFLINE": "1",
+}
 LATE_S = 10.0
 """How long what a command started may outlive it before it counts as left behind; a machine at work is slow."""
 MOST_S = 120.0

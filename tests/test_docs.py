@@ -277,7 +277,7 @@ def test_the_script_of_the_action(tmp_path, driver, code):
     (tmp_path / "Dockerfile").write_text("FROM python:3.12-slim\nRUN pip install torch==2.8.0\n")
     fields = {"GPUREADY_FRAMEWORKS": "transformers", "GPUREADY_DOCKERFILE": "Dockerfile", "GPUREADY_DRIVER": driver}
     fields |= {"GPUREADY_COMMAND": str(command), "RUNNER_TEMP": str(tmp_path), "GITHUB_OUTPUT": str(tmp_path / "out")}
-    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path)}
+    path = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src"), "HOME": str(tmp_path), "UV_OFFLINE": "1"}
     done = subprocess.run(["bash", ROOT / "scripts" / "action.sh"], cwd=tmp_path, env=path | fields, check=False)
     assert done.returncode == code
     outputs = dict(line.split("=", 1) for line in (tmp_path / "out").read_text().splitlines())

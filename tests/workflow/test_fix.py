@@ -177,7 +177,7 @@ def test_where_no_index_can_be_reached_it_says_which_why_and_what_to_do(place):
     (place / "wheels" / "other_kit-2.5-py3-none-any.whl").unlink()
     before, no_index = (
         tree(place / "env"),
-        {"UV_DEFAULT_INDEX": "http://user:s3cr3t@127.0.0.1:9/private", "UV_HTTP_RETRIES": "0"},
+        {"UV_DEFAULT_INDEX": "http://user:s3cr3t@127.0.0.1:9/private", "UV_HTTP_RETRIES": "0", "UV_OFFLINE": "0"},
     )
     words = ("--python", "env", "--contract", "demo.toml", "--find-links", "wheels", "--yes")
     ran = gpuready(

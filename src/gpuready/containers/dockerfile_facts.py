@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.catalog import systems, torch
+from gpuready.catalog.kernels import uses_cxx11_abi
 from gpuready.containers import dockerfile
 from gpuready.containers.base_image import BaseImage
 from gpuready.containers.dockerfile import UNKNOWN
@@ -190,7 +191,7 @@ def pinned_torch_facts(pin: PackagePin, source: str, arch: str, base: BaseImage)
         if build is not None:
             stated |= {"torch.build": "cuda", "torch.cuda": build.cuda, "torch.arch": tuple(build.arch)}
             full = f"{build.version}+{build.variant}"
-            stated |= {"torch.version": full, "package.torch": full}
+            stated |= {"torch.version": full, "package.torch": full, "torch.abi": uses_cxx11_abi(build)}
         elif wanted:
             stated |= {"torch.build": "cuda", "torch.cuda": torch.parse_cuda_label(wanted)}
     return [Fact(key, value, source, "stated") for key, value in stated.items()]

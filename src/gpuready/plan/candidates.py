@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from gpuready.catalog import cuda, indexes, torch
+from gpuready.catalog.kernels import uses_cxx11_abi
 from gpuready.contracts import want, when
 from gpuready.model import Contract, Fact, Facts, Requirement, UnknownFactError, versions
 from gpuready.model.versions import is_version
@@ -99,6 +100,8 @@ def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
         "torch.arch": tuple(build.arch),
         "package.torch": f"{build.version}+{build.variant}",
     }
+    if build.cuda:
+        stated["torch.abi"] = uses_cxx11_abi(build)
     if build.variant.startswith("rocm"):
         stated["torch.hip"] = build.variant.removeprefix("rocm")
     return [Fact(key, value, source, "stated") for key, value in stated.items()]
