@@ -93,7 +93,7 @@ def _labelled_torch_facts(version: str, label: str) -> list[Fact]:
 def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
     """Return the facts of a build, including CPU-only ones."""
     source = f"catalogue: torch {build.version} {build.variant}"
-    stated = {
+    stated: dict[str, object] = {
         "torch.version": f"{build.version}+{build.variant}",
         "torch.cuda": build.cuda or None,
         "torch.build": "cuda" if build.cuda else "rocm" if build.variant.startswith("rocm") else "cpu",
