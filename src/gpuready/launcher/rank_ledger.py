@@ -284,6 +284,11 @@ class RankLedger:
         left = any(state.script_ended is not None and state.script_failed is None for state in self.ranks.values())
         return bool(failed) and all(e.failed for e in ends) and not left and all(map(self.lost_its_peer, failed))
 
+    def waits_for_one_that_left(self) -> bool:
+        """Whether all failures are of ranks that lost a peer, and one whose script has ended well has not exited yet."""
+        exits = [s for s in self.living_ranks() if s.script_ended is not None and s.script_failed is None]
+        return bool(exits) and all(map(self.lost_its_peer, self.list_failures()))
+
     @staticmethod
     def lost_its_peer(end: RankEnd | RankState) -> bool:
         """Whether the rank's last lines say that it lost a peer."""

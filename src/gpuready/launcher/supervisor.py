@@ -143,7 +143,7 @@ class Supervisor:
     # -- the loop ---------------------------------------------------------------------------------------
 
     def _watch_loop(self) -> None:
-        while not self.ledger.all_ended():
+        while not self.ledger.all_ended() or self._must_agree():
             for link, message in self.hub.receive_messages(0.1):
                 self._handle_message(link, message)
             self._read_engine_output()
@@ -156,6 +156,12 @@ class Supervisor:
             too_late = self.kill_at is not None and now > self.kill_at + 3
             if self._engine_has_ended() or too_late:
                 return
+
+    def _must_agree(self) -> bool:
+        """Whether ranks have failed here, all have ended, and the other nodes may still say who was the first."""
+        if self.peers is None or self.stopped_at is not None or not self.ledger.list_failed_ends():
+            return False
+        return not self.peers.is_settled(self.ledger, time.monotonic())
 
     def _handle_message(self, link: LineConnection, message: dict[str, Any]) -> None:
         kind = message["t"]
@@ -367,6 +373,8 @@ class Supervisor:
     def _seconds_to_fail(self) -> float:
         """How long ranks may take to end: one that failed by itself cleans up; who waited in vain is not waited for again."""
         if any(not self.ledger.lost_its_peer(state) for state in self.ledger.list_leaving_ranks()):
+            return CLEAN_UP_SECONDS
+        if self.ledger.waits_for_one_that_left():
             return CLEAN_UP_SECONDS
         if self.ledger.gave_up_waiting():
             has_stacks = all(state.stack for state in self.ledger.living_ranks())

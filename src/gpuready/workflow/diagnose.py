@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
 from gpuready import catalog, system
@@ -53,11 +53,12 @@ def diagnose_logs(
     ask: Sequence[str] = (),
     show: Callable[[str], None] = lambda _: None,
     show_progress: Callable[..., None] = lambda *_: None,
+    read_as: Mapping[str, str] | None = None,
 ) -> Diagnosis:
     """Find out why a run died. A log is a path (a file, a folder, - for stdin), or its bytes in pieces.
 
     ``on`` is the recording of the machine that it ran on. With ``look``, this machine is probed where the log is its own.
-    ``ask`` is a program of the user's that is asked where no cause is found; ``show`` gets what it is asked, before.
+    ``read_as`` has causes that cannot be, each with that which its words then tell. ``ask`` is a program of the user's that is asked where no cause is found; ``show`` gets what it is asked, before.
     """
     budget = ReadBudget()
     sources, dumps, streams, notes = _open_logs(logs, budget)
@@ -81,7 +82,7 @@ def diagnose_logs(
         cut.append(
             f"read {read:.1f} MiB in {budget.seconds:.0f} s of processor time; the rest was not looked at: name the log of one rank, or its end"
         )
-    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask, show)
+    diagnosis = diagnose_summary(summary, framework, on, look, (*notes, *cut), ask, show, read_as)
     empty = "" if dumps or any(lines for lines, _ in summary.totals) else "the log is empty: nothing was read"
     unread = empty or ("a log was not read to its end: the rest may show a failure" if cut else "")
     if unread and (diagnosis.verdict == "healthy" or (diagnosis.verdict == "unknown" and empty)):
@@ -97,11 +98,17 @@ def diagnose_summary(
     notes: Sequence[str] = (),
     ask: Sequence[str] = (),
     show: Callable[[str], None] = lambda _: None,
+    read_as: Mapping[str, str] | None = None,
 ) -> Diagnosis:
     """Judge a log summary, and add the cause's text and its fixes."""
     meanings = {pattern_text(row): row["means"] for row in causes.list_consequences()}
+    other = read_as or {}
     diagnosis = judge(
-        summary, causes.find_cause_for_code, meanings, symbols.find_symbol_spans, causes.find_cause_for_pair
+        summary,
+        lambda code, slug: causes.find_cause_for_code(code, other.get(slug, slug)),
+        meanings,
+        symbols.find_symbol_spans,
+        causes.find_cause_for_pair,
     )
     if ask and diagnosis.verdict == "unknown" and summary.lines:
         diagnosis = ask_second_opinion(diagnosis, summary, ask, show)

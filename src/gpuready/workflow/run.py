@@ -313,6 +313,7 @@ def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
 
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 NO_DISK_SPACE = "SYS002"
+MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 LEAST_SURE = 0.6
 """Below it a cause is a guess, which says less than the last words of the rank that failed first."""
 ROOM_SHARE = 0.1
@@ -335,11 +336,19 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
+    if diagnosis is not None and diagnosis.cause == MASTER_PORT and not _may_be_master_port(diagnosis, job, attempt):
+        diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
     if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
         diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
+
+
+def _may_be_master_port(diagnosis: Diagnosis, job: LaunchJob, attempt: LaunchAttempt) -> bool:
+    """Whether a port that is in use can be the one at which rank 0 listens: no other rank does, and the run knows its number."""
+    port = str(diagnosis.captures.get("port") or job.port)
+    return 0 in attempt.first and (not job.port or port == str(job.port))
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
@@ -362,12 +371,11 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     return False
 
 
-def _diagnose_logs(paths: list[str], job: LaunchJob) -> Diagnosis | None:
+def _diagnose_logs(paths: list[str], job: LaunchJob, read_as: Mapping[str, str] | None = None) -> Diagnosis | None:
     """An error in the diagnosis must not hide the failure itself."""
     try:
-        return diagnose_logs(
-            paths, framework=(job.framework or None) and job.framework.partition("=")[0].partition(":")[0]
-        )
+        framework = (job.framework or None) and job.framework.partition("=")[0].partition(":")[0]
+        return diagnose_logs(paths, framework=framework, read_as=read_as)
     except Exception:
         return None
 
