@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from gpuready.contracts.pins import merge_metadata_pins, replace_patch_pins
 from gpuready.model import Contract, Requirement
@@ -199,17 +200,20 @@ KNOWN_HERE = {
     ],
 )
 @pytest.mark.parametrize("environment", [{}, KNOWN_HERE])
-def test_the_short_way_agrees_with_packaging(text, environment, monkeypatch):
+def test_a_requirement_is_read_as_packaging_reads_it(text, environment):
+    from packaging.requirements import InvalidRequirement, Requirement
+
     from gpuready.contracts import pins
 
-    short = pins._parse_requirement(text, environment)
-    monkeypatch.setattr(pins, "_parse_plain_requirement", lambda text, environment: None)
-    long = pins._parse_requirement(text, environment)
-    assert (short is None) == (long is None)
-    if short and long:
-        assert short.extra == long.extra
-    if short and long and not short.applies:
-        assert (short.name, short.applies) == (long.name, long.applies)
-    elif short and long:
-        clauses = [{c.strip().replace(" ", "") for c in p.specifier.split(",")} for p in (short, long)]
-        assert (short.name, short.applies, clauses[0]) == (long.name, long.applies, clauses[1])
+    found = pins._parse_requirement(text, environment)
+    try:
+        known = Requirement(text)
+    except InvalidRequirement:
+        assert found is None or not found.applies
+        return
+    marker, extra = known.marker, found.extra
+    here = {**pins.USUAL_MACHINE, **environment}
+    without, within = (not marker or marker.evaluate({**here, "extra": one}) for one in ("", extra))
+    assert (found.name, found.applies) == (canonicalize_name(known.name), bool(without or (extra and within)))
+    assert {c.strip() for c in found.specifier.split(",") if c} == {str(c) for c in known.specifier}
+    assert not extra or not without

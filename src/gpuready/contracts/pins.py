@@ -13,8 +13,9 @@ from gpuready.contracts import list_line_contracts
 from gpuready.contracts.when import wanted_words
 from gpuready.model import Contract, Facts, Record, Requirement
 from gpuready.model.contract import BORROWED_NEED
-from gpuready.model.metadata import Marker
-from gpuready.model.versions import parse_plain_release, parse_version_key, satisfies_specifier, split_clause
+from gpuready.model.metadata import marker_applies, parse_requirement
+from gpuready.model.metadata import marker_environment as usual_environment
+from gpuready.model.versions import is_satisfied, parse_plain_release, satisfies_specifier
 
 MARKER_SYSTEMS = {
     "linux": ("linux", "Linux", "posix"),
@@ -22,6 +23,10 @@ MARKER_SYSTEMS = {
     "windows": ("win32", "Windows", "nt"),
 }
 """Names of the systems in requirement markers: sys_platform, platform_system, os_name."""
+
+
+USUAL_MACHINE = usual_environment("3.12.0", "x86_64", "")
+"""What markers read where a machine does not say."""
 
 
 class MetadataPin(Record):
@@ -40,7 +45,7 @@ def merge_metadata_pins(
     requires_python: str | None,
     environment: Mapping[str, str] | None = None,
 ) -> Contract:
-    """Return the contract with the metadata's pins; markers are evaluated for ``environment``, else for this Python.
+    """Return the contract with the metadata's pins; markers are evaluated for ``environment``, and else for the usual machine.
 
     An extra's pins hold where the job asks for it. Of a borrowed contract nothing is left that metadata can tell,
     and the rest advises.
@@ -206,7 +211,7 @@ def pin_exact_version(contract: Contract, version: str, installed: str | None) -
 
 
 def marker_environment(facts: Facts) -> dict[str, str]:
-    """Return the known marker values of the target; markers read the others from this Python."""
+    """Return the known marker values of the target."""
     python, system = facts.value_if_known("python.version"), facts.value_if_known("os.system")
     found = {"platform_machine": facts.value_if_known("os.arch")}
     if python:
@@ -218,21 +223,14 @@ def marker_environment(facts: Facts) -> dict[str, str]:
 
 def _parse_requirement(text: str, environment: Mapping[str, str] | None) -> MetadataPin | None:
     """Parse one line of metadata; None where it is not a requirement, which pip would reject too."""
-    plain_pin = _parse_plain_requirement(text, environment or {})
-    if plain_pin is not None:
-        return plain_pin
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(text)
-    except (InvalidRequirement, RecursionError):
+    name, _, specifier, marker = parse_requirement(text)
+    if not (name.isascii() and name.replace("-", "").isalnum() and _is_specifier(specifier)):
         return None
-    name, specifier = canonical_package_name(requirement.name), str(requirement.specifier)
-    if requirement.marker is None or requirement.marker.evaluate({**(environment or {}), "extra": ""}):
+    here = USUAL_MACHINE | dict(environment or {})
+    if marker_applies(marker, here, frozenset()):
         return MetadataPin(name, specifier, True)
     extra = _named_extra(text)
-    applies = bool(extra) and requirement.marker.evaluate({**(environment or {}), "extra": extra})
-    return MetadataPin(name, specifier, applies, extra)
+    return MetadataPin(name, specifier, bool(extra) and marker_applies(marker, here, frozenset([extra])), extra)
 
 
 def _named_extra(text: str) -> str:
@@ -242,67 +240,8 @@ def _named_extra(text: str) -> str:
     return name if name.isascii() and name.replace("-", "").isalnum() else ""
 
 
-def _parse_plain_requirement(text: str, environment: Mapping[str, str]) -> MetadataPin | None:
-    """Parse a simple requirement by hand; None where it needs ``packaging``, whose import takes as long as a check."""
-    left, _, marker = (part.strip() for part in text.partition(";"))
-    at = min((i for i, letter in enumerate(left) if letter in "<>=!~[(@ "), default=len(left))
-    name, rest = left[:at], left[at:].strip()
-    if rest.startswith("["):
-        rest = rest.partition("]")[2].strip()
-    if not name.isascii() or not name.replace("-", "").replace("_", "").replace(".", "").isalnum():
-        return None
-    if rest and not _is_plain_specifier(rest):
-        return None
-    name = canonical_package_name(name)
-    return _apply_plain_marker(name, rest, marker, environment) if marker else MetadataPin(name, rest, True)
-
-
-def _apply_plain_marker(name: str, specifier: str, text: str, environment: Mapping[str, str]) -> MetadataPin | None:
-    """Return a pin with a marker all of whose variables are known; None for any other."""
-    if (
-        text.startswith("extra ==")
-        and " and " not in text
-        and " or " not in text
-        and (extra := _named_extra(f";{text}"))
-    ):
-        return MetadataPin(name, specifier, True, extra)  # as most are
-    try:
-        marker = Marker(text)
-        if not marker.list_variables() <= {"extra", *environment}:
-            return None
-        if marker.evaluate(environment, frozenset()):
-            return MetadataPin(name, specifier, True)
-        extra = _named_extra(f";{text}")
-        applies = bool(extra) and marker.evaluate(environment, frozenset([extra]))
-    except (ValueError, IndexError):
-        return None
-    return MetadataPin(name, specifier, applies, extra)
-
-
-def _is_plain_specifier(specifier: str) -> bool:
-    """Return whether each clause is an operator and a version in plain spelling, or one that ends in ``.*``."""
-    try:
-        bounds = [split_clause(clause.strip()) for clause in specifier.split(",")]
-    except ValueError:
-        return False
-    return all(
-        (parse_plain_release(b.removesuffix(".*") if o in ("==", "!=") else b) or parse_version_key(b)) is not None
-        and "+" not in b
-        and not b.startswith("=")
-        for o, b in bounds
-    )
-
-
 def _is_specifier(text: str) -> bool:
-    if not text.strip() or _is_plain_specifier(text):
-        return bool(text.strip())
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        SpecifierSet(text)
-    except InvalidSpecifier:
-        return False
-    return True
+    return is_satisfied("1", text) is not None
 
 
 def _pin_need(pin: MetadataPin, cite: str) -> Requirement:

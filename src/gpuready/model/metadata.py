@@ -197,7 +197,7 @@ def marker_applies(marker: str, environment: Mapping[str, str], extras: frozense
 def _is_for_other_extra(marker: str, extras: frozenset[str]) -> bool:
     """Whether a marker ends in ``and extra == "x"``, as most do, with an extra that nobody asked for."""
     rest, _, last = marker.rpartition(" and ")
-    if not last.startswith("extra =="):
+    if not last.startswith("extra ==") or " or " in last:
         return False
     is_whole = " or " not in rest or (rest[0] == "(" and rest[-1] == ")" and rest.count("(") == 1)
     return is_whole and canonical_name(last[8:].strip("'\" ")) not in extras
