@@ -94,7 +94,6 @@ catalog: $(VENV)/.tested
 	$(BIN)/python tools/compile_catalog.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python tools/environment_pages.py
-	$(BIN)/python tools/terminal_svg.py
 
 # What gpuready says, kept whole: the samples of the docs, the golden screens, the golden reports. Read the difference.
 golden: $(VENV)/.tested

@@ -68,7 +68,7 @@ def tool(name: str):
     return module
 
 
-@pytest.mark.parametrize("name", ["reference", "environment_pages", "terminal_svg"])
+@pytest.mark.parametrize("name", ["reference", "environment_pages"])
 def test_what_is_generated_is_fresh(name):
     assert not tool(name).stale(), "run `make catalog`"
 
