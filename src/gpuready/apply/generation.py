@@ -186,12 +186,12 @@ class EnvironmentHome:
             return
         durable_files.replace_link(self.join_path(name), f"current/{name}")
 
-    def remove_unfinished(self, may_continue: Callable[[], bool] = lambda: True) -> list[str]:
+    def remove_unfinished(self) -> list[str]:
         """Remove what an earlier run left unfinished; return the names."""
         swept = []
         for generation in self.list_generations():
             if not generation.has_manifest:
-                durable_files.remove_tree(generation.path, may_continue)
+                durable_files.remove_tree(generation.path)
                 swept.append(generation.name)
         for folder in (self.path, self.join_path(_OWN_FOLDER), self.join_path("generations")):
             for name in _list_drafts(folder):

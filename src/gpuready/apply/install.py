@@ -296,14 +296,12 @@ class Installer:
         variables, words = install_steps.split_env_command(step.run)
         self._run_uv(words[1:], self.until - time.monotonic(), variables)
 
-    def _run_uv(
-        self, words: Sequence[str], deadline: float, variables: dict[str, str | None] | None = None, check: bool = True
-    ) -> None:
+    def _run_uv(self, words: Sequence[str], deadline: float, variables: dict[str, str | None] | None = None) -> None:
         env = install_steps.extra_index_environment(self.settings, self.plan) | (variables or {})
         ran = uv.run_uv(
             self.host, (self.inputs.uv, *words), self.settings, self._report_uv_line, max(deadline, 1.0), env
         )
-        if check and ran.rc != 0:
+        if ran.rc != 0:
             raise InstallFailed(explain_uv_failure(ran, words[0]))
 
     def _report_uv_line(self, line: str) -> None:

@@ -24,10 +24,10 @@ def fleet_rows(facts: Facts, key: str) -> list[FleetRow]:
     return list(facts.value(key) or ())
 
 
-def select_drift(facts: Facts, facets: Iterable[str], split: bool = False) -> list[FleetRow]:
+def select_drift(facts: Facts, facets: Iterable[str]) -> list[FleetRow]:
     """Return the differences in some facets, those that affect most nodes first."""
     wanted = tuple(facets)
-    differences = [row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and row["split"] is split]
+    differences = [row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and not row["split"]]
     return sorted(differences, key=lambda row: -sum(group["count"] for group in row["groups"]))
 
 

@@ -263,11 +263,11 @@ class LocksUnsupported(Exception):
     """The disk does not support locks."""
 
 
-def take_lock(path: str, shared: bool = False) -> int | None:
+def take_lock(path: str) -> int | None:
     """Descriptor of the lock, or None where another process has it. LocksUnsupported where there are none."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
         if error.errno in _UNSUPPORTED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from stat import S_ISDIR
 
 from gpuready.system.files import open_regular
@@ -42,19 +42,10 @@ def get_change_time(path: str) -> float:
     return os.lstat(path).st_ctime
 
 
-def identify_file(path: str) -> list[int]:
-    """Inode, size and time of the last change, which no program can set; empty where there is no file."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):
-        return []
-    return [status.st_ino, status.st_size, status.st_ctime_ns]
-
-
-def hash_file_contents(path: str, beat: Callable[[], None] = lambda: None) -> str:
+def hash_file_contents(path: str) -> str:
     """SHA-256 of a file in hex; OSError where it cannot be read."""
     with open(path, "rb", buffering=0, opener=open_regular) as file:
-        return hash_descriptor(file.fileno(), beat)
+        return hash_descriptor(file.fileno())
 
 
 def hash_as_recorded(path: str, kind: str = "sha256") -> str:
@@ -96,7 +87,7 @@ def hash_large_files(paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def hash_descriptor(fd: int, beat: Callable[[], None] = lambda: None) -> str:
+def hash_descriptor(fd: int) -> str:
     """SHA-256 of an open file in hex."""
     from hashlib import sha256
 
@@ -104,7 +95,6 @@ def hash_descriptor(fd: int, beat: Callable[[], None] = lambda: None) -> str:
     while part := os.pread(fd, 1 << 20, at):
         digest.update(part)
         at += len(part)
-        beat()
     return digest.hexdigest()
 
 
