@@ -53,7 +53,7 @@ def merge_metadata_pins(
     cite = f"METADATA of {contract.distribution or contract.framework} {version}"
     parsed = [pin for pin in (_parse_requirement(text, environment) for text in requires_dist) if pin is not None]
     pins = _unique_needs([_pin_need(pin, cite) for pin in parsed if pin.applies])
-    if requires_python and _is_specifier(requires_python):
+    if requires_python and requires_python.strip() and _is_specifier(requires_python):
         pins.insert(0, Requirement("python.version", normalize_specifier(requires_python), "", "required", cite))
     pins += _pins_behind_extras(contract, pins)
     pinned = {pin.key for pin in pins if not pin.when and pin.key.startswith("package.")}
@@ -241,7 +241,7 @@ def _named_extra(text: str) -> str:
 
 
 def _is_specifier(text: str) -> bool:
-    return is_satisfied("1", text) is not None
+    return "|" not in text and is_satisfied("1", text) is not None
 
 
 def _pin_need(pin: MetadataPin, cite: str) -> Requirement:
