@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from tests.running import gpuready
 
+from gpuready import __version__
 from gpuready.workflow import fleet_node
 
 H200 = Path(__file__).parent.parent / "machines" / "h200.json"
@@ -31,6 +33,20 @@ def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     assert {row["facet"] for row in document["drift"]} == {"driver"} and not told.err
     old = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--as", "driver=550.54.15", cwd=recorded)
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
+    hardware = gpuready("fleet", "check", "n1.json", "n2.json", "--hardware", cwd=recorded)
+    assert f"hardware {__version__} on 2 nodes, 2 GPUs" in hardware.out and "in no environment" in hardware.out
+
+
+def test_environments_are_checked_for_one_machine_with_another_driver(recorded):
+    for name in ("a1", "a2"):
+        (recorded / name / "bin").mkdir(parents=True)
+        (recorded / name / "bin" / "python").symlink_to(sys.executable)
+        (recorded / name / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).parent}\nversion = 3.11.7\n")
+    words = ("trl", "./a1", "./a2", "n1.json", "--as", "driver=550.54.15")
+    told = gpuready("fleet", "check", *words, cwd=recorded)
+    assert told.code == 1 and "2 of 2 environments with problems" in told.out, told.out + told.err
+    assert "./a[1-2]" in told.out and "trl 1.16 on 2 environments, 1 GPU" in told.out and "PKG002" in told.out
+    assert gpuready("fleet", "check", "./a1", "n1.json", "n2.json", cwd=recorded).code == 2
 
 
 def test_what_only_a_node_can_do_is_refused(recorded):

@@ -22,6 +22,7 @@ from gpuready.render import html, json_results
 from gpuready.render.layout import Screen
 from gpuready.workflow import require_writable, save_text_file
 from gpuready.workflow.fleet import run_fleet
+from gpuready.workflow.fleet_environments import check_environments
 from gpuready.workflow.fleet_node import check_this_node
 from gpuready.workflow.fleet_run import RETRIES, FleetTask
 from gpuready.workflow.fleet_transport import ReachOptions
@@ -65,9 +66,28 @@ def run(request: Request) -> Result:
         return _run_prolog(request)
     require_writable(request.get_option("output"))
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
+    if environments := [word for word in request.arguments if "/" in word and not word.endswith(".json")]:
+        return _check_environments(request, environments)
     reach = _parse_reach(request)
     tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
     return _make_result(request, run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
+
+
+def _check_environments(request: Request, environments: list[str]) -> Result:
+    """Environments of this machine, or of the one recorded: which of them would break, as by another driver."""
+    reject_unread(request, "wants", "strict", "output", "as", *WHAT_IF)
+    words = [word for word in request.arguments if word not in environments]
+    recordings = [word for word in words if word.endswith(".json")]
+    report = check_environments(
+        environments,
+        recordings,
+        [word for word in words if word not in recordings],
+        request.what_if,
+        request.get_option("wants"),
+        request.has_switch("strict"),
+        request.show_progress,
+    )
+    return _make_result(request, report)
 
 
 def _parse_reach(request: Request) -> Any:
@@ -82,7 +102,7 @@ def _parse_reach(request: Request) -> Any:
 
 def reject_unread_with_recordings(request: Request, names: Iterable[str]) -> None:
     """UsageError where recordings are named and nodes too, or what only a node can do."""
-    for name in (*names, "hardware", "resume"):
+    for name in (*names, "resume"):
         if request.options.get(name):
             raise UsageError(f"{request.command.parameters[name].flag} is not read beside recordings: leave it out")
 
@@ -140,7 +160,7 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
 
 def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: tuple[str, ...]) -> Command:
     parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
-    arguments = "" if not most else "[FRAMEWORK|FILE.json ...]" if name == "check" else "[FRAMEWORK ...]"
+    arguments = "" if not most else "[FRAMEWORK|FILE.json|ENVIRONMENT ...]" if name == "check" else "[FRAMEWORK ...]"
     return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples)
 
 
@@ -158,7 +178,8 @@ COMMANDS = (
         examples=(
             "vllm --hosts 'n[01-16]'",
             "axolotl --engine slurm -o fleet.html",
-            "trl a.json b.json --as driver=580.95.05",
+            "trl a.json b.json --hardware",
+            "/envs/a /envs/b --as driver=580.95.05",
             "--prolog",
         ),
     ),

@@ -16,6 +16,8 @@ ANSWERED, DEAD, SLOW, ABSENT, REFUSED, BUSY, GARBLED = ANSWER_KINDS
 OUT_OF_REACH = (DEAD, ABSENT, REFUSED, BUSY)
 NOT_LET_IN = (REFUSED, BUSY)
 """Kinds that say nothing against a node: nobody was let in, or not now."""
+ENVIRONMENTS = "environments"
+"""In the place of a transport: environments of one machine, each as a node."""
 PASSED, FAILED = "passed", "failed"  # and SLOW: the outcomes of a pair
 
 

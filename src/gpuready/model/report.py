@@ -123,6 +123,12 @@ class Report(Record):
         return EXIT_CODES[self.verdict]
 
     @property
+    def is_system_python(self) -> bool:
+        """Whether packages are wrong in a Python that is no environment: they are installed into one."""
+        kind, managed = (self.facts.value_if_known(key) for key in ("python.kind", "python.managed"))
+        return bool(managed) or (kind == "system" and any(one.code.startswith("PKG") for one in self.findings))
+
+    @property
     def lacks_gpus(self) -> bool:
         """Whether the framework runs on accelerators alone and none is here: nothing can be installed for it."""
         platforms = self.contract.platforms

@@ -16,7 +16,7 @@ from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
 from gpuready.plan import reasons, search_space, steps, torch_packages
-from gpuready.plan.deployment import PlanJudge, choose_own_image
+from gpuready.plan.deployment import PlanJudge, choose_own_image, machine_sizes
 from gpuready.plan.kernels import plan_kernels
 from gpuready.plan.limits import ASSUMED_GLIBC, find_macos_version
 from gpuready.plan.platform import Limit, PlanRequest, machine_facts_only, visible_gpu_values
@@ -99,6 +99,7 @@ def _make_impossible_plan(
         variant=first.contract.variant,
         verdict="impossible",
         machine=first.platform.facts.host,
+        host=machine_sizes(first.platform.facts),
         conflicts=tuple(found for _, found in failed),
         fell=tuple(rejected[1:]),
         catalog=catalog.catalog_date(),
@@ -126,6 +127,7 @@ def _make_bare_plan(space: SearchSpace, choice: Choice) -> Plan:
         variant=contract.variant,
         verdict="plan",
         machine=space.platform.facts.host,
+        host=machine_sizes(space.platform.facts),
         python=python,
         torch=_name_torch(space, build),
         cuda=build.cuda,

@@ -310,8 +310,8 @@ def list_next_commands(
     elif is_stated or is_elsewhere:
         needs_plan = (report.verdict == "not-ready" or report.unstated) and "--contract" not in flags.get("plan", ())
         rows[:0] = [("plan", words("plan"))] if needs_plan and not _judges_container_file(report) else []
-    elif report.verdict == "not-ready" and report.facts.value_if_known("python.managed") and not report.lacks_gpus:
-        rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # no other Python may be installed into
+    elif report.verdict == "not-ready" and report.is_system_python and not report.lacks_gpus:
+        rows.insert(0, ("fix it", words("install", "-e", ".venv")))  # fix changes no Python of the system
     elif report.verdict in _NEXT_STEPS:
         label, command = _NEXT_STEPS[report.verdict]
         elsewhere = [("elsewhere", words("plan", "--on", "h100x8"))] if report.lacks_gpus else []

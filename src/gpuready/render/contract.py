@@ -30,10 +30,8 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
 
 
 def render_contract_list(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
-    """All contracts, and whether each has an environment page."""
-    heads = ("framework", "version", "variant")
     return format_row_table(
-        [{h: r.get(h) for h in heads} | {"page": "yes" if r.get("page") else ""} for r in rows], screen
+        [{key: row.get(key) for key in ("framework", "version", "variant")} for row in rows], screen
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.facts_summary import shorten_gpu_name
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
 from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen
@@ -93,6 +94,8 @@ def _total_needed_bytes(result: FitResult) -> int:
 def _format_fit_header(result: FitResult, screen: Screen) -> list[str]:
     word = verdict_words(result.verdict)
     right = result.model if result.kind == "flags" else f"{result.model} ({result.kind})"
+    gpus = [f"{len(place.indexes)}x {shorten_gpu_name(place.name)}" for place in result.places]
+    right += f" on {', '.join(gpus)}" if gpus else ""
     role = FIT_VERDICT_MARKS[result.verdict]
     return screen.format_header(f"{word}: {explain_fit_verdict(result)}", right, role, f"{word}:")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuready.model import Report
 from gpuready.model.facts import verdict_words
-from gpuready.model.fleet import ANSWER_KINDS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
+from gpuready.model.fleet import ANSWER_KINDS, ENVIRONMENTS, Drift, FleetReport, FleetSuspect, NodePair, Outlier
 from gpuready.model.node_names import expand_node_set, fold_node_names
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import json_document, units
@@ -93,19 +93,21 @@ def format_fleet_line(report: FleetReport) -> str:
 
 
 def _format_node_count(report: FleetReport) -> str:
-    return f"{report.nodes:,} {'node' if report.nodes == 1 else 'nodes'}"
+    noun = "environment" if report.transport == ENVIRONMENTS else "node"
+    return f"{report.nodes:,} {noun}{'' if report.nodes == 1 else 's'}"
 
 
 def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     word, nodes = verdict_words(report.verdict), _format_node_count(report)
     bad = {name for verdict, _, names in group_nodes(report) if verdict in ("not-ready", NO_ANSWER) for name in names}
     says = f"{len(bad):,} of {nodes} with problems" if bad else nodes
-    judged = f"{', '.join(report.judged[:2])} on " if report.judged else ""
+    judged = f"{report.judged[0]}{' and others' if report.judged[1:] else ''} on " if report.judged else ""
     subject = f"{judged}{nodes}, {units.format_count(report.gpus, 'GPU')}"
     lines = screen.format_header(f"{word}: {says}", subject, VERDICT_ROLES[report.verdict], f"{word}:")
     answered = len(expand_reported_nodes(report.states.get("answered", "")))
     done = f"{_COMMAND_PARTICIPLES.get(report.did, report.did)} in {report.environment or 'each environment'}"
-    took = f"{done}, through {report.transport}: {answered:,} answered in {report.seconds:.1f} s"
+    through = "" if report.transport == ENVIRONMENTS else f", through {report.transport}: {answered:,} answered"
+    took = f"{done}{through} in {report.seconds:.1f} s"
     return [*lines, *screen.format_paragraph(took, 2, 2)]
 
 
@@ -144,7 +146,7 @@ def _list_unanswered(report: FleetReport) -> Iterator[tuple[str, str]]:
 def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> list[str]:
     """A row for nodes that are alike: which, verdict, and each code with its meaning."""
     groups = group_nodes(report)
-    if not any(codes for _, codes, _ in groups):
+    if report.transport != ENVIRONMENTS and not any(codes for _, codes, _ in groups):
         return []
     missing = [group for group in groups if group[0] in (NO_ANSWER, NOT_ASKED)]
     known = [group for group in groups if group not in missing]
@@ -153,9 +155,10 @@ def _format_node_table(report: FleetReport, screen: Screen, verbose: bool) -> li
         (_shorten_node_set(names, whole=verdict == NO_ANSWER), verdict_words(verdict), _describe_codes(codes, report))
         for verdict, codes, names in shown
     ]
+    noun = "environments" if report.transport == ENVIRONMENTS else "nodes"
     left = len(groups) - len(shown)
     more = [f"  and {left} more groups of nodes: -v"] if left else []
-    return [*screen.indent_table([("nodes", "verdict", "problems"), *rows]), *more]
+    return [*screen.indent_table([(noun, "verdict", "problems"), *rows]), *more]
 
 
 def _shorten_node_set(names: Sequence[str], whole: bool) -> str:

@@ -88,8 +88,9 @@ def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool =
 
 def _format_possible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[list[str]]:
     header = _format_plan_header(f"plan: {describe_stack(plan)}", "plan:", "ok", plan, screen)
+    looked = screen.format_paragraph("a new environment; no other was looked at", 2)
     return [
-        header + _format_chosen_versions(plan, screen, verbose),
+        header + looked + _format_chosen_versions(plan, screen, verbose),
         _format_plan_reasons(plan, screen) if verbose else [],
         _format_plan_kernels(plan, screen, verbose),
         _format_plan_steps(plan.steps, screen, verbose),
@@ -135,6 +136,7 @@ def _format_shared_environments(plan_set: PlanSet, screen: Screen) -> str:
 
 def _format_plan_header(left: str, start: str, role: str, plan: Plan, screen: Screen) -> list[str]:
     where = f" on {plan.machine}" if plan.machine else ""
+    where += f", {units.format_count(plan.host['gpus'], 'GPU')}" if plan.host.get("gpus") else ""
     lines = screen.format_header(left, plan_display_name(plan) + where, role, start)
     return lines + (screen.format_paragraph(plan.contract_note, 2) if plan.contract_note else [])
 

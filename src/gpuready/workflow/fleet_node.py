@@ -86,7 +86,7 @@ def check_node(request: NodeRequest, name: str) -> str:
     """Return this node's facts, and whether it is ready for the frameworks."""
     options = _request_options(request)
     if options.get("hardware"):
-        reports = [check_this_node()]
+        reports = [judge_hardware(_probe_node(options)) if options.get("on") else check_this_node()]
     else:
         arguments: dict[str, Any] = {key: options.get(key) for key in ("on", "python", "wants", "model", "what_if")}
         words = [str(one) for one in request.get("framework") or ()]
@@ -116,13 +116,17 @@ def check_this_node() -> Report:
     """Judge this node alone, without any Python environment: its GPUs, driver, fabric, disk and clock."""
     host = machine_facts.choose_probed_host()
     probes = [spec for spec in probe.list_probes(host) if spec[0] != "python"]
-    facts = probe.assemble_host_facts(host, system.start_probes(host, probes).collect_facts())
+    report = judge_hardware(probe.assemble_host_facts(host, system.start_probes(host, probes).collect_facts()))
+    full = own_folders.find_disk_fault()
+    return report.replace(findings=(*report.findings, *([Finding(DISK, "error", full)] if full else [])))
+
+
+def judge_hardware(facts: Facts) -> Report:
+    """Judge the facts of a node by the rules that read nothing of an environment."""
     modules = map(rules.load_rule, rules.list_rule_modules())
     node_rules = [rule for rule in modules if all(key.startswith(NODE_FACTS) for key in rule.READS)]
     report = judge(node_rules, facts, Contract("hardware", __version__))
-    full = own_folders.find_disk_fault()
-    faults = [one for one in report.findings if one.severity == "error" or one.code == CLOCK]
-    return report.replace(findings=(*faults, *([Finding(DISK, "error", full)] if full else [])))
+    return report.replace(findings=tuple(f for f in report.findings if f.severity == "error" or f.code == CLOCK))
 
 
 def prove_node(request: NodeRequest, name: str) -> str:
