@@ -40,7 +40,7 @@ ENVIRONMENTS := $(addprefix tests/,imports workflow)
 PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
 OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED) $(ENVIRONMENTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-FIRST := tests/faults tests/apply tests/fit test-texts test-environments test-started tests/launcher test-pages test-others test-types tests/prove tests/supply
+FIRST := tests/faults tests/apply tests/fit test-texts test-environments test-started tests/launcher test-pages test-others tests/plan tests/supply tests/prove test-types
 PARTS := $(FIRST) test-files $(filter-out $(FIRST),$(ALONE))
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
@@ -56,6 +56,8 @@ $(VENV)/.browser: $(VENV)/.tested
 	@touch $@
 test-pages test-started test-environments test-others test-files: $(VENV)/.browser
 
+# To take assertions apart so that a failure shows their values costs a third of all collecting: only what failed is run again with it.
+PYTEST = $(BIN)/python -m pytest -o cache_dir=build/failed/$(@F)
 test-others: TESTS = $(OTHERS)
 test-started: TESTS = $(STARTED)
 test-environments: TESTS = $(ENVIRONMENTS)
@@ -64,7 +66,7 @@ test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
 $(ALONE) test-others test-started test-environments test-pages test-texts test-files: $(VENV)/.tested
-	$(BIN)/python -m pytest $(TESTS)
+	$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS); false; }
 
 test-types: $(VENV)/.tested
 	$(BIN)/ruff check .

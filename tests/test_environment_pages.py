@@ -21,6 +21,7 @@ from gpuready.logs.log_patterns import compile_patterns, fold_whitespace
 from gpuready.model import Finding
 from gpuready.render.contract import render_contract_screen
 from gpuready.render.layout import Screen
+from tests.every import every
 from tests.pages import reading
 from tests.pages.reading import PAGES, STATEMENTS, contract, judged, rows, says, world
 
@@ -54,7 +55,7 @@ def agreed(statement):
 def each(chosen=lambda statement: True):
     picked = [statement for statement in STATEMENTS if chosen(statement)]
     assert picked
-    return pytest.mark.parametrize("statement", picked, ids=[one["id"] for one in picked])
+    return every("statement", picked, ids=[one["id"] for one in picked])
 
 
 # -- every statement ----------------------------------------------------------------------------------

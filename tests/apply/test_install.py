@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from gpuready.apply.install_errors import suggest_missing_package
 from gpuready.apply.install_steps import own_interpreter
@@ -66,7 +67,7 @@ def test_it_is_used_like_any_environment(standing):
 
 def test_tools_work_in_the_generation_of_now(standing):
     """uv remembers an interpreter by its path, pip and venv by its prefix: after each change of generation they have the new one."""
-    uv, python = [sys.executable, "-m", "uv", "pip"], standing.home / "bin/python"
+    uv, python = [find_uv_bin(), "pip"], standing.home / "bin/python"
 
     def call(*words: object) -> str:
         done = subprocess.run([*map(str, words)], capture_output=True, text=True, env=standing.env, cwd=standing.folder)
@@ -94,7 +95,8 @@ def test_tools_work_in_the_generation_of_now(standing):
             ran = standing.install(step[1]) if step is not rollback else standing.run(*step)
             assert ran.code == 0, ran.out + ran.err
         call(*uv, "install", "--no-index", "--find-links", bundled, "pip", "-p", standing.home)
-        install_with_tools(round)
+        if step:
+            install_with_tools(round)
 
 
 def test_a_python_that_starts_only_beside_its_libraries_stays_a_link(tmp_path):

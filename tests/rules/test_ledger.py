@@ -14,6 +14,7 @@ from gpuready.catalog import facts as catalogue
 from gpuready.check.evaluate import judge, rule_title
 from gpuready.model import Finding, FixStep, UnknownFactError
 from gpuready.rules.log_rules import LogRule
+from tests.every import every
 from tests.rules.worlds import dark, example, facts, outcome
 
 if sys.version_info >= (3, 11):
@@ -24,7 +25,7 @@ else:
 CAUSES = Path(causes.__file__).parent / "causes"
 
 HEADINGS = ["What it checks", "Why it matters", "How to fix", "References"]
-every = pytest.mark.parametrize("rule", list(rules.load_all_rules()), ids=lambda rule: rule.CODE)
+each_rule = every("rule", list(rules.load_all_rules()), ids=lambda rule: rule.CODE)
 
 
 # -- the ledger ---------------------------------------------------------------------------------------
@@ -73,20 +74,20 @@ def test_signs_belong_to_one_rule():
 # -- every rule ---------------------------------------------------------------------------------------
 
 
-@every
+@each_rule
 def test_fires_on_its_broken_example(rule):
     found = outcome(rule, facts(rule.BROKEN), example(rule))
     assert isinstance(found, Finding)
     assert (found.code, found.severity) == (rule.CODE, rule.SEVERITY)
 
 
-@every
+@each_rule
 def test_is_silent_on_its_healthy_example_and_says_what_it_read(rule):
     report = judge([rule], facts(rule.HEALTHY), example(rule))
     assert report.findings == () and [j.code for j in report.judged] == [rule.CODE] and report.judged[0].read
 
 
-@every
+@each_rule
 def test_is_undecided_in_the_dark_and_never_silent(rule):
     """A gap leaves the rule undecided, or the rest is proof enough; it never makes the wrong thing right."""
     outcomes = {key: outcome(rule, dark(rule.BROKEN, key), example(rule)) for key in rule.BROKEN}
@@ -97,13 +98,13 @@ def test_is_undecided_in_the_dark_and_never_silent(rule):
             assert unreadable.fact.gap, key
 
 
-@every
+@each_rule
 def test_a_machine_of_which_nothing_is_known_breaks_no_rule(rule):
     found = outcome(rule, facts({}), example(rule))
     assert found is None or isinstance(found, UnknownFactError)
 
 
-@every
+@each_rule
 def test_findings_carry_evidence_need_consequence_and_fix(rule):
     known = facts(rule.BROKEN)
     found = outcome(rule, known, example(rule))
@@ -124,7 +125,7 @@ def check_step(step: FixStep) -> None:
     assert not step.run or step.run[0] not in ("sh", "bash", "sudo")
 
 
-@every
+@each_rule
 def test_the_documentation_has_its_headings(rule):
     title, _, rest = rule.__doc__.strip().partition("\n")
     assert rule_title(rule) == title.rstrip(".")
@@ -132,7 +133,7 @@ def test_the_documentation_has_its_headings(rule):
     assert parts[1::2] == HEADINGS and all(part.strip() for part in parts[2::2])
 
 
-@every
+@each_rule
 def test_reads_are_declared_facts_and_examples_are_made_of_them(rule):
     for key in rule.READS:
         if key != "*" and not key.endswith(".*"):
@@ -144,7 +145,7 @@ def test_reads_are_declared_facts_and_examples_are_made_of_them(rule):
         assert key in rule.READS or key.startswith(patterns)
 
 
-@every
+@each_rule
 def test_silent_where_the_contract_is_for_another_platform(rule):
     """What only NVIDIA has is no business of a contract for ROCm; what is left reads no NVIDIA fact."""
     if {"can.*", "job.unknown_keys", "job.wrong_values"} & set(rule.READS):

@@ -64,8 +64,10 @@ def ask_until_complete(server: Server, question: str) -> Any:
 
 
 @contextlib.contextmanager
-def serving(*flags: str) -> Iterator[Server]:
-    words = [sys.executable, "-m", "gpuready", "serve", "--port", "0", "--no-open", *flags]
+def serving(*flags: str, before: str = "") -> Iterator[Server]:
+    """The command, started; ``before`` is run in its process first."""
+    started = ["-c", f"{before}\nfrom gpuready.cli import main\nmain()"] if before else ["-m", "gpuready"]
+    words = [sys.executable, *started, "serve", "--port", "0", "--no-open", *flags]
     env = {**os.environ, "NO_COLOR": "1", "GPUREADY_SERVE_TOKEN": TOKEN}
     run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env)
     try:

@@ -25,7 +25,7 @@ def slow_logs() -> list[bytes]:
 
 def test_uploads_leave_a_worker_free_and_say_what_was_not_read(slow_logs):
     replies: list[Reply] = []
-    with serving() as server:
+    with serving(before="from gpuready.workflow import diagnose\ndiagnose.SERVER_SECONDS = 2.0") as server:
         assert server.ask("/api/contracts").status == 200
 
         def upload(body: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -160,8 +160,9 @@ def covers_capability(arch_list: Iterable[str], capability: str, cuda: str | Non
     return False, f"nothing in {' '.join(listed)} runs on {capability}"
 
 
-def _parse_arch_entry(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
-    """Yield what one list entry provides: ``sm_`` or ``compute_``, its capability, and ``a``, ``f`` or nothing."""
+@cache
+def _parse_arch_entry(text: str) -> tuple[tuple[str, tuple[int, int], str], ...]:
+    """Return what one list entry provides: ``sm_`` or ``compute_``, its capability, and ``a``, ``f`` or nothing."""
     word = text.strip().lower()
     public, ptx, _ = word.partition("+ptx")
     prefix = "compute_" if public.startswith("compute_") else "sm_"
@@ -169,11 +170,9 @@ def _parse_arch_entry(text: str) -> Iterator[tuple[str, tuple[int, int], str]]:
     suffix = digits[-1:] if digits[-1:] in ("a", "f") else ""
     digits = digits.removesuffix(suffix)
     if len(digits) < 2 or not digits.isdigit():
-        return  # gfx942, or unknown to CUDA
+        return ()  # gfx942, or unknown to CUDA
     capability = int(digits[:-1]), int(digits[-1])
-    yield prefix, capability, suffix
-    if ptx:
-        yield "compute_", capability, suffix
+    return tuple((kind, capability, suffix) for kind in (prefix, *(["compute_"] if ptx else [])))
 
 
 def _runs_natively(code: tuple[int, int], suffix: str, device: tuple[int, int], cuda: str | None) -> bool:

@@ -7,6 +7,7 @@ beside this module; only a user's own file is read as TOML.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from gpuready.catalog import load_table
@@ -93,14 +94,14 @@ def load_contract(
     rows = _variant_rows(framework, _framework_rows(framework), variant)
     wanted = version or installed
     if wanted is None:
-        return _make_contract(rows[-1])
+        return _make_contract(rows[-1]["file"])
     _check_version(framework, wanted, rows)
     row = _nearest_row(rows, wanted)
-    contract = _make_contract(row)
+    contract = _make_contract(row["file"])
     if covers_version(row["version"], wanted):
         return contract.replace(version=wanted)
     # what one line is for, a page may say of that line alone
-    platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]).platforms])
+    platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]["file"]).platforms])
     nearest = "oldest" if versions.compare_versions(wanted, contract.version) < 0 else "nearest older one"
     says = f"no contract for {wanted}: judged by {contract.version}, the {nearest}"
     return contract.replace(
@@ -110,7 +111,7 @@ def load_contract(
 
 def list_shipped_contracts(framework: str) -> list[Contract]:
     """Return every contract of a framework, with its variants; empty where it has none."""
-    return [_make_contract(row) for row in list_contract_rows() if row["framework"] == framework]
+    return [_make_contract(row["file"]) for row in list_contract_rows() if row["framework"] == framework]
 
 
 def list_line_contracts(framework: str) -> list[Contract]:
@@ -206,9 +207,10 @@ def _nearest_names(name: str, names: list[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
-def _make_contract(row: dict[str, Any]) -> Contract:
+@cache
+def _make_contract(file: str) -> Contract:
     # tools/compile_catalog.py has validated the rows already.
-    data = {key: value for key, value in load_table("contracts", row["file"]).items() if key in Contract._fields}
+    data = {key: value for key, value in load_table("contracts", file).items() if key in Contract._fields}
     for key, record in Contract.nested_records().items():
         data[key] = tuple(record(**item) for item in data.get(key, ()))
     return Contract(**data)

@@ -90,6 +90,7 @@ def _labelled_torch_facts(version: str, label: str) -> list[Fact]:
     return [Fact(key, value, "the version's label", "stated") for key, value in stated.items()]
 
 
+@cache
 def make_build_facts(build: torch.TorchBuild) -> list[Fact]:
     """Return the facts of a build, including CPU-only ones."""
     source = f"catalogue: torch {build.version} {build.variant}"

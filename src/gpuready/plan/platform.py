@@ -109,6 +109,13 @@ def limit_axes(key: str, *conditions_: str) -> str:
     return "both" if python and torch else "python" if python else "torch"
 
 
+@cache
+def _condition_axes(when: str) -> tuple[bool, bool]:
+    """Return whether a condition depends on the torch, and on the Python."""
+    asks = conditions.condition_keys(when)
+    return any(k.startswith(("package.", "torch.")) for k in asks), "python.version" in asks
+
+
 class PlanPlatform:
     """Facts of the machine, alone and with each build and Python; each combination is made once."""
 
@@ -130,9 +137,7 @@ class PlanPlatform:
         """Whether a condition is known to hold with this choice."""
         if not when:
             return True
-        asks = conditions.condition_keys(when)
-        by_torch = any(k.startswith(("package.", "torch.")) for k in asks)
-        by_python = "python.version" in asks
+        by_torch, by_python = _condition_axes(when)
         key = when, *((build.version, build.variant) if by_torch else ("", "")), python if by_python else ""
         if key not in self._condition_cache:
             facts = self.facts_with_build(build) if by_torch else self.facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Collection, Mapping
+from functools import cache
 from hashlib import sha256
 from http.client import HTTPException
 from typing import IO, Any
@@ -95,8 +96,12 @@ def _open_url(url: str, auth: str, cafile: str, timeout: float, headers: Mapping
     if not url.startswith(("https://", "http://", "file://")):
         raise AccessError("not an address that files are fetched from")
     request = Request(url, headers={**(headers or {}), **({"Authorization": auth} if auth else {})})
-    context = ssl.create_default_context(cafile=cafile or None)  # of an http address too, which may lead to https
+    context = _load_certificates(cafile, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return build_opener(_LoginStays(), HTTPSHandler(context=context)).open(request, timeout=timeout)
+
+
+# 40 ms; of an http address too, which may lead to https. By the file, and by the variables that name another.
+_load_certificates = cache(lambda cafile, *_: ssl.create_default_context(cafile=cafile or None))
 
 
 def _require_disk_space(path: str, size: int) -> None:
