@@ -68,6 +68,27 @@ for step in range(9):
     "lengths": LOOP.replace("torch.randn(512, 1024)", "torch.randn(64 * (1 + step % 7), 1024)"),
     "assumed": LOOP.replace("    if not", "    if x.abs().max() > loss:\n        break\n    if not"),
     "selected": LOOP.replace("    loss =", "    x = x[x.sum(1) > 0]\n    loss ="),
+    "autocast": """\
+import torch
+layer = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(512, 8, 1024), 1).cuda(); memory = torch.randn(49, 2, 512).cuda()
+with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+    for length in range(1, 6): assert layer(memory[:length], memory).shape == (length, 2, 512)
+""",
+    "penalty": """\
+import torch
+net = torch.nn.Linear(2048, 2048).cuda(); opt = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(40):
+    x = torch.randn(64, 2048, device="cuda", requires_grad=True); y = net(x).tanh(); loss = y.mean()
+    if step == 16: loss = loss + torch.autograd.grad(y.sum(), x, create_graph=True)[0].square().mean()
+    loss.backward(); opt.step(); opt.zero_grad()
+""",
+    "twice": """\
+import torch
+x = torch.randn(2, 4, 64, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+y = torch.nn.functional.scaled_dot_product_attention(x, x, x)
+torch.autograd.grad(y.sum(), x, create_graph=True)[0].sum().backward()
+""",
+    "compiled": LOOP.replace("opt =", "model = torch.compile(model)\nopt ="),
     "crash": "import torch\nx = torch.zeros(4, device='cuda')\ny = x.view(3)\n",
     "exits": "import sys\nsys.exit('no --data was given')\n",
     "files": """\
@@ -101,9 +122,9 @@ def predict(reply: dict):
     return tape, *predict_script(FitJob({}), H200, tape)
 
 
-def test_a_loop_is_watched_until_its_steps_repeat(watched):
+def test_a_loop_is_watched_longer_than_its_steps_differ(watched):
     reply = watched["loop"]
-    assert (reply["error"], reply["steps"]) == ("", 3)
+    assert (reply["error"], reply["steps"]) == ("", 34)
     tape, fit, by_line = predict(reply)
     assert fit.parts["parameters"] == pytest.approx(4 * WEIGHTS, rel=0.001)
     assert fit.parts["optimizer"] == pytest.approx(8 * WEIGHTS, rel=0.001)
@@ -132,6 +153,18 @@ def test_a_script_sees_a_gpu(watched, name):
 
 def test_batches_of_changing_length_are_drawn_for_longer(watched):
     assert watched["lengths"]["steps"] > 8
+
+
+def test_a_step_that_comes_every_16_is_seen(watched):
+    """The backward pass of the penalty's gradient needs the gradient of tanh twice."""
+    kept = [event for event in watched["penalty"]["events"] if event == 4 * 64 * 2048]
+    assert watched["penalty"]["steps"] == 34 and len(kept) % 34, "one step has more of them"
+
+
+def test_what_is_not_modelled_is_undecided(watched):
+    assert watched["autocast"]["error"] == "", "weights that autocast has cast are those of this weight"
+    assert "backward pass of a backward pass" in watched["twice"]["error"]
+    assert watched["compiled"]["unmodelled"] == watched["compiled"]["lessened"] != []
 
 
 def test_workspaces_that_nobody_can_know_are_told(watched):

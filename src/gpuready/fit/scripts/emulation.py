@@ -25,6 +25,17 @@ def load_gpuready_module(name):
     return importlib.import_module(name)
 
 
+def first_backward_only(backward):
+    """Refuse to build a graph of a backward pass that is played by its sizes: the graph would be cut there."""
+
+    def run(ctx, *grads):
+        if torch.is_grad_enabled():
+            raise NotImplementedError("the backward pass of a backward pass through a fused kernel is not modelled")
+        return backward(ctx, *grads)
+
+    return run
+
+
 class Attention:
     """``scaled_dot_product_attention`` as the kernel that the card would pick."""
 
@@ -121,6 +132,7 @@ class AttentionKernel(torch.autograd.Function):
         return out
 
     @staticmethod
+    @first_backward_only
     def backward(ctx, grad):
         q, k, v = ctx.saved_tensors[:3]
         kernel, scratch = ctx.kernel_and_scratch
@@ -160,6 +172,7 @@ class RmsNormKernel(torch.autograd.Function):
         return torch.empty_like(x)
 
     @staticmethod
+    @first_backward_only
     def backward(ctx, grad):
         x, weight, _ = ctx.saved_tensors
         return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
@@ -301,11 +314,11 @@ class Autocast(TorchFunctionMode):
             return x
         if x.device.type == "cpu":
             return x
-        if not (self.forward and x.is_leaf and x.requires_grad and x.dtype == torch.float32):
+        if not (self.forward and x.is_leaf and x._base is None and x.requires_grad and x.dtype == torch.float32):
             return x.to(dtype)
         if id(x) not in self.copies:
-            self.copies[id(x)] = x.to(dtype)
-        return self.copies[id(x)]
+            self.copies[id(x)] = x, x.to(dtype)  # with the weight: another would get its number
+        return self.copies[id(x)][1]
 
     def again(self, kinds):
         """Cover recomputed layers: the backward pass does not inherit torch function modes, so they are entered

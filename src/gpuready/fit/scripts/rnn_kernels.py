@@ -4,6 +4,7 @@ The meta device would run them step by step. The sizes of reserve and workspace 
 """
 
 import torch
+from emulation import first_backward_only
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 KEPT_BESIDE_GATES = {"lstm": 2, "gru": 2, "rnn_tanh": 1, "rnn_relu": 1}  # cells and hidden states of every step
@@ -25,6 +26,7 @@ class RnnKernel(torch.autograd.Function):
         return out, *last
 
     @staticmethod
+    @first_backward_only
     def backward(ctx, *grads):
         x, hidden, cells, _, _, *weights = ctx.saved_tensors
         made = [None if one is None else torch.empty_like(one) for one in (x, hidden, cells)]

@@ -33,9 +33,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 from watched_files import watch_files
 
-MOST_STEPS = 30  # of a script whose steps differ
+MOST_STEPS = 34  # of an optimizer: what comes every 16 steps or more often is seen twice
 ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
+LONG_LOOK, MANY_EVENTS = 10.0, 300_000  # seconds, and events, after which steps that are alike are watched no longer
 
 
 class Watch:
@@ -56,7 +57,7 @@ class Watch:
         self.recorder.read_values = lambda x: self.known.read(x) if isinstance(x, torch.Tensor) else x
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
-        self.sizes, self.alike, self.step_start, self.varied = {}, {}, 0, False
+        self.sizes, self.alike, self.step_start, self.varied, self.enough_at = {}, {}, 0, False, None
         self.parameters, self.loader = weakref.WeakSet(), []
 
     # -- phases ---------------------------------------------------------------------------------------------------
@@ -104,7 +105,10 @@ class Watch:
             self.end()
 
     def is_enough(self, stepped):
-        """Whether every optimizer has made its steps, and the last two of each were alike; a script whose batches change is watched for longer."""
+        """Whether every optimizer has made its steps, and the last two of each were alike; a script whose batches change is watched for longer.
+
+        Some seconds more are looked for what comes every few steps: an evaluation, a penalty.
+        """
         asked, now = self.request["steps"], time.process_time()
         sizes = hash(
             tuple(event for event in self.recorder.events[self.step_start :] if isinstance(event, int) and event >= 0)
@@ -118,7 +122,10 @@ class Watch:
         if self.steps >= MOST_STEPS * max(1, len(self.made)) or (late and self.steps >= asked):
             return True
         wanted = ALIKE_STEPS if self.varied else 1
-        return not waiting and (self.request["exact"] or all(count >= wanted for count in self.alike.values()))
+        if waiting or self.request["exact"] or not all(count >= wanted for count in self.alike.values()):
+            return not waiting and self.request["exact"]
+        self.enough_at = self.enough_at or now
+        return self.step_start > MANY_EVENTS or now - self.enough_at > LONG_LOOK
 
     # -- running --------------------------------------------------------------------------------------------------
 
