@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from gpuready.fit import FitUndecided
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
 from gpuready.fit.allocator.caching_allocator import LARGE_SEGMENT_SIZE, MIB, CachingAllocator, OutOfMemory, replay_tape
 from gpuready.fit.tape.autograd import StreamAllocation
@@ -123,14 +124,6 @@ def test_a_limit_on_splitting_leaves_the_end_of_an_expandable_segment_open():
     assert replay_tape([200 * MIB, ~0, 16 * MIB], settings).reserved == 200 * MIB
 
 
-def test_garbage_is_collected_above_its_threshold():
-    """Only under a cap; what was free for longest goes first."""
-    events = [100 * MIB, 60 * MIB, ~0, 50 * MIB, ~2, ~1, 120 * MIB]
-    assert replay_tape(events, AllocatorSettings(collect=0.5)).retries == 0
-    collected = replay_tape(events, AllocatorSettings(collect=0.5), cap=300 * MIB)
-    assert collected.reserved < replay_tape(events, cap=300 * MIB).reserved
-
-
 def test_max_split_size_leaves_large_blocks_whole():
     settings = AllocatorSettings(max_split=64 * MIB)
     events = [200 * MIB, ~0, 16 * MIB]
@@ -146,7 +139,7 @@ def test_max_split_size_reuses_only_blocks_of_nearly_the_size():
 
 @pytest.mark.parametrize(("size", "rounded"), [(1200, 1280), (1024, 1024), (5 * MIB + 1, 6 * MIB), (700, 1024)])
 def test_roundup_power2_divisions(size, rounded):
-    allocator = CachingAllocator(AllocatorSettings(divisions=(4,) * 16))
+    allocator = CachingAllocator(AllocatorSettings(divisions=4))
     expected = rounded if size > 2048 else -(-size // 512) * 512  # small ones keep the ordinary rounding
     assert allocator.round_size(size) == expected
 
@@ -165,16 +158,18 @@ def test_empty_cache_forgets_the_peaks():
         ("", AllocatorSettings()),
         ("expandable_segments:True", AllocatorSettings(expandable=True)),
         ("max_split_size_mb:128, expandable_segments:False", AllocatorSettings(max_split=128 * MIB)),
-        ("garbage_collection_threshold:0.8", AllocatorSettings(collect=0.8)),
-        ("roundup_power2_divisions:8", AllocatorSettings(divisions=(8,) * 16)),
-        ("roundup_power2_divisions:[256:1,1024:2,>:4]", AllocatorSettings(divisions=(1,) * 9 + (0,) + (4,) * 6)),
-        ("roundup_power2_divisions:[2:8,8:2]", AllocatorSettings(divisions=(8, 8, 0, 2) + (0,) * 12)),
-        ("max_non_split_rounding_mb:64", AllocatorSettings(rounding=64 * MIB)),
-        ("backend:native", AllocatorSettings()),
+        ("roundup_power2_divisions:8", AllocatorSettings(divisions=8)),
+        ("backend:native, garbage_collection_threshold:0.8", AllocatorSettings()),
     ],
 )
 def test_settings_are_read(text, settings):
     assert AllocatorSettings.parse_alloc_conf(text) == settings
+
+
+@pytest.mark.parametrize("text", ["max_non_split_rounding_mb:64", "roundup_power2_divisions:[256:1,>:4]"])
+def test_settings_that_are_not_modelled_are_undecided(text):
+    with pytest.raises(FitUndecided, match=text.partition(":")[0]):
+        AllocatorSettings.parse_alloc_conf(text)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.running import gpuready
         (["llama-3.1-8b", "qwen2.5-7b"], "one job has one model, and 'llama-3.1-8b' and 'qwen2.5-7b' are two"),
         (["llama-3.1-8b", "--zero", "3", "--fsdp", "--on", "h100x8"], "ZeRO and FSDP"),
         (["llama-3.1-8b", "--accumulation", "99999999999"], "--accumulation takes a whole number from 1 to 16777216"),
-        (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "garbage_collection_threshold:2"], "cannot be '2'"),
+        (["llama-3.1-8b", "--on", "h200", "--alloc-conf", "roundup_power2_divisions:3"], "cannot be '3'"),
         (["llama-3.1-8b", "--alloc-conf", "nonsense"], "'nonsense' has no value"),
         (["llama-3.1-8b", "--alloc-conf", "expandable_segment:True"], "has no setting 'expandable_segment'"),
         (["llama-3.1-8b", "--on", "h100", "--tensor-parallel", "8", "--world", "4"], "8 GPUs cannot share"),

@@ -7,16 +7,18 @@ from gpuready.model.record import Record
 
 MIB = 1 << 20
 NO_LIMIT = 1 << 62
-SIZE_INTERVALS = 16  # intervals of sizes, powers of two from 1 MiB on, each with its own rounding
 IGNORED_SETTINGS = (
     "backend",
     "release_lock_on_cudamalloc",
     "release_lock_on_hipmalloc",
     "graph_capture_record_stream_reuse",
     "throw_on_cudamalloc_oom",
+    "garbage_collection_threshold",  # it counts only with a memory fraction
 )
 """Settings of torch that change no size on the GPU; those of pinned host memory do not either."""
-UNMODELLED_SETTINGS = ("large_segment_size_mb", "per_process_memory_fraction")
+UNMODELLED_SETTINGS = (
+    "large_segment_size_mb", "per_process_memory_fraction", "max_non_split_rounding_mb",
+)  # fmt: skip
 MIN_SPLIT_MIB = 20  # MiB; torch refuses a smaller limit
 
 
@@ -25,14 +27,12 @@ class AllocatorSettings(Record):
 
     expandable: bool = False
     max_split: int = NO_LIMIT
-    rounding: int = 20 * MIB  # excess size of a block that is not split
-    divisions: tuple[int, ...] = ()  # divisions of a power of two, per interval of sizes
-    collect: float = 0.0
+    divisions: int = 0  # of a power of two, to which sizes are rounded
 
     @property
     def is_cap_passive(self) -> bool:
         """Whether the cap matters only when hit: replays under two caps with no request in between are then equal."""
-        return not self.collect and self.max_split >= NO_LIMIT
+        return self.max_split >= NO_LIMIT
 
     @classmethod
     def parse_alloc_conf(cls, text: str) -> AllocatorSettings:
@@ -61,19 +61,13 @@ def _parse_setting(key: str, value: str) -> dict[str, object]:
         if int(value) <= MIN_SPLIT_MIB:
             raise ValueError(value)
         return {"max_split": int(value) * MIB}
-    if key == "max_non_split_rounding_mb":
-        return {"rounding": int(value) * MIB}
-    if key == "garbage_collection_threshold":
-        if not 0 < float(value) < 1:
-            raise ValueError(value)
-        return {"collect": float(value)}
     if key == "backend" and value.lower() == "cudamallocasync":
         raise FitUndecided(
             "cudaMallocAsync is another allocator than torch's own: how it cuts memory up is not modelled"
         )
-    if key == "roundup_power2_divisions":
-        return {"divisions": _parse_divisions(value)}
-    if key in UNMODELLED_SETTINGS:
+    if key == "roundup_power2_divisions" and not value.startswith("["):
+        return {"divisions": _parse_power_of_two(value)}
+    if key in (*UNMODELLED_SETTINGS, "roundup_power2_divisions"):
         raise FitUndecided(f"what the allocator setting {key} changes is not modelled")
     if key not in IGNORED_SETTINGS and not key.startswith("pinned_"):
         raise KeyError(key)
@@ -96,22 +90,6 @@ def _split_settings(text: str) -> list[str]:
         else:
             parts[-1] += letter
     return [p.strip() for p in parts if p.strip()]
-
-
-def _parse_divisions(value: str) -> tuple[int, ...]:
-    """Fill the table as torch does: the first entry covers all smaller sizes, ``>`` all larger ones, gaps stay 0."""
-    if not value.startswith("["):
-        return (_parse_power_of_two(value),) * SIZE_INTERVALS
-    table, last = [0] * SIZE_INTERVALS, -1
-    for entry in value.strip("[]").split(","):
-        size, _, count = entry.partition(":")
-        if size.strip() == ">":
-            table[max(last, 0) :] = [_parse_power_of_two(count)] * (SIZE_INTERVALS - max(last, 0))
-            continue
-        index = min(_parse_power_of_two(size).bit_length() - 1, SIZE_INTERVALS - 1)
-        table[0 if last < 0 else index : index + 1] = [_parse_power_of_two(count)] * (index + 1 if last < 0 else 1)
-        last = index
-    return tuple(table)
 
 
 def _parse_power_of_two(value: str) -> int:

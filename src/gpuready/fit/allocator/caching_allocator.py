@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
-from gpuready.fit.allocator.expandable_segments import ExpandableSegment, FreePool, MemoryBlock, copy_blocks
+from gpuready.fit.allocator.expandable_segments import ExpandableSegment, FreePool, MemoryBlock
 
 MIB = 1 << 20
 MIN_BLOCK_SIZE = 512  # block sizes are multiples of this
@@ -15,6 +15,7 @@ SMALL_SEGMENT_SIZE = 2 * MIB
 LARGE_SEGMENT_SIZE = 20 * MIB  # for requests from 1 to 10 MiB
 MIN_DIRECT_SIZE = 10 * MIB  # from here on a segment has the size of the request
 DIRECT_ROUNDING = 2 * MIB
+UNSPLIT_REST = 20 * MIB  # from here on the rest of a block that is not split is too large
 # Among blocks of one size torch takes the lowest address; the driver hands addresses out downwards (seen in
 # recordings of real allocators; with upward addresses the reserve of 2 tapes out of 11 is wrong).
 SEGMENT_GAP = 1 << 40
@@ -39,7 +40,6 @@ class CachingAllocator:
         # blocks freed on a stream are not reused on another; per stream: the large pool, then the small one
         self._free_pools: tuple[FreePool, ...] = tuple([] for _ in range(2 * streams))
         self._address = 0
-        self._large_requests = 0  # number of requests for large blocks
         self._expandable_segments: tuple[ExpandableSegment, ...] = ()
         if settings.expandable:
             self._expandable_segments = tuple(
@@ -50,7 +50,7 @@ class CachingAllocator:
         """Return the block size for a request."""
         if size < MIN_BLOCK_SIZE:
             return MIN_BLOCK_SIZE
-        divisions = self._power2_divisions(size)
+        divisions = self.settings.divisions
         if divisions > 1 and size > MIN_BLOCK_SIZE * divisions:
             power = 1 << (size.bit_length() - 1)
             if power == size:
@@ -59,23 +59,19 @@ class CachingAllocator:
             return -(-size // step) * step if step else power * 2
         return -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE
 
-    def _power2_divisions(self, size: int) -> int:
-        table = self.settings.divisions
-        return table[min(max(size.bit_length() - MIB.bit_length(), 0), len(table) - 1)] if table else 0
-
     def malloc_block(self, size: int, stream: int = 0) -> MemoryBlock:
-        size = (
-            -(-size // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE if self._is_default else self.round_size(size)
-        )
+        size = self.round_size(size)
         small = size <= SMALL_REQUEST_LIMIT
         number = 2 * stream + small
         pool = self._free_pools[number]
-        if self._is_default:
-            at = bisect_left(pool, (size,))
-            block = pool.pop(at)[2] if at < len(pool) else self._new_segment(size, number)
-            splits = block.size - size >= (MIN_BLOCK_SIZE if small else SMALL_REQUEST_LIMIT + 1)
+        block = self._find_cached_block(pool, size, number)
+        if block is None:
+            block = self._map_expandable(size, number) if self._expandable_segments else self._new_segment(size, number)
+        rest = block.size - size
+        if small or self._expandable_segments:
+            splits = rest >= MIN_BLOCK_SIZE
         else:
-            block, splits = self._take_block(pool, size, number)
+            splits = rest > SMALL_REQUEST_LIMIT and size < self.settings.max_split
         if splits:
             self._split_block(block, size, pool)
         block.free = False
@@ -83,18 +79,6 @@ class CachingAllocator:
         if self.allocated > self.peak:
             self.peak = self.allocated
         return block
-
-    def _take_block(self, pool: FreePool, size: int, number: int) -> tuple[MemoryBlock, bool]:
-        """Return a block under non-default settings, and whether its rest is split off."""
-        small = number & 1
-        self._large_requests += not small
-        block = self._find_cached_block(pool, size, number)
-        if block is None:
-            block = self._map_expandable(size, number) if self._expandable_segments else self._new_segment(size, number)
-        rest = block.size - size
-        if small or self._expandable_segments:
-            return block, rest >= MIN_BLOCK_SIZE
-        return block, rest > SMALL_REQUEST_LIMIT and size < self.settings.max_split
 
     def _find_cached_block(self, pool: FreePool, size: int, number: int) -> MemoryBlock | None:
         at = bisect_left(pool, (size,))
@@ -104,7 +88,7 @@ class CachingAllocator:
             at = self._expandable_segments[number].choose_free_block(at)
         limit = self.settings.max_split
         block_size = pool[at][0]
-        if size < limit <= block_size or (size >= limit and block_size >= size + self.settings.rounding):
+        if size < limit <= block_size or (size >= limit and block_size >= size + UNSPLIT_REST):
             return None
         return pool.pop(at)[2]
 
@@ -125,8 +109,6 @@ class CachingAllocator:
             need = LARGE_SEGMENT_SIZE
         else:
             need = -(-size // DIRECT_ROUNDING) * DIRECT_ROUNDING
-        if self.settings.collect and self.cap < NO_LIMIT:
-            self._collect_garbage()
         if self._exceeds_cap(need):
             self._release_cached(size)
             if self._exceeds_cap(need):
@@ -155,7 +137,7 @@ class CachingAllocator:
     def free_block(self, block: MemoryBlock) -> None:
         self.allocated -= block.size
         pool = self._free_pools[block.pool]
-        block.free, block.age = True, self._large_requests
+        block.free = True
         for other in (block.before, block.after):
             if other is not None and other.free:
                 pool.pop(bisect_left(pool, (other.size, other.address)))
@@ -264,24 +246,6 @@ class CachingAllocator:
         self.reserved -= freed
         return freed >= wanted and self.reserved + size <= self.cap
 
-    def _collect_garbage(self) -> None:
-        """Above the threshold, release cached segments that were unused for longer than the mean."""
-        pool, over = self._free_pools[0], self.reserved - int(self.settings.collect * self.cap)
-        while over > 0:
-            whole_segments = [e for e in pool if e[2].before is None and e[2].after is None]
-            mean = (
-                sum(self._large_requests - e[2].age for e in whole_segments) / len(whole_segments)
-                if whole_segments
-                else 0.0
-            )
-            old = [e for e in whole_segments if self._large_requests - e[2].age >= mean]
-            if not old:
-                return
-            freed = sum(e[0] for e in old)
-            self.reserved, over = self.reserved - freed, over - freed
-            gone = {id(e[2]) for e in old}
-            pool[:] = [e for e in pool if id(e[2]) not in gone]
-
     # -------------------------------------------------------------------------------- expandable segments
     def _map_expandable(self, size: int, number: int) -> MemoryBlock:
         """Map the missing pages where the pool's segment has room; a free block before them grows."""
@@ -309,31 +273,3 @@ def replay_tape(
     allocator = CachingAllocator(settings, cap, streams)
     allocator.replay_events((event for event in events if event.__class__ is not str), [])  # type: ignore[misc]
     return allocator
-
-
-def clone_allocator(
-    allocator: CachingAllocator, blocks: list[MemoryBlock | None], cap: int
-) -> tuple[CachingAllocator, list[MemoryBlock | None]]:
-    """Return a copy of an allocator under another cap, and the copied blocks of a tape."""
-    clone = CachingAllocator(allocator.settings, cap, allocator.streams)
-    for name in (
-        "allocated",
-        "peak",
-        "reserved",
-        "peak_reserved",
-        "small_reserved",
-        "retries",
-        "_address",
-        "_large_requests",
-    ):
-        setattr(clone, name, getattr(allocator, name))
-    all_blocks = [block for block in blocks if block is not None]
-    all_blocks += [block for pool in allocator._free_pools for _, _, block in pool]
-    all_blocks += [block for space in allocator._expandable_segments for _, block in space.unmapped_blocks]
-    clones: dict[MemoryBlock | None, MemoryBlock | None] = {None: None}
-    clones.update(zip(all_blocks, copy_blocks(all_blocks), strict=True))
-    for mine, theirs in zip(clone._free_pools, allocator._free_pools, strict=True):
-        mine += [(size, address, clones[block]) for size, address, block in theirs]  # type: ignore[misc]
-    for my, their in zip(clone._expandable_segments, allocator._expandable_segments, strict=True):
-        my.unmapped_blocks[:] = [(address, clones[block]) for address, block in their.unmapped_blocks]  # type: ignore[misc]
-    return clone, [clones[block] for block in blocks]

@@ -10,7 +10,7 @@ FreePool = list[tuple[int, int, "MemoryBlock"]]  # free blocks by size, then by 
 class MemoryBlock:
     """A used or free part of a segment, linked to its neighbours. Its addresses may lack memory: not ``mapped``."""
 
-    __slots__ = ("address", "after", "age", "before", "free", "mapped", "pool", "size")
+    __slots__ = ("address", "after", "before", "free", "mapped", "pool", "size")
 
     def __init__(self, address: int, size: int, pool: int) -> None:
         self.address = address
@@ -20,7 +20,6 @@ class MemoryBlock:
         self.after: MemoryBlock | None = None
         self.free = False
         self.mapped = True
-        self.age = 0  # number of large requests when it was freed
 
     def link_between(self, before: MemoryBlock | None, after: MemoryBlock | None) -> None:
         """Link this block between two others."""
@@ -42,17 +41,6 @@ class MemoryBlock:
             if self.after is not None:
                 self.after.before = self
         self.size += other.size
-
-
-def copy_blocks(blocks: list[MemoryBlock]) -> list[MemoryBlock]:
-    """Copy blocks, linked among each other as the originals."""
-    copied = {block: MemoryBlock(block.address, block.size, block.pool) for block in blocks}
-    for block, other in copied.items():
-        other.free, other.mapped, other.age = block.free, block.mapped, block.age
-        if block.after is not None:
-            other.after = after = copied[block.after]
-            after.before = other
-    return list(copied.values())
 
 
 MIB = 1 << 20

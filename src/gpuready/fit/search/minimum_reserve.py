@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from itertools import islice
-from operator import length_hint
 
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
-from gpuready.fit.allocator.caching_allocator import (
-    SMALL_REQUEST_LIMIT,
-    CachingAllocator,
-    OutOfMemory,
-    clone_allocator,
-    replay_tape,
-)
+from gpuready.fit.allocator.caching_allocator import SMALL_REQUEST_LIMIT, CachingAllocator, OutOfMemory, replay_tape
 from gpuready.fit.allocator.expandable_segments import MemoryBlock
 from gpuready.fit.tape.autograd import Tape
 
@@ -34,85 +27,18 @@ def find_minimum_reserve(tape: Tape, settings: AllocatorSettings, free_replay: T
             small, AllocatorSettings(expandable=settings.expandable), streams=tape.streams
         ).peak_reserved
     low, high = max(peak - small_reserved, 0), max(reserved - small_reserved, 0)
-    # without a memory fraction torch collects no garbage
-    survives = SurvivalCheck(large, settings.replace(collect=0.0), low, high, tape.streams)
     for _ in range(MAX_HALVINGS):
         if high - low <= max(peak >> 9, 8 * MIB) or low + small_reserved >= most:
             break
         middle = (low + high) // 2
-        low, high = (
-            (low, min(middle, survives.survives_from))
-            if survives(middle)
-            else (max(middle, survives.fails_below), high)
-        )
-    return min(high + small_reserved, reserved)
-
-
-class SurvivalCheck:
-    """Whether a tape survives under a cap. A replay also decides the caps that would have met the same
-    requests.
-
-    While no request falls between the remaining caps, ``least`` to ``most``, their replays are the same: this
-    part is played once, and each cap continues from a copy.
-    """
-
-    def __init__(
-        self, events: list[int], settings: AllocatorSettings, least: int = 0, most: int = NO_LIMIT, streams: int = 1
-    ) -> None:
-        self._settings = settings
-        self.survives_from, self.fails_below = most, least  # it survives from here on; it fails below this
-        self._common = SharedCapAllocator(settings, streams=streams)
-        self._blocks: list[MemoryBlock | None] = []
-        self._rest = events  # still to be replayed
-
-    def __call__(self, cap: int) -> bool:
-        if self.fails_below <= cap < self.survives_from:
-            self._replay_common_part()
-        if cap >= self.survives_from or cap < self.fails_below:
-            return cap >= self.survives_from
-        allocator, blocks = clone_allocator(self._common, self._blocks, cap)
+        allocator = CachingAllocator(settings, middle, tape.streams)
         try:
-            allocator.replay_events(self._rest, blocks)
+            allocator.replay_events(large, [])
         except OutOfMemory:
-            if self._settings.is_cap_passive:
-                self.fails_below = allocator.smallest_failed
-            return False
-        if self._settings.is_cap_passive:
-            self.survives_from = allocator.peak_reserved
-        return True
-
-    def _replay_common_part(self) -> None:
-        """Replay while all remaining caps behave the same. Garbage collection depends on the cap from the start."""
-        if self._settings.collect:
-            return
-        self._common.cap = self.fails_below
-        if self._settings.is_cap_passive:
-            self._common.upper_cap = self.survives_from
-        coming = iter(self._rest)
-        try:
-            self._common.replay_events(coming, self._blocks)
-        except CapsDiverge:
-            self._rest = self._rest[-1 - length_hint(coming) :]  # including the event that it stopped at
-        except OutOfMemory:
-            self.fails_below = self.survives_from
+            low = max(middle, allocator.smallest_failed) if settings.is_cap_passive else middle
         else:
-            self._rest = []
-
-
-class CapsDiverge(Exception):
-    """A request falls between the caps."""
-
-
-class SharedCapAllocator(CachingAllocator):
-    """An allocator under all caps from ``cap`` to below ``upper_cap`` at once; it stops where they diverge."""
-
-    upper_cap = NO_LIMIT
-
-    def _exceeds_cap(self, need: int) -> bool:
-        total = self.reserved + need
-        if self.cap < total < self.upper_cap:
-            raise CapsDiverge
-        return total > self.cap
+            high = min(middle, allocator.peak_reserved) if settings.is_cap_passive else middle
+    return min(high + small_reserved, reserved)
 
 
 def _split_by_pool(tape: Tape) -> tuple[list[int], list[int]]:
