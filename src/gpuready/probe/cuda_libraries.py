@@ -7,13 +7,11 @@ libraries of the wheels: cuSPARSE from the wheel, nvJitLink from the toolkit.
 
 from __future__ import annotations
 
-import posixpath
-from typing import Any
-
-from gpuready.model import Fact, Record
+from gpuready.model import Fact
 from gpuready.probe.fact_helpers import LIBRARIES as KEYS
 from gpuready.probe.fact_helpers import gap_facts, read_if_present
 from gpuready.system import AccessError, HostAccess
+from gpuready.system.dynamic_loader import Library, split_search_path
 
 __all__ = ["KEYS", "LibrarySearch", "probe_cuda_libraries"]
 
@@ -24,20 +22,6 @@ LIBRARY_PREFIXES = {"libcudnn.path": "libcudnn.so.", "libnccl.path": "libnccl.so
 VENDOR_PREFIXES = ("libcu", "libnv", "libnccl")
 MAX_LIBRARIES = 64
 """How many libraries are followed."""
-
-
-class LoadedLibrary(Record):
-    """One library: its path, the library that needs it (``by``), and its ELF header data."""
-
-    path: str
-    by: LoadedLibrary | None = None
-    needed: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    rpath: bool = False
-
-    @property
-    def file_name(self) -> str:
-        return self.path.rpartition("/")[2]
 
 
 def probe_cuda_libraries(host: HostAccess, facts: list[Fact]) -> list[Fact]:
@@ -76,9 +60,9 @@ class LibrarySearch:
 
     def __init__(self, host: HostAccess):
         self.host = host
-        self.search_path = _split_search_path(host.get_env_var("LD_LIBRARY_PATH"))
+        self.search_path = split_search_path(host.get_env_var("LD_LIBRARY_PATH"))
         self.preloaded = {path.rpartition("/")[2]: path for path in _split_preloads(host.get_env_var("LD_PRELOAD"))}
-        self.loaded: dict[str, LoadedLibrary] = {}
+        self.loaded: dict[str, Library] = {}
         self.missing: list[str] = []
         self._folder_listings: dict[str, tuple[str, ...]] = {}
 
@@ -97,31 +81,16 @@ class LibrarySearch:
                     self.loaded[name] = library
                     queue += [library] if deep or name.startswith("libtorch") else []
 
-    def _find_library(self, name: str, by: LoadedLibrary, deep: bool) -> LoadedLibrary | None:
-        path = (
-            self.preloaded.get(name) or self._find_in_rpath(name, by) or self._find_in_folders(self.search_path, name)
-        )
-        path = (
-            path
-            or (None if by.rpath else self._find_in_folders(by.folders, name))
-            or read_if_present(self.host.find_library, name)
-        )
+    def _find_library(self, name: str, by: Library, deep: bool) -> Library | None:
+        own = () if by.has_rpath else by.folders
+        folders = (*by.search_before_variable(), *self.search_path, *own)
+        path = self.preloaded.get(name) or self._find_in_folders(folders, name)
+        path = path or read_if_present(self.host.find_library, name)
         if path is None:
             return None
         return (
             read_if_present(self._read_library, path, by) if deep or name.startswith("libtorch") else None
-        ) or LoadedLibrary(path, by)
-
-    def _find_in_rpath(self, name: str, by: LoadedLibrary) -> str | None:
-        """Search the RPATHs of the requiring library and its loaders; its own RUNPATH disables them all."""
-        if by.folders and not by.rpath:
-            return None
-        ancestor: LoadedLibrary | None = by
-        while ancestor is not None:
-            if ancestor.rpath and (path := self._find_in_folders(ancestor.folders, name)):
-                return path
-            ancestor = ancestor.by
-        return None
+        ) or Library(path, {}, by)
 
     def _find_in_folders(self, folders: tuple[str, ...], name: str) -> str | None:
         for folder in folders:
@@ -131,31 +100,18 @@ class LibrarySearch:
                 return f"{folder}/{name}"
         return None
 
-    def _read_library(self, path: str, by: LoadedLibrary | None) -> LoadedLibrary | None:
+    def _read_library(self, path: str, by: Library | None) -> Library | None:
         header = self.host.read_elf_headers(path)
-        return None if header is None else parse_library_header(path, header, by)
+        return None if header is None else Library(path, header, by)
 
-    def explain_choice(self, library: LoadedLibrary) -> str:
+    def explain_choice(self, library: Library) -> str:
         """Describe what led to a library."""
-        requirer = library.by.file_name if library.by else "torch"
+        requirer = library.parent.file_name if library.parent else "torch"
         if library.path in self.preloaded.values():
             return "LD_PRELOAD"
         if library.path.rpartition("/")[0] in self.search_path:
             return f"LD_LIBRARY_PATH, for {requirer}"
         return f"needed by {requirer}"
-
-
-def parse_library_header(path: str, header: dict[str, Any], by: LoadedLibrary | None = None) -> LoadedLibrary:
-    """Parse a library's header, with $ORIGIN replaced by its folder."""
-    here = path.rpartition("/")[0]
-    words = str(header.get("runpath") or "").replace("${ORIGIN}", here).replace("$ORIGIN", here)
-    needed = tuple(str(name) for name in header.get("needed") or ())
-    return LoadedLibrary(path, by, needed, _split_search_path(words), bool(header.get("rpath")))
-
-
-def _split_search_path(words: str | None) -> tuple[str, ...]:
-    plain = (words or "").replace(";", ":").split(":")
-    return tuple(posixpath.normpath(folder) for folder in plain if folder.startswith("/"))
 
 
 def _split_preloads(words: str | None) -> list[str]:

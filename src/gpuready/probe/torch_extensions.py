@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.model import Fact
-from gpuready.probe.cuda_libraries import parse_library_header
 from gpuready.probe.fact_helpers import LINKAGE as KEYS
 from gpuready.probe.fact_helpers import read_if_present
 from gpuready.probe.target_environment import TargetEnvironment
 from gpuready.system import AccessError, HostAccess
+from gpuready.system.dynamic_loader import Library
 
 __all__ = ["KEYS", "detect_cxx_abi", "probe_extensions"]
 
@@ -122,7 +122,7 @@ def parse_bitsandbytes_cuda(path: str) -> str | None:
 def _describe_linkage(
     host: HostAccess, site: str, path: str, header: dict[str, Any], known: dict[str, Any]
 ) -> dict[str, Any]:
-    library = parse_library_header(path, header)
+    library = Library(path, header)
     torch = any(name.startswith(("libtorch", "libc10")) for name in library.needed)
     return {
         "cudart": next((v for name in library.needed if (v := parse_cudart_major(name))), None),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import posixpath
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 CACHE_PATH = "/etc/ld.so.cache"
 _MAGIC = b"glibc-ld.so.cache1.1"
@@ -18,6 +20,35 @@ _ARCH = {
     "riscv64": (0x1000, 243),
 }
 """For each machine: its flag in the cache, and its number in an ELF header. Both are for 64 bits."""
+
+
+class Library:
+    """One file as the loader sees it, and the one that needs it."""
+
+    def __init__(self, path: str, header: dict[str, Any], parent: Library | None = None):
+        here, _, self.file_name = path.rpartition("/")
+        words = str(header.get("runpath") or "").replace("${ORIGIN}", here).replace("$ORIGIN", here)
+        self.path, self.parent = path, parent
+        self.needed = tuple(map(str, header.get("needed") or ()))
+        self.folders = split_search_path(words)
+        self.has_rpath = bool(header.get("rpath"))
+        self.versions: dict[str, list[str]] = header.get("versions") or {}
+
+    def search_before_variable(self) -> Iterator[str]:
+        """The RPATHs of the library and of those that led to it; its own RUNPATH disables them all."""
+        if self.folders and not self.has_rpath:
+            return
+        at: Library | None = self
+        while at is not None:
+            if at.has_rpath:
+                yield from at.folders
+            at = at.parent
+
+
+def split_search_path(words: str | None) -> tuple[str, ...]:
+    """The folders of LD_LIBRARY_PATH, a RUNPATH or an RPATH; relative ones are not followed."""
+    folders = (words or "").replace(";", ":").split(":")
+    return tuple(posixpath.normpath(folder) for folder in folders if folder.startswith("/"))
 
 
 def default_folders(machine: str) -> tuple[str, ...]:
@@ -62,8 +93,7 @@ def find_library_file(
     """The first usable file. `head` returns the first bytes of a file, or None where there is none."""
     if "/" in name:
         return name if head(name) is not None else None
-    library_folders = [d for d in library_path.replace(";", ":").split(":") if d.startswith("/")]
-    tries = [f"{d.rstrip('/')}/{name}" for d in library_folders]
+    tries = [f"{folder}/{name}" for folder in split_search_path(library_path)]
     if name in cache:
         tries.append(cache[name])
     tries += [f"{d}/{name}" for d in default_folders(machine)]

@@ -7,11 +7,12 @@ and is for the library's own needs. The RPATH of the interpreter is searched for
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import Record
 from gpuready.system import dynamic_loader, elf
+from gpuready.system.dynamic_loader import Library
 from gpuready.system.elf import find_undefined, list_undefined_symbols
 from gpuready.system.host_access import AccessError
 from gpuready.system.imports.search_path import SearchPath
@@ -33,34 +34,12 @@ class LibraryFault(Record):
     missing: str = ""
 
 
-class Library:
-    """One file as the loader sees it."""
-
-    def __init__(self, path: str, header: dict[str, Any], parent: Library | None = None):
-        here = os.path.dirname(path)
-        words = str(header.get("runpath") or "").replace("${ORIGIN}", here).replace("$ORIGIN", here)
-        self.path, self.parent = path, parent
-        self.needed: tuple[str, ...] = tuple(header.get("needed") or ())
-        self.folders = [os.path.normpath(folder) for folder in words.split(":") if folder.startswith("/")]
-        self.has_rpath = bool(header.get("rpath"))
-        self.versions: dict[str, list[str]] = header.get("versions") or {}
-
-    def search_before_variable(self) -> Iterator[str]:
-        if self.folders and not self.has_rpath:
-            return
-        at: Library | None = self
-        while at is not None:
-            if at.has_rpath:
-                yield from at.folders
-            at = at.parent
-
-
 class Loader:
     """Follows the needs of libraries; what was once loaded serves everybody who needs its name."""
 
     def __init__(self, path: SearchPath, machine: str, library_path: str, interpreter: str):
         self.path, self.machine = path, machine
-        self.variable = [folder for folder in library_path.replace(";", ":").split(":") if folder.startswith("/")]
+        self.variable = dynamic_loader.split_search_path(library_path)
         self.headers: dict[str, dict[str, Any] | LibraryFault] = {}
         self.loaded: dict[str, str] = {}
         self._system: dict[str, str | None] = {}
