@@ -75,7 +75,7 @@ def metadata(data: bytes) -> None:
     from gpuready.probe import packages
 
     text = _text(data)
-    packages.parse_metadata_folder(text)
+    packages.split_metadata_name(text)
     read = packages._read_metadata(Paper(text), "/site/x-1.dist-info") or {}
     contract = contracts.load_contract("transformers")
     pins, python = read.get("requires_dist", ()), read.get("requires_python")

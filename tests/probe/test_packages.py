@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.utils import canonicalize_name
 
-from gpuready.catalog.packages import canonical_package_name, parse_metadata_folder
+from gpuready.catalog.packages import canonical_package_name
+from gpuready.model.metadata import split_metadata_name
 from gpuready.probe import packages
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.packages import read_package_metadata
@@ -72,7 +73,7 @@ def test_names_and_versions():
     ],
 )
 def test_folder_names(entry, name, version):
-    assert parse_metadata_folder(entry) == (name, version)
+    assert split_metadata_name(entry) == (name, version)
 
 
 @given(st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True))

@@ -8,6 +8,9 @@ from typing import Any
 
 from gpuready.catalog import load_catalog
 from gpuready.model import versions
+from gpuready.model.metadata import canonical_name
+
+canonical_package_name = canonical_name
 
 
 def list_packages() -> list[str]:
@@ -17,22 +20,6 @@ def list_packages() -> list[str]:
 @cache
 def _package_rows() -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in load_catalog("packages")["package"]}
-
-
-@lru_cache(4096)
-def canonical_package_name(name: str) -> str:
-    """Normalise a distribution name: ``Flash_Attn`` -> ``flash-attn``."""
-    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
-
-
-def parse_metadata_folder(entry: str) -> tuple[str, str]:
-    """Parse ``flash_attn-2.8.3.dist-info`` as ``("flash-attn", "2.8.3")``; the version may be empty."""
-    stem = entry.rpartition(".")[0]
-    if entry.endswith((".egg-info", ".egg")):
-        parts = stem.split("-")
-        return canonical_package_name(parts[0]), parts[1] if len(parts) > 1 else ""
-    name, dash, version = stem.rpartition("-")
-    return (canonical_package_name(name), version) if dash else (canonical_package_name(stem), "")
 
 
 def find_package(name: str) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from gpuready.model.versions import is_satisfied
@@ -48,12 +49,20 @@ _WORDS = ("and", "or", "not", "in", "(", ")", *_OPERATORS)
 _VERSION_NAMES = ("python_version", "python_full_version", "implementation_version", "platform_release")
 
 
+@lru_cache(4096)
 def canonical_name(name: str) -> str:
     """``Flash_Attn`` -> ``flash-attn`` (PEP 503)."""
-    plain = name.strip().lower().replace("_", "-").replace(".", "-")
-    while "--" in plain:
-        plain = plain.replace("--", "-")
-    return plain
+    return "-".join(part for part in name.strip().lower().replace("_", "-").replace(".", "-").split("-") if part)
+
+
+def split_metadata_name(entry: str) -> tuple[str, str]:
+    """``flash_attn-2.8.3.dist-info`` -> ``("flash-attn", "2.8.3")``; the version may be empty."""
+    stem, _, kind = entry.rpartition(".")
+    if kind in ("egg-info", "egg"):
+        name, _, version = stem.partition("-")
+        return canonical_name(name), version.partition("-")[0]
+    name, dash, version = stem.rpartition("-")
+    return (canonical_name(name), version) if dash else (canonical_name(stem), "")
 
 
 class Marker:

@@ -5,8 +5,8 @@ Most programs contain their version as a string: reading it costs a tenth of sta
 
 from __future__ import annotations
 
-from gpuready.catalog.packages import parse_metadata_folder
 from gpuready.model import Fact
+from gpuready.model.metadata import split_metadata_name
 from gpuready.probe.fact_helpers import gap_facts, leading_version, read_if_present
 from gpuready.system import AccessError, HostAccess
 
@@ -111,5 +111,5 @@ def _find_wheel_version(host: HostAccess, path: str, name: str) -> tuple[str, st
         site = f"{library}/{python}/site-packages"
         for entry in (read_if_present(host.list_directory, site) or ()) if python.startswith("python3") else ():
             if entry.startswith(f"{name}-") and entry.endswith(".dist-info"):
-                return parse_metadata_folder(entry)[1], f"{site}/{entry}"
+                return split_metadata_name(entry)[1], f"{site}/{entry}"
     return None

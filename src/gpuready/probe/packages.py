@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuready.catalog.packages import canonical_package_name, parse_metadata_folder
+from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import Fact, Record
-from gpuready.model.metadata import parse_metadata
+from gpuready.model.metadata import parse_metadata, split_metadata_name
 from gpuready.probe.environment_choice import choose_environment
 from gpuready.probe.fact_helpers import PACKAGES as KEYS
 from gpuready.probe.fact_helpers import read_fact, read_if_present
@@ -128,7 +128,7 @@ def scan_site_folders(host: HostAccess, site: tuple[str, ...]) -> SitePackages:
             if entry.startswith("~"):
                 half.append(entry)  # pip renames what it removes, and an interrupted pip leaves it
             elif entry.endswith(METADATA_SUFFIXES):
-                name, version = parse_metadata_folder(entry)
+                name, version = split_metadata_name(entry)
                 by_name.setdefault(name, []).append((version, f"{folder}/{entry}"))
         for name, copies in by_name.items():
             if name in installed.versions:

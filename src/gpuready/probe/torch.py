@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gpuready.catalog import torch as catalogue
-from gpuready.catalog.packages import parse_metadata_folder
 from gpuready.model import Fact
+from gpuready.model.metadata import split_metadata_name
 from gpuready.probe.fact_helpers import TORCH as KEYS
 from gpuready.probe.fact_helpers import absent_facts, gap_facts, leading_version, read_if_present
 from gpuready.probe.packages import is_as_recorded
@@ -176,8 +176,8 @@ def _torch_library_fact(
         return Fact(key, None, f"{site}/torch/version.py")
     major = f"-cu{(version_values['cuda'] or '').partition('.')[0]}"
     beside = [n for n in names if n.startswith(f"nvidia_{word}") and n.endswith(".dist-info")]
-    for entry in sorted(beside, key=lambda n: not parse_metadata_folder(n)[0].endswith(major)):
-        return Fact(key, parse_metadata_folder(entry)[1], f"{site}/{entry}")
+    for entry in sorted(beside, key=lambda n: not split_metadata_name(n)[0].endswith(major)):
+        return Fact(key, split_metadata_name(entry)[1], f"{site}/{entry}")
     for file in files:
         path = read_if_present(host.find_library, file)
         real = read_if_present(host.resolve_path, path) if path else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import algorithms_guaranteed
 from urllib.parse import unquote
 
-from gpuready.model.metadata import canonical_name
+from gpuready.model.metadata import parse_metadata_headers, parse_requires_file, split_metadata_name
 from gpuready.system.file_contents import hash_as_recorded, hash_large_files
 from gpuready.system.imports.search_path import SearchPath, read_lines
 from gpuready.system.imports.watched_files import get_write_time, is_readable, open_regular, path_exists, read_status
@@ -57,7 +57,7 @@ class Distribution:
 
     def list_requirements(self) -> list[str]:
         texts = [value for name, value in self.headers if name == "requires-dist"]
-        return texts or _egg_requirements(self.info)
+        return texts or parse_requires_file("\n".join(read_lines(f"{self.info}/requires.txt")))
 
     def get_version(self) -> str:
         return self.version or next((value for name, value in self.headers if name == "version"), "")
@@ -141,15 +141,6 @@ def _share_that_differs(copy: Distribution) -> float:
     return len(list(compare_rows(copy.site, copy.rows))) / len(copy.rows) if copy.rows else 0.5
 
 
-def split_metadata_name(entry: str) -> tuple[str, str]:
-    """``flash_attn-2.8.3.dist-info`` -> ``("flash-attn", "2.8.3")``; the version may be empty."""
-    stem, _, kind = entry.rpartition(".")
-    parts = stem.split("-")
-    if kind == "egg-info":
-        return canonical_name(parts[0]), parts[1] if len(parts) > 1 else ""
-    return (canonical_name("-".join(parts[:-1])), parts[-1]) if len(parts) > 1 else (canonical_name(stem), "")
-
-
 def read_headers(info: str) -> list[tuple[str, str]]:
     for path in (f"{info}/METADATA", f"{info}/PKG-INFO", info):
         try:
@@ -157,22 +148,8 @@ def read_headers(info: str) -> list[tuple[str, str]]:
                 text = file.read(MAX_METADATA_BYTES)
         except OSError:
             continue
-        head = text.replace(b"\r\n", b"\n").partition(b"\n\n")[0].decode("utf-8", "replace")
-        pairs = (line.partition(":") for line in head.split("\n") if line[:1].strip())
-        return [(name.strip().lower(), value.strip()) for name, colon, value in pairs if colon]
+        return list(parse_metadata_headers(text.decode("utf-8", "replace")))
     return []
-
-
-def _egg_requirements(info: str) -> list[str]:
-    """Requirements of an egg: lines of requires.txt before the first ``[extra]``; conditions are in its brackets."""
-    texts, marker = [], ""
-    for line in read_lines(f"{info}/requires.txt"):
-        if line.startswith("["):
-            extra, _, condition = line.strip("[]").partition(":")
-            marker = " and ".join([*([f"extra == '{extra}'"] if extra else []), *([condition] if condition else [])])
-        elif line.strip():
-            texts.append(f"{line.strip()} ; {marker}" if marker else line.strip())
-    return texts
 
 
 def read_record(path: str) -> list[RecordRow]:
