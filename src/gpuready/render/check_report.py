@@ -10,7 +10,7 @@ from gpuready.model.report import old_knowledge_note
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
-from gpuready.render.layout import Screen, join_sections, pad_text
+from gpuready.render.layout import Screen, join_sections
 
 NextCommands = Sequence[tuple[str, tuple[str, ...]]]
 
@@ -166,21 +166,20 @@ def _format_details(report: Report, screen: Screen) -> list[list[str]]:
     return [*sections, _format_passed_rules(report, screen)]
 
 
-def build_family_rows(report: Report) -> list[tuple[str, str, str, str]]:
-    """One row per family and one for proofs: mark, name, summary, rule counts."""
-    rows = []
-    for letters, name in FAMILY_NAMES.items():
-        tally = _count_family_results(report, letters)
-        if any(tally.values()):
-            text = facts_summary.summarize_family(name, report.facts, report.contract)
-            rows.append((_family_mark(tally, text), name, text, _format_family_counts(tally)))
+def build_family_rows(report: Report) -> list[tuple[str, str, str]]:
+    """One row per family and one for proofs: mark, name, and how many checks ended how."""
+    tallies = {name: _count_family_results(report, letters) for letters, name in FAMILY_NAMES.items()}
+    rows = [
+        (_family_mark(tally), name, _format_family_counts(tally))
+        for name, tally in tallies.items()
+        if any(tally.values())
+    ]
     return [*rows, _proof_family_row(report)]
 
 
 def _format_family_rows(report: Report, screen: Screen) -> list[str]:
     rows = build_family_rows(report)
-    names = max(9, *(len(name) for _, name, _, _ in rows)) + 2
-    return [line for row in rows for line in _format_family_row(*row, names, screen)]
+    return [line for mark, name, text in rows for line in screen.mark_paragraph(mark, f"{name}: {text}")]
 
 
 def _count_family_results(report: Report, letters: str) -> dict[str, int]:
@@ -197,13 +196,12 @@ def _count_family_results(report: Report, letters: str) -> dict[str, int]:
     }
 
 
-def _family_mark(tally: dict[str, int], text: str) -> str:
+def _family_mark(tally: dict[str, int]) -> str:
     for kind in ("error", "warning", "undecided"):
         if tally[kind]:
             return kind
-    # A family with nothing stated is not ok, even if a few of its rules hold.
-    is_open = tally["unstated"] and (text == UNSTATED_TEXT or not (tally["holds"] or tally["info"]))
-    return "undecided" if is_open else "ok"
+    # A family of which little is stated is not ok, even if a few of its rules hold.
+    return "undecided" if tally["unstated"] > tally["holds"] + tally["info"] else "ok"
 
 
 def _format_family_counts(tally: dict[str, int]) -> str:
@@ -215,22 +213,16 @@ def _format_family_counts(tally: dict[str, int]) -> str:
     return ", ".join([*parts, units.format_count(rules, "check")] if rules else parts)
 
 
-def _format_family_row(mark: str, name: str, text: str, right: str, names: int, screen: Screen) -> list[str]:
-    start = 2 + (2 if screen.ascii else 1) + 1 + names
-    first, *rest = screen.align_ends(text, right, start)
-    return [f"  {screen.status_mark(mark)} {pad_text(name, names)}{first}", *(" " * start + line for line in rest)]
-
-
-def _proof_family_row(report: Report) -> tuple[str, str, str, str]:
+def _proof_family_row(report: Report) -> tuple[str, str, str]:
     """The row of executed proofs: facts whose keys begin with ``can.``. A rule decides how serious a failure is."""
     ran = [f for f in report.facts if f.key.startswith("can.")]
     if ran:
         failed = any(f.value is not True and not f.gap for f in ran)
         mark = "warning" if failed else "undecided" if any(f.gap for f in ran) else "ok"
-        return mark, "proof", facts_summary.summarize_proofs(ran), f"{len(ran)} executed"
+        return mark, "proof", f"{len(ran)} executed: {facts_summary.summarize_proofs(ran)}"
     if report.facts.otherwise == NOT_STATED:
-        return "undecided", "proof", "nothing can be executed on a machine that is only named", ""
-    return "undecided", "proof", "nothing executed yet", f"gpuready prove {contract_spec(report.contract)}"
+        return "undecided", "proof", "nothing can be executed on a machine that is only named"
+    return "undecided", "proof", f"nothing executed yet: gpuready prove {contract_spec(report.contract)}"
 
 
 # -- passed rules ---------------------------------------------------------------------------------------

@@ -28,11 +28,6 @@ def format_nominal_memory(count: int) -> str:
     return f"{gib / 1024:.1f} TB" if gib >= 1024 else f"{gib} GB"
 
 
-def format_total_memory(counts: tuple[int, ...]) -> str:
-    """The total of several GPUs: each rounded up to its nominal size, then added."""
-    return format_nominal_memory(sum(-(-count // 2**30) for count in counts) * 2**30)
-
-
 def format_seconds(count: float, *, exact: bool = False) -> str:
     """``0.1s``, ``42s``, ``3m 05s``; exact: ``83 ms``."""
     if exact and count < 1:
@@ -103,16 +98,6 @@ def _table_field_key(name: str, value: Any) -> str:
 def is_byte_count(value: Any) -> bool:
     """Whether a value can be a byte count: a recording can contain anything."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def format_parameter_count(count: Any) -> str:
-    """``7000000000`` -> ``7B``"""
-    if not is_byte_count(count):
-        return format_any_value(count)
-    for unit, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
-        if count >= scale:
-            return f"{_format_three_digits(count / scale)}{unit}"
-    return str(count)
 
 
 def _format_number(value: float, key: str) -> str:

@@ -31,8 +31,8 @@ def build_check_view(report: Report) -> dict[str, Any]:
         "mark": mark_view(check_report.VERDICT_ROLES[report.verdict]),
         "counts": check_report.count_phrases(report),
         "ladder": [
-            {"mark": mark_view(kind), "name": name, "says": says, "count": count}
-            for kind, name, says, count in check_report.build_family_rows(report)
+            {"mark": mark_view(kind), "name": name, "says": says}
+            for kind, name, says in check_report.build_family_rows(report)
         ],
         "findings": [finding_view(one) for one in serious],
         "infos": [finding_view(one) for one in report.findings if one.severity == "info"],
