@@ -12,6 +12,7 @@ import pytest
 import gpuready
 from gpuready.apply.bundle import _format_readme
 from gpuready.commands import load_command
+from gpuready.model import Contract, Facts, Report
 from gpuready.model.plan import Plan
 from gpuready.model.visible_text import escape_lines, escape_unprintable, is_visible
 from gpuready.render import env, html, junit, sarif
@@ -126,9 +127,8 @@ def test_no_answer_of_a_command_has_what_cannot_be_seen(command, form, machine, 
 
 
 def test_the_quoting_of_each_format_comes_after_it():
-    assert not unseen(junit.escape_xml(HOSTILE)) and ElementTree.fromstring(
-        f'<a b="{junit.escape_xml(HOSTILE)}"/>'
-    ).get("b") == escape_unprintable(HOSTILE)
+    told = junit.render_junit_xml([Report(Contract(HOSTILE, "1"), Facts([]))])
+    assert not unseen(told) and ElementTree.fromstring(told)[0].get("name") == escape_unprintable(f"{HOSTILE} 1")
     assert not unseen(html.preformatted_html(HOSTILE)) and "<b>" not in html.preformatted_html(HOSTILE)
     assert (
         not unseen(_quote(HOSTILE)) and not quoting.is_single_line("a\ufe0f") and not quoting.is_single_line("a\u3164")
@@ -169,7 +169,7 @@ def test_there_is_no_second_escaping():
 
 def test_every_module_that_writes_markup_uses_it():
     """Whoever escapes markup makes the text visible in the same module, or gives our own text alone."""
-    markup = re.compile(r"\bhtml\.escape|from html import escape|markupsafe|xml\.sax")
+    markup = re.compile(r"\bhtml\.escape|from html import escape|markupsafe|xml\.sax|ElementTree import .*tostring")
     users = {
         path.relative_to(SOURCE).as_posix(): path.read_text()
         for path in SOURCE.rglob("*.py")

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 from gpuready import workflow
 from gpuready.commands import parameters as shared
@@ -188,34 +188,21 @@ def _choose_check_format(request: Request) -> str:
 
 
 def _format_for_tools(form: str, reports: "list[Report]") -> str:
-    if form == "junit":
-        from gpuready.render import junit
+    from gpuready.render import junit, prometheus, sarif
 
-        return junit.render_junit_xml(reports)
-    if form == "prometheus":
-        from gpuready.render import prometheus
-
-        return prometheus.render_metrics(reports)
-    from gpuready.render import sarif
-
-    return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})
+    if form == "sarif":
+        return sarif.render_sarif(reports, {code: workflow.explain_rule(code) for code in workflow.list_rule_codes()})
+    return junit.render_junit_xml(reports) if form == "junit" else prometheus.render_metrics(reports)
 
 
 def _render_pages(
     request: Request, reports: "list[Report]", screen: "Screen", verbose: bool, seconds: "Mapping[str, float]"
 ) -> str:
     """Return the screens of all reports; the last one has the time."""
-    commands = suggest_after_check(request, reports)
-    pages = [render_check_screen(r, screen, verbose=verbose, commands=commands[i]) for i, r in enumerate(reports[:-1])]
     started = request.session.started
-    elapsed = None if started is None else time.perf_counter() - started
-    for report in reports[-1:]:
-        pages.append(
-            render_check_screen(
-                report, screen, elapsed=elapsed, verbose=verbose, seconds=seconds, commands=commands[-1]
-            )
-        )
-    return "\n".join(pages)
+    last: dict[str, Any] = {"elapsed": None if started is None else time.perf_counter() - started, "seconds": seconds}
+    rows = zip(reports, suggest_after_check(request, reports), [{}] * (len(reports) - 1) + [last], strict=True)
+    return "\n".join(render_check_screen(r, screen, verbose=verbose, commands=c, **more) for r, c, more in rows)
 
 
 def _format_changes_since(path: str | None, reports: "list[Report]", screen: "Screen") -> str:

@@ -112,14 +112,6 @@ class ConfigReader:
         if side in ("less", "both"):
             self.lessened.append(message)
 
-    def merge_reader(self, other: ConfigReader) -> None:
-        """Merge a part of the file that was read separately."""
-        self.fields |= other.fields
-        self.sources |= other.sources
-        self.unmodelled += other.unmodelled
-        self.lessened += other.lessened
-        self.notes += other.notes
-
     def is_enabled(self, key: str) -> bool:
         """Whether a switch is on; absent is off."""
         return bool(self.parse_value(key, parse_bool_value))

@@ -181,9 +181,9 @@ def read_fsdp_words(reader: ConfigReader, section: str) -> None:
     details.setdefault("sharding_strategy", next((kind for kind in kinds if kind in words), "full_shard"))
     if "offload" in words:
         details["offload_params"] = True
-    fsdp_reader = ConfigReader(reader.kind, reader.path, {section: details})
-    read_fsdp(fsdp_reader, f"{section}.sharding_strategy", f"{section}.")
-    reader.merge_reader(fsdp_reader)
+    whole, reader.config = reader.config, {section: details}
+    read_fsdp(reader, f"{section}.sharding_strategy", f"{section}.")
+    reader.config = whole
 
 
 def add_deepspeed_file(reader: ConfigReader, key: str = "deepspeed") -> None:

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gpuready.fit.roles.records import RoleSettings
 from gpuready.jobs import (
     axolotl,
     config_reader,
@@ -244,6 +243,11 @@ def _candidate_paths(outer: str, name: str) -> list[str]:
     return paths
 
 
+LISTED_SETTINGS = ("unmodelled", "lessened", "notes", "unknown_keys")
+LAST_SETTINGS = ("model", "run_steps", "epochs", "datasets", "roles")
+"""What all files say together, and what the last of them says."""
+
+
 def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     """Merge settings; later ones win, but defaults never replace stated values. The kind is that of the first
     framework file.
@@ -251,27 +255,14 @@ def merge_settings(several: Iterable[JobSettings]) -> JobSettings:
     merged = list(several)
     fields: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    model: str | Mapping[str, Any] = ""
-    unmodelled: list[str] = []
-    lessened: list[str] = []
-    notes: list[str] = []
-    unknown_keys: list[str] = []
-    roles: tuple[RoleSettings, ...] = ()
-    kind = path = ""
     for settings in merged:
         already_stated = {field for field in settings.supposed if field in fields}
         fields |= {field: value for field, value in settings.fields.items() if field not in already_stated}
         sources |= {field: key for field, key in settings.said.items() if field not in already_stated}
-        model = settings.model or model
-        unmodelled += settings.unmodelled
-        lessened += settings.lessened
-        notes += settings.notes
-        unknown_keys += settings.unknown_keys
-        roles = settings.roles or roles
-        if not kind and settings.kind not in ("model", "flags"):
-            kind, path = settings.kind, settings.path
-    lists = (tuple(unmodelled), tuple(lessened), tuple(notes), (), tuple(unknown_keys))
-    run_steps = next((one.run_steps for one in reversed(merged) if one.run_steps), None)
-    epochs = next((one.epochs for one in reversed(merged) if one.epochs), None)
-    datasets = next((one.datasets for one in reversed(merged) if one.datasets), ())
-    return JobSettings(kind or "flags", path, model, fields, sources, (), *lists, run_steps, epochs, datasets, roles)
+    first = next((one for one in merged if one.kind not in ("", "model", "flags")), JobSettings("flags"))
+    found: dict[str, Any] = {
+        name: tuple(text for one in merged for text in getattr(one, name)) for name in LISTED_SETTINGS
+    }
+    for name in LAST_SETTINGS:
+        found |= next(({name: value} for one in reversed(merged) if (value := getattr(one, name))), {})
+    return JobSettings(first.kind, first.path, fields=fields, said=sources, **found)

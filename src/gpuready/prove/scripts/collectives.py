@@ -11,10 +11,8 @@ def run_proof(p):
     torch = p.torch()
     p.record_note("ranks", p.ranks)
     for dtype in (torch.float32, torch.float16 if p.cuda else torch.float64):
-        check_all_reduce(p, torch, dist, dtype)
-        check_all_gather(p, torch, dist, dtype)
+        check_whole_buffers(p, torch, dist, dtype)
         check_reduce_scatter(p, torch, dist, dtype)
-        check_broadcast(p, torch, dist, dtype)
         if p.ranks > 1:
             check_send_receive(p, torch, dist, dtype)
     p.begin_step("barrier")
@@ -28,53 +26,39 @@ def rank_values(p, torch, dtype, rank, count=COUNT):
     return (at + rank + 1).to(dtype)
 
 
-def result_name(what, dtype):
-    return "%s_%s" % (what, str(dtype).rpartition(".")[2])
+def check_result(p, what, got, expected):
+    p.wait_for_gpu()
+    p.check_equal("%s_%s" % (what, str(expected.dtype).rpartition(".")[2]), got, expected)
 
 
-def check_all_reduce(p, torch, dist, dtype):
+def check_whole_buffers(p, torch, dist, dtype):
+    every = [rank_values(p, torch, dtype, rank) for rank in range(p.ranks)]
     p.begin_step("all-reduce")
-    got = rank_values(p, torch, dtype, p.rank)
+    got = every[p.rank].clone()
     dist.all_reduce(got)
-    p.wait_for_gpu()
-    p.check_equal(result_name("all_reduce", dtype), got, sum(rank_values(p, torch, dtype, r) for r in range(p.ranks)))
-
-
-def check_all_gather(p, torch, dist, dtype):
+    check_result(p, "all_reduce", got, sum(every))
     p.begin_step("all-gather")
-    got = [torch.zeros(COUNT, dtype=dtype, device=p.device) for _ in range(p.ranks)]
-    dist.all_gather(got, rank_values(p, torch, dtype, p.rank))
-    p.wait_for_gpu()
-    p.check_equal(
-        result_name("all_gather", dtype),
-        torch.stack(got),
-        torch.stack([rank_values(p, torch, dtype, r) for r in range(p.ranks)]),
-    )
+    gathered = [torch.zeros_like(got) for _ in every]
+    dist.all_gather(gathered, every[p.rank])
+    check_result(p, "all_gather", torch.stack(gathered), torch.stack(every))
+    p.begin_step("broadcast")
+    got = every[p.rank].clone()
+    dist.broadcast(got, src=p.ranks - 1)
+    check_result(p, "broadcast", got, every[-1])
 
 
 def check_reduce_scatter(p, torch, dist, dtype):
     p.begin_step("reduce-scatter")
-    whole = COUNT * p.ranks
+    every = [rank_values(p, torch, dtype, rank, COUNT * p.ranks) for rank in range(p.ranks)]
     got = torch.zeros(COUNT, dtype=dtype, device=p.device)
     try:
-        dist.reduce_scatter_tensor(got, rank_values(p, torch, dtype, p.rank, whole))
+        dist.reduce_scatter_tensor(got, every[p.rank])
     except (RuntimeError, ValueError) as refused:
         if p.cuda or "support" not in str(refused):
             raise
         p.record_note("reduce_scatter", "gloo of this torch has none")
         return
-    p.wait_for_gpu()
-    total = sum(rank_values(p, torch, dtype, r, whole) for r in range(p.ranks))
-    p.check_equal(result_name("reduce_scatter", dtype), got, total[p.rank * COUNT : (p.rank + 1) * COUNT])
-
-
-def check_broadcast(p, torch, dist, dtype):
-    p.begin_step("broadcast")
-    last = p.ranks - 1
-    got = rank_values(p, torch, dtype, p.rank)
-    dist.broadcast(got, src=last)
-    p.wait_for_gpu()
-    p.check_equal(result_name("broadcast", dtype), got, rank_values(p, torch, dtype, last))
+    check_result(p, "reduce_scatter", got, sum(every)[p.rank * COUNT : (p.rank + 1) * COUNT])
 
 
 def check_send_receive(p, torch, dist, dtype):
@@ -85,5 +69,4 @@ def check_send_receive(p, torch, dist, dtype):
     ops = [dist.P2POp(dist.isend, rank_values(p, torch, dtype, p.rank), after), dist.P2POp(dist.irecv, got, before)]
     for work in dist.batch_isend_irecv(ops):
         work.wait()
-    p.wait_for_gpu()
-    p.check_equal(result_name("send_recv", dtype), got, rank_values(p, torch, dtype, before))
+    check_result(p, "send_recv", got, rank_values(p, torch, dtype, before))

@@ -8,6 +8,7 @@ import os
 import package_import
 import proof
 import tiny_llama as tiny
+import training
 
 
 def run_proof(p):
@@ -38,40 +39,18 @@ def train_with_zero(p, torch, deepspeed, stage):
         "bf16": {"enabled": bool(half)},
         "fp16": {"enabled": bool(p.cuda and not half), "initial_scale_power": 8},
     }
-    model = make_language_model(p, torch)
+    p.begin_step("make a tiny language model")
+    model = training.make_language_model(torch, tiny.VOCABULARY, 48)  # of torch's own parts
     p.begin_step("initialize (ZeRO %d)" % stage)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     engine = deepspeed.initialize(model=model, optimizer=optimizer, config=words)[0]
     p.begin_step("train")
     batch, losses = tiny.make_batch(p), []
     for _ in range(30):
-        loss = engine(batch["input_ids"], batch["labels"])
+        scores = engine(batch["input_ids"])[:, :-1].float()
+        loss = torch.nn.functional.cross_entropy(scores.flatten(0, 1), batch["labels"][:, 1:].flatten())
         engine.backward(loss)
         engine.step()
         losses.append(float(loss.detach()))
     tiny.check_weight_device(p, engine.module)
     tiny.check_loss_fell(p, losses, 0.8)
-
-
-def make_language_model(p, torch):
-    """Make a model of torch's own parts: DeepSpeed requires no transformers."""
-    p.begin_step("make a tiny language model")
-    nn = torch.nn
-
-    class LanguageModel(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.words = nn.Embedding(tiny.VOCABULARY, 64)
-            self.layers = nn.Sequential(*[make_block(nn) for _ in range(2)])
-            self.head = nn.Linear(64, tiny.VOCABULARY)
-
-        def forward(self, ids, labels):
-            scores = self.head(self.layers(self.words(ids)))[:, :-1].float()
-            return nn.functional.cross_entropy(scores.flatten(0, 1), labels[:, 1:].flatten())
-
-    torch.manual_seed(0)
-    return LanguageModel()
-
-
-def make_block(nn):
-    return nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))

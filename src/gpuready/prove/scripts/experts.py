@@ -36,16 +36,16 @@ def run_proof(p):
         p.import_module("kernels", "kernels")  # kernels of the hub; absent if nothing can load them
     folder = os.path.join(os.getcwd(), "model")
     exact = save_tiny_model(p, torch, transformers, kind, folder)
-    half = torch.bfloat16
     if kind == "mxfp4":
-        model = quantised.load_quantised(p, torch, transformers, folder, transformers.Mxfp4Config())
+        model = quantised.load_model(p, torch, transformers, folder, quantization_config=transformers.Mxfp4Config())
         p.record_number("kept_in_16_bits", count_plain_experts(torch, model), "equal", 0)
-        bound = 0.5
     else:
-        p.begin_step("load with experts by " + kind)
-        model = load_with_experts(p, transformers, folder, kind, half)
-        bound = 5e-2
-    compare_expert_logits(p, torch, model, exact, bound)
+        model = quantised.load_model(p, torch, transformers, folder, experts_implementation=kind)
+        taken = getattr(model.config, "_experts_implementation", "")
+        p.record_note("experts", taken)
+        if taken != kind:
+            raise proof.WrongResult("the experts go by %s instead of %s" % (taken or "an unknown implementation", kind))
+    compare_expert_logits(p, torch, model, exact, 0.5 if kind == "mxfp4" else 5e-2)
 
 
 def save_tiny_model(p, torch, transformers, kind, folder):
@@ -61,20 +61,6 @@ def save_tiny_model(p, torch, transformers, kind, folder):
     return model
 
 
-def load_with_experts(p, transformers, folder, kind, half):
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=half, experts_implementation=kind, device_map={"": str(p.device)}
-        )
-    except Exception as bad:
-        raise quantised.as_absent_kernel(bad) or bad from None
-    taken = getattr(model.config, "_experts_implementation", "")
-    p.record_note("experts", taken)
-    if taken != kind:
-        raise proof.WrongResult("the experts go by %s instead of %s" % (taken or "an unknown implementation", kind))
-    return model
-
-
 def count_plain_experts(torch, model):
     """Count expert weights that are still ordinary 16-bit tensors."""
     wide = (torch.float32, torch.float16, torch.bfloat16)
@@ -84,14 +70,8 @@ def count_plain_experts(torch, model):
 
 def compare_expert_logits(p, torch, model, exact, bound):
     ids = torch.arange(96, device=p.device).reshape(2, 48)
-    p.begin_step("multiply")
-    try:
-        with torch.no_grad():
-            got = model(input_ids=ids).logits
-    except Exception as bad:
-        raise quantised.as_absent_kernel(bad) or bad from None
+    got = quantised.multiply(p, torch, model, ids)
     exact = exact.double().to(p.device)
     if hasattr(exact, "set_experts_implementation"):
         exact.set_experts_implementation("eager")
-    with torch.no_grad():
-        p.check_close("logits", got, exact(input_ids=ids).logits, bound)
+    p.check_close("logits", got, quantised.multiply(p, torch, exact, ids), bound)

@@ -99,7 +99,7 @@ def run_proof(p):
     import quantised
 
     transformers = package_import.import_compiled(p, "transformers", "transformers")
-    model = quantised.load_quantised(p, torch, transformers, folder, None)
+    model = quantised.load_model(p, torch, transformers, folder)
     taken = type(model.model.layers[0].mlp.down_proj).__name__
     p.record_note("kernel", taken)
     if taken == "Linear":

@@ -49,7 +49,7 @@ def run_proof(p):
         config = write_fp8_checkpoint(p, torch, exact, folder)
     else:
         config = getattr(transformers, name)(**words)
-    model = load_quantised(p, torch, transformers, folder, config)
+    model = load_model(p, torch, transformers, folder, quantization_config=config)
     compare_logits(p, torch, model, exact, bound)
 
 
@@ -59,10 +59,10 @@ def torchao_quant_type():
     return Int8WeightOnlyConfig()
 
 
-def load_quantised(p, torch, transformers, folder, config):
+def load_model(p, torch, transformers, folder, **words):
     """Load the model through the quantiser; Absent if a kernel would have to be downloaded."""
-    p.begin_step("load and quantise")
-    words = {} if config is None else {"quantization_config": config}
+    p.begin_step("load it")
+    words = {name: value for name, value in words.items() if value is not None}
     half = torch.bfloat16 if not p.cuda or p.capability() >= (8, 0) else torch.float16
     kind = transformers.AutoModelForCausalLM
     dtype = "dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype"
@@ -87,33 +87,31 @@ def iterate_causes(error):
         error = error.__cause__ or error.__context__
 
 
-def list_plain_layers(torch, model):
-    """List the layers inside the blocks that are still ordinary 16 or 32 bit products."""
-    left = []
-    for name, layer in model.named_modules():
-        if ".layers." not in name or type(layer) is not torch.nn.Linear:
-            continue
-        weight = layer.weight.data
-        if type(weight) is torch.Tensor and weight.dtype in (torch.float32, torch.float16, torch.bfloat16):
-            left.append(name)
-    return left
+def record_plain_layers(p, torch, model):
+    """Record how many layers inside the blocks are still ordinary 16 or 32 bit products; none may be."""
+    wide = (torch.float32, torch.float16, torch.bfloat16)
+    layers = [x.weight.data for n, x in model.named_modules() if ".layers." in n and type(x) is torch.nn.Linear]
+    plain = [weight for weight in layers if type(weight) is torch.Tensor and weight.dtype in wide]
+    p.record_number("layers_left_plain", len(plain), "equal", 0)
 
 
-def compare_logits(p, torch, model, exact, bound):
-    p.record_number("layers_left_plain", len(list_plain_layers(torch, model)), "equal", 0)
-    p.record_note("layer", type(model.model.layers[0].mlp.down_proj).__name__)
-    p.record_note("weight", str(getattr(model.model.layers[0].mlp.down_proj.weight, "dtype", "")))
-    batch = tiny.make_batch(p)
-    ids = batch["input_ids"]
+def multiply(p, torch, model, ids):
     p.begin_step("multiply")
     try:
         with torch.no_grad():
-            got = model(input_ids=ids).logits
-            reference = exact.double().to(p.device)(input_ids=ids).logits
+            return model(input_ids=ids).logits
     except Exception as bad:
         raise as_absent_kernel(bad) or bad from None
-    # Some dequantise the weights at the first multiplication.
-    p.record_number("layers_left_plain", len(list_plain_layers(torch, model)), "equal", 0)
+
+
+def compare_logits(p, torch, model, exact, bound):
+    record_plain_layers(p, torch, model)
+    p.record_note("layer", type(model.model.layers[0].mlp.down_proj).__name__)
+    p.record_note("weight", str(getattr(model.model.layers[0].mlp.down_proj.weight, "dtype", "")))
+    ids = tiny.make_batch(p)["input_ids"]
+    got = multiply(p, torch, model, ids)
+    reference = multiply(p, torch, exact.double().to(p.device), ids)
+    record_plain_layers(p, torch, model)  # some dequantise the weights at the first multiplication
     p.check_close("logits", got, reference, bound)
     p.record_number("differs", float((got.double() - reference).abs().max()), "least", 1e-9)
 

@@ -49,18 +49,10 @@ def make_pairs():
 
 def choose_settings(p):
     settings = {
-        "output_dir": os.path.join(os.getcwd(), "out"),
         "max_steps": STEPS,
-        "per_device_train_batch_size": 4,
-        "learning_rate": 5e-3,
         "lr_scheduler_type": "constant",
         "logging_steps": 1,
-        "report_to": [],
-        "save_strategy": "no",
-        "disable_tqdm": True,
         "bf16": bool(p.cuda and p.capability() >= (8, 0)),
         "gradient_checkpointing": False,
     }
-    if not p.cuda:
-        settings["use_cpu"] = True
-    return settings
+    return dict(tiny.TRAINER_SETTINGS, **settings, **({} if p.cuda else {"use_cpu": True}))

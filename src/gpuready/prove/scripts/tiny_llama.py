@@ -20,6 +20,14 @@ SMALL_SIZES = {
 # LoRA targets. They include the head: it is random here, and adapters in front of a random head learn next to
 # nothing.
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
+TRAINER_SETTINGS = {
+    "output_dir": "out",  # below the folder of the proof
+    "per_device_train_batch_size": 4,
+    "learning_rate": 5e-3,
+    "report_to": [],
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
 SENTENCES = (
     "the quick brown fox jumps over the lazy dog",
     "pack my box with five dozen liquor jugs",

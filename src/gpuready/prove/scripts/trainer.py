@@ -3,8 +3,6 @@
 Arguments: the precision (fp32, bf16, fp16), then any of ``lora``, ``checkpointing``, ``compile``.
 """
 
-import os
-
 import tiny_llama as tiny
 
 
@@ -42,15 +40,10 @@ def make_trainer(p, torch, model, precision, extra):
 
     p.record_version("accelerate")
     words = {
-        "output_dir": os.path.join(os.getcwd(), "out"),
+        **tiny.TRAINER_SETTINGS,
         "max_steps": 40 if "lora" in extra else 30,
-        "per_device_train_batch_size": 4,
         "per_device_eval_batch_size": 4,
-        "learning_rate": 5e-3,
         "logging_steps": 10,
-        "report_to": [],
-        "save_strategy": "no",
-        "disable_tqdm": True,
         "dataloader_pin_memory": p.device.type == "cuda",
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
