@@ -113,8 +113,3 @@ def test_what_we_have_executed_counts_for_its_kind_of_device_only():
     assert prove.executed_before(GOOD.replace(executed="cpu", device="cpu")) and not prove.executed_before(
         GOOD.replace(executed="", device="cpu")
     )
-
-
-def test_progress_is_one_line():
-    line = prove.format_proof_progress(PROOFS[-1], 3, 9, Screen(80))
-    assert line.startswith("[3/9]") and len(line) < 80 and "\n" not in line

@@ -8,7 +8,6 @@ from gpuready.commands.declaration import Command, Parameter, Request, call_comm
 from gpuready.commands.result import Result
 from gpuready.commands.suggestions import CommandRows, option_words, suggest_details
 from gpuready.model import EXIT_CODES, worst_verdict
-from gpuready.model.proof import ProofResult
 from gpuready.render import check_report, html, json_results
 from gpuready.render import prove as render
 from gpuready.workflow import require_writable
@@ -60,16 +59,7 @@ def run(request: Request) -> Result:
         rows = list_proofs()
         return Result(rows, json_results.renderer("proofs"), render.render_proof_list)
     require_writable(request.get_option("output"))
-    session = request.session
-    is_shown = session.is_command_line and not request.has_switch("quiet")
-    is_shown = is_shown and (session.is_live or not request.has_switch("json"))
     request.show_progress("looking at the machine")
-
-    def report_proof(proof: "ProofResult", done: int, count: int) -> None:
-        if is_shown and proof.steps:
-            session.write_note(render.format_proof_progress(proof, done, count, session.screen))
-        request.show_progress("proving", done, count)
-
     proved = run_proofs(
         shared.named_frameworks(request),
         **request.pick_options("python", "wants", "model", "config", "contract"),
@@ -78,10 +68,10 @@ def run(request: Request) -> Result:
         deadline=request.get_option("deadline", 0.0),
         jobs=request.get_option("jobs", 0),
         into=request.get_option("output"),
-        tell=report_proof,
+        tell=lambda proof, done, count: request.show_progress(f"proving; {proof.name} {proof.verdict}", done, count),
     )
     verdict = worst_verdict(report.verdict for report in proved.reports)
-    elapsed = None if session.started is None else time.perf_counter() - session.started
+    elapsed = None if request.session.started is None else time.perf_counter() - request.session.started
     return Result(
         proved,
         json_results.renderer("prove"),

@@ -16,13 +16,6 @@ from gpuready.render.finding import lowercase_opener
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item
 
-_COMMAND_PARTICIPLES = {
-    "check": "checked",
-    "prove": "proved",
-    "bench": "measured",
-    "drift": "compared",
-    "bisect": "tested in pairs",
-}
 NO_ANSWER, NOT_ASKED = "no answer", "not asked"
 MAX_NODE_ROWS = 12
 """Rows of the table of nodes without -v."""
@@ -105,7 +98,7 @@ def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     subject = f"{judged}{nodes}, {units.format_count(report.gpus, 'GPU')}"
     lines = screen.format_header(f"{word}: {says}", subject, VERDICT_ROLES[report.verdict], f"{word}:")
     answered = len(expand_reported_nodes(report.states.get("answered", "")))
-    done = f"{_COMMAND_PARTICIPLES.get(report.did, report.did)} in {report.environment or 'each environment'}"
+    done = f"{report.did} in {report.environment or 'each environment'}"
     through = "" if report.transport == ENVIRONMENTS else f", through {report.transport}: {answered:,} answered"
     took = f"{done}{through} in {report.seconds:.1f} s"
     return [*lines, *screen.format_paragraph(took, 2, 2)]

@@ -204,13 +204,6 @@ def _format_evidence_footer(
     return screen.format_paragraphs([*texts, *([note] if note else [])], 2, 2)
 
 
-def format_proof_progress(proof: ProofResult, done: int, count: int, screen: Screen) -> str:
-    """One line when a proof ends."""
-    what = proof.verdict if proof.verdict == PASSED else f"{proof.verdict}: {proof.why}"
-    text = f"[{done}/{count}] {proof.name}  {what}  {units.format_seconds(proof.seconds)}"
-    return screen.truncate_text(text, screen.width - 1)
-
-
 def render_proof_list(rows: Sequence[Any], screen: Screen) -> str:
     """All proofs: name, device, what each shows, and where we have executed it."""
     cells = [

@@ -10,7 +10,7 @@ The fault is the node's own: a network card, a GPU, a cable or a setting. Any jo
 hangs.
 
 ## How to fix
-Check its network card and ``gpuready fleet drift``, and exclude it until it passes.
+Check its network card and ``gpuready fleet check``, and exclude it until it passes.
 
 ## References
 - gpuready guide: fleet, bisect (docs/how-to/fleet.md)
@@ -44,7 +44,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         needs=(Requirement("fleet.suspects", "none", cite="gpuready fleet bisect: rounds of disjoint pairs"),),
         so="any job with this node fails or hangs in its first collectives",
         fix=(
-            FixStep("check its network cards, cables and GPUs, and run gpuready fleet drift"),
+            FixStep("check its network cards, cables and GPUs, and run gpuready fleet check"),
             FixStep("exclude it from jobs until then, with the exclude list of this report"),
         ),
     )

@@ -10,7 +10,7 @@ A job that waits for all ranks runs at the speed of this one. Usual causes: heat
 PCIe link, low clocks, or another process.
 
 ## How to fix
-Compare the node with another: ``gpuready fleet drift``. Run ``gpuready check -v`` on it.
+Compare the node with another: ``gpuready fleet check``. Run ``gpuready check -v`` on it.
 
 ## References
 - Wald 1945, sequential tests of statistical hypotheses
