@@ -1,5 +1,6 @@
 """Settings of the test run: hypothesis profiles, signals, options."""
 
+import gc
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,13 @@ settings.load_profile("further" if FUZZ else "same")
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish():
+    """Modules, tables and tests stay to the end: not to be looked through again and again, nor copied into each fork."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def pytest_addoption(parser):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,9 @@ SAME = {
 }  # fmt: skip
 
 
+@cache
 def by_command(line: str) -> str:
+    """What the command says, of what is not here."""
     parsed = parse_command_line([*line.split(), "--json"])
     return run_parsed_command(parsed, Screen(), time.perf_counter())[0]
 
@@ -68,7 +71,7 @@ def test_a_log_is_diagnosed_as_by_the_command(server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     reply = server.ask("/api/diagnose", "POST", log.encode())
     assert reply.status == 200 and reply.json["code"] == "MEM001"
-    assert reply.text == by_command("diagnose run.log")
+    assert reply.text == by_command.__wrapped__("diagnose run.log")
     assert reply.text == server.ask("/api/diagnose", "POST", log.encode()).text  # nothing of the first is left
 
 
