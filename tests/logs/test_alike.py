@@ -45,8 +45,24 @@ def test_the_system_s_answer_comes_before_the_usual_cause():
         assert diagnose(text).cause == "cache-permission"
 
 
+def test_a_line_that_calls_itself_no_error_is_no_certainty():
+    calm = "bin D:\\envs\\a\\lib\\site-packages\\bitsandbytes\\libbitsandbytes_cpu.so\n"
+    assert 0 < diagnose(calm).confidence < 0.8
+    denied = "h:27:27 [0] include/shm.h:27 NCCL WARN Call to shm_open failed : Permission denied\n"
+    made = (
+        "h:27:27 [0] include/shm.h:48 NCCL WARN Error while creating shared memory segment nccl-shm-1 (size 4460544)\n"
+    )
+    found = diagnose(f"{denied}{made}RuntimeError: NCCL error in x.cpp:290, unhandled system error")
+    assert found.cause == "cache-permission" and "/dev/shm" in found.fix[0].does
+
+
 @pytest.mark.parametrize(
-    "words", ["this adapter requires the peft library version >= 0.12.0, found 0.9", "peft>=0.12.0 is required here"]
+    "words",
+    [
+        "this adapter requires the peft library version >= 0.12.0, found 0.9",
+        "peft>=0.12.0 is required here",
+        "we now require users to upgrade peft to at least v0.12.0 in order to load it",
+    ],
 )
 def test_a_release_that_the_message_asks_for_is_the_remedy(words):
     found = diagnose(FRAME.format("transformers") + f"ImportError: {words}\n")
@@ -60,10 +76,10 @@ def test_a_symbol_that_came_and_went_has_both_directions_until_the_release_is_kn
     assert check_direction(found, "1.4").is_directed and not check_direction(found, "1.7").direction
 
 
-def test_fragmentation_is_told_first_only_where_it_would_be_enough():
+def test_fragmentation_is_told_last_and_only_where_it_would_be_enough():
     few, many = (diagnose(OOM.format(*sizes)).fix for sizes in (("77.10 GiB", "200.00 MiB"), ("70.10 GiB", "7.20 GiB")))
     assert "gpuready fit" in few[0].does and not any("expandable" in step.does for step in few)
-    assert "expandable_segments" in many[0].does
+    assert "gpuready fit" in many[0].does and "expandable_segments" in many[-1].does
 
 
 @pytest.mark.parametrize(
@@ -72,6 +88,8 @@ def test_fragmentation_is_told_first_only_where_it_would_be_enough():
         ("It failed. Set ENGINE_MODE=0 to use the old engine.", True),
         ("It failed. The mode is read via the ENGINE_MODE environment variable.", False),
         ("It failed. Please check that there is a driver.", False),
+        ("It failed. Either the package is not installed or it is too old.", False),
+        ("It failed. The flag overrides the check. Use at your own risk.", False),
         ("It failed. Set ENGINE_MODE=1 to use the new engine.", False),
     ],
 )

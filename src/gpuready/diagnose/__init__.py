@@ -36,6 +36,7 @@ from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, che
 from gpuready.logs.log_patterns import STRENGTHS
 from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain
 from gpuready.logs.logged_exception import LoggedException
+from gpuready.logs.run_activity import states_error
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, AlternativeCause, Diagnosis, LogTotals
 
 Cause = Mapping[str, Any]
@@ -221,11 +222,12 @@ def _correct_direction(suspect: CauseSuspect, conflict: VersionConflict | None, 
 
 
 def _correct_package(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
-    """A version conflict in place of one of other packages than that of which the message itself asks for a release."""
+    """A version conflict with the release for which the message itself asks, in place of any two packages or of others."""
     number = _exception_of(suspect)
     stated = _find_stated(summary.failures[number]) if number is not None else None
     words = " ".join((lookup(suspect.code, suspect.cause) or {}).get("pairs", ())).split()
-    if stated is None or not words or stated.package.lower().replace("-", "_") in words:
+    is_any = suspect.cause == VERSION_CONFLICT
+    if stated is None or not (words or is_any) or stated.package.lower().replace("-", "_") in words:
         return suspect
     return _stated_suspect(stated, number, lookup)
 
@@ -386,14 +388,15 @@ def _grade_evidence(
     captures: Mapping[str, str],
 ) -> str:
     """The class of a suspect's evidence. *Stated* is what the message that ended the run says itself, with the name of what it is about."""
-    if conflict and conflict.is_directed and _is_of_pair(first, row, conflict):
+    is_pair = conflict is not None and _is_of_pair(first, row, conflict)
+    if (is_pair and conflict and conflict.is_directed) or ">" in first.captures.get("stated", ""):
         return "tabled"
     if first.strength not in ("root", "symptom"):
         return first.strength
     named = [captures[name] for name in row.get("names", ()) if captures.get(name)]
     is_named = not row.get("names") or any(not _is_at_work(summary, name) for name in named)
     is_alike = bool(first.seen) and bool(first.seen[0].sign.others)
-    is_stated = first.strength == "root" and is_named and not row.get("broad") and not is_alike
+    is_stated = first.strength == "root" and is_named and not (is_pair or row.get("broad") or is_alike)
     return "stated" if is_stated and _is_in_ending_error(summary, first, order) else "symptom"
 
 
@@ -410,14 +413,16 @@ def _is_of_pair(suspect: CauseSuspect, row: Cause, conflict: VersionConflict) ->
 
 
 def _is_in_ending_error(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> bool:
-    """Whether its words stand in the message that ended the first process to fail, and not in the code of a traceback, or in no exception."""
+    """Whether its words stand in the message that ended the first process to fail, or in a line that calls itself an error and is in no exception."""
     final = find_final_exception(summary, order)
     chain = exception_chain(summary.failures, final) if final is not None else []
     ends = {_error_of(summary.failures[number]) for number in chain}
     for match in suspect.seen:
         failure = summary.failures[match.failure] if match.failure is not None else None
-        is_message = failure is None or match.line.number >= failure.at or not failure.type
-        if is_message and (failure is None or not ends or _error_of(failure) in ends):
+        if failure is None and states_error(match.line):
+            return True
+        is_message = failure is not None and (match.line.number >= failure.at or not failure.type)
+        if failure is not None and is_message and (not ends or _error_of(failure) in ends):
             return True
     return not suspect.seen
 

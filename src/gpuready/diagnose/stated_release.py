@@ -15,6 +15,11 @@ _ASKED = LazyRegex(rf"(?i)\b(?:requires?|needs?|expects?|install|upgrade to) (?:
 _REQUIRED = LazyRegex(rf"(?i)(?:^|[\s(]){_NAME}{_BOUND}[`'\"]? (?:is|are) (?:required|needed)\b")
 
 
+_LEAST = LazyRegex(
+    rf"(?i)\b(?:upgrade|update) (?:your )?{_NAME} to (?:at least |version ){{1,2}}v?(?P<bound>\d{{1,4}}\.\d[\w.]{{0,20}})"
+)
+
+
 class StatedRelease(Record):
     """A requirement that a message states."""
 
@@ -32,12 +37,10 @@ class StatedRelease(Record):
 
 def find_stated_release(error_type: str, message: str) -> StatedRelease | None:
     """The package of which a message asks for a release or newer: a known one, or one that an import asks for; else it may be a setting."""
-    match = _ASKED.search(message[:2000]) or _REQUIRED.search(message[:2000])
+    match = next((found for one in (_ASKED, _REQUIRED, _LEAST) if (found := one.search(message[:2000]))), None)
     if match is None:
         return None
-    stated = StatedRelease(
-        match["package"],
-        match["bound"].replace(" ", "").replace(">v", ">").replace("=v", "=").replace("<v", "<").rstrip("."),
-    )
+    bound = match["bound"].replace(" ", "").replace(">v", ">").replace("=v", "=").replace("<v", "<").rstrip(".")
+    stated = StatedRelease(match["package"], bound if bound[0] == ">" else f">={bound}")
     is_import = error_type in ("ImportError", "ModuleNotFoundError", "VersionConflict")
     return stated if stated.is_known or is_import else None

@@ -53,12 +53,12 @@ class VersionConflict(Record):
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
-    placed: bool = False  # whether the log shows a release outside what is between
+    placed: bool = False  # whether the log shows an installed release that agrees
 
     @property
     def is_directed(self) -> bool:
-        """Whether a table of releases says which of the two is too old or too new."""
-        return self.direction in ("new", "old") or self.placed
+        """Whether it is known which of the two is too old or too new: what went away, releases before the table may lack as well."""
+        return self.direction == "old" or self.added or self.placed
 
     @property
     def captures(self) -> dict[str, str]:
@@ -104,7 +104,8 @@ def check_direction(conflict: VersionConflict, installed: str) -> VersionConflic
     if conflict.direction == "between":
         is_outside = is_before or compare_versions(installed, conflict.until) >= 0
         return conflict.replace(placed=True) if is_outside else conflict.replace(direction="", release="", until="")
-    return conflict if is_before == (conflict.direction == "old") else conflict.replace(direction="", release="")
+    agrees = is_before == (conflict.direction == "old")
+    return conflict.replace(placed=True) if agrees else conflict.replace(direction="", release="")
 
 
 def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionConflict | None:

@@ -47,14 +47,9 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     target = InstallTarget(find_logged_python(summary))
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
-    at = (
-        0
-        if remedy is None
-        or not runnable
-        or not remedy.does.startswith(_QUOTED)
-        or _REMEDY.match(remedy.does.removeprefix(_QUOTED))
-        else 1
-    )
+    at = int(
+        bool(runnable and remedy and remedy.does.startswith(_QUOTED))
+    )  # a stated release comes before what is usual
     kept = [*runnable[:at], make_step_runnable(remedy, target), *runnable[at:]] if remedy else runnable
     return _fit_to_system(diagnosis.replace(fix=tuple(kept)), summary)
 
@@ -70,14 +65,14 @@ _UNFINISHED = re.compile(
 )
 _REMEDY = re.compile(
     r"(?i)(?:to (?:fix|resolve|solve|avoid|enable|disable|use) |please|try|use|set|install|run|call|export|provide|enable|disable|change|upgrade|downgrade|reduce"
-    r"|increase|decrease|lower|make sure|consider|pass|add|remove|specify|log ?in|either |you (?:can|may want to|need to|have to|(?:must|should)(?! be| have| not))(?!['n])"
+    r"|increase|decrease|lower|make sure|consider|pass|add|remove|specify|log ?in|either (?!the\b|an?\b|your\b|of\b)|you (?:can|may want to|need to|have to|(?:must|should)(?! be| have| not))(?!['n])"
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
 _REMEDY_WITHIN = re.compile(
     r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:[,;:] |\bor |\band |\bto )(?:please )?(?:set|setting|export|define) [^.]{0,60}environment variables?)\b"
 )
 _NO_REMEDY = re.compile(
-    r"(?i)bug report|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information|for details|^use of |^run (?:failed|id)|^set of |^call (?:to|of) "
+    r"(?i)bug report|own risk|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information|for details|^use of |^run (?:failed|id)|^set of |^call (?:to|of) "
     r"|^please (?:check|note|see|refer|consult|contact|be aware)\b|expandable_segments|max_split_size|^(?:install|call|change|pass|run|use|add|set|export)\w* (?:is|was|are|has|had|cannot|did|does)\b"
 )
 
@@ -202,7 +197,8 @@ def _name_conflict(diagnosis: Diagnosis) -> str:
 
 def _add_decision(diagnosis: Diagnosis) -> Diagnosis:
     """What decides whether it is this cause, where that is not sure and no alternative says it."""
-    decide = (causes.find_cause(diagnosis.cause) or {}).get("decide", "")
+    row = causes.find_cause(VERSION_CONFLICT if diagnosis.conflict else diagnosis.cause) or {}
+    decide = causes.fill_captures(row.get("decide", ""), diagnosis.conflict)
     if not decide or diagnosis.cause == NOT_ENVIRONMENT:
         return diagnosis
     return diagnosis.replace(notes=(*diagnosis.notes, f"to find out whether it is this: {decide}"))
@@ -236,7 +232,8 @@ def log_match_fact(diagnosis: Diagnosis) -> Fact:
 
 def _title_alternative(alternative: AlternativeCause) -> AlternativeCause:
     return alternative.replace(
-        says=causes.fill_captures(alternative.says, {}) or rules.rule_name(alternative.code).replace("-", " ")
+        says=causes.fill_captures(alternative.says, {}) or rules.rule_name(alternative.code).replace("-", " "),
+        decide=causes.fill_captures(alternative.decide, {}),
     )
 
 
