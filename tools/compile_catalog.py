@@ -205,7 +205,6 @@ CAUSE_KEYS = {
     "rule",
     "too_old",
     "pairs",
-    "inside",
 }
 NEEDED_CAUSE_KEYS = {"codes", "says", "so", "fix", "source", "patterns"}
 RULE_KEYS = {"code", "name", "severity", "title", "text"}

@@ -76,8 +76,8 @@ def judge(
     number = _exception_of(suspects[0])
     conflict = None if number is None else _find_conflict(summary, number, symbols)
     first = _correct_direction(suspects[0], conflict, lookup)
-    first = _name_pair(_correct_package(summary, first, lookup), conflict, lookup, pairs)
-    first = _name_by_surroundings(summary, _correct_owner(summary, first, lookup, conflict), lookup)
+    first = _correct_owner(summary, _correct_package(summary, first, lookup), lookup)
+    first = _name_pair(first, conflict, lookup, pairs)
     others = [other for other in suspects[1:] if not _is_explained_by(first, other)]
     found = _build_diagnosis(summary, first, lookup, order)
     if number is not None:
@@ -242,22 +242,12 @@ def _stated_suspect(stated: StatedRelease, number: int | None, lookup: Lookup) -
     return CauseSuspect(VERSION_CONFLICT, code, "symptom", failure=number, captures={"stated": stated.requirement})
 
 
-def _correct_owner(
-    summary: LogSummary, suspect: CauseSuspect, lookup: Lookup, conflict: VersionConflict | None
-) -> CauseSuspect:
-    """The program itself in place of two packages, where it imports from its own source tree, or a name that no release has."""
+def _correct_owner(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
+    """The program itself in place of two packages, where it imports from its own source tree."""
     number = _exception_of(suspect)
-    failure = summary.failures[number] if number is not None else None
-    is_own = failure and (imports_own_tree(failure) or (conflict is None and _asks_for_name(failure)))
-    if suspect.cause != VERSION_CONFLICT or not is_own:
+    if suspect.cause != VERSION_CONFLICT or number is None or not imports_own_tree(summary.failures[number]):
         return suspect
     return CauseSuspect(NOT_ENVIRONMENT, _code_of(lookup, NOT_ENVIRONMENT), "unknown", failure=number)
-
-
-def _asks_for_name(failure: LoggedException) -> bool:
-    """Whether a file of the user's imports a name from an installed module."""
-    is_import = failure.message.startswith("cannot import name") and "-packages/" in failure.message
-    return is_import and next((package for _, package in calling_frames(failure)), "") == USER
 
 
 def _name_pair(
@@ -274,18 +264,6 @@ def _name_pair(
     pair = (conflict.caller, conflict.package or conflict.caller) if conflict else ("", named.lower().replace("-", "_"))
     slug = pairs(*pair)
     return suspect.replace(cause=slug, code=_code_of(lookup, slug)) if slug else suspect
-
-
-def _name_by_surroundings(summary: LogSummary, suspect: CauseSuspect, lookup: Lookup) -> CauseSuspect:
-    """The name that a cause has inside certain processes: a GPU that is not visible, in an actor of Ray."""
-    number = _exception_of(suspect)
-    if number is None:
-        return suspect
-    beside = [failure for failure in summary.failures if failure.source == summary.failures[number].source]
-    for slug, marks in (lookup(suspect.code, suspect.cause) or {}).get("inside", {}).items():
-        if any(mark in failure.text for failure in beside for mark in marks):
-            return suspect.replace(cause=slug, code=_code_of(lookup, slug))
-    return suspect
 
 
 def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:

@@ -17,8 +17,6 @@ _MISSING = LazyRegex(
 _COUNT = LazyRegex(
     r"([\w.<>]{1,160})\(\) takes (?:(?:from |exactly |at most |at least )?\d{1,3} (?:to \d{1,3} )?(?:positional )?arguments? (?:but \d|\(\d)|no (?:keyword )?arguments)"
 )
-_BOUND = LazyRegex(r"([\w.]{1,160})\(\): incompatible (?:function|constructor) arguments\.")
-"""How pybind11 refuses a call: a compiled function has other parameters than its caller was written for."""
 _IMPORT = LazyRegex(
     r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
     r"(?: \(most likely due to a circular import\))?(?: \(([^)\n]{1,400})\))?"
@@ -53,7 +51,7 @@ _SHARED_FOLDERS = (
 class Complaint(Record):
     """What an error says of an interface: the kind of symbol, whose it is, and its name."""
 
-    kind: str  # parameter, required, count, bound, name, module, attribute, undefined, passed
+    kind: str  # parameter, required, count, name, module, attribute, undefined, passed
     owner: str  # function, module or class
     name: str = ""
 
@@ -62,13 +60,9 @@ class Complaint(Record):
         """As it is shown: ``Trainer(tokenizer)``, ``torch._six``, ``numpy.bool``."""
         if self.kind in ("parameter", "required"):
             return f"{self.owner}({self.name})"
-        return (
-            f"{self.owner}()"
-            if self.kind in ("count", "bound")
-            else f"{self.owner}.{self.name}"
-            if self.name
-            else self.owner
-        )
+        if self.kind == "count":
+            return f"{self.owner}()"
+        return f"{self.owner}.{self.name}" if self.name else self.owner
 
 
 def read_complaint(failure: LoggedException) -> Complaint | None:
@@ -104,10 +98,8 @@ def _complaint_of_call(text: str, failure: LoggedException) -> Complaint | None:
         )
     if match := _MISSING.search(text):
         return Complaint("required", _function_name(match[1] or "", failure), match[2])
-    if match := _COUNT.search(text):
-        return Complaint("count", _function_name(match[1], failure))
-    match = _BOUND.search(text)
-    return Complaint("bound", match[1]) if match else None
+    match = _COUNT.search(text)
+    return Complaint("count", _function_name(match[1], failure)) if match else None
 
 
 def _complaint_of_object(owner: str, name: str) -> Complaint | None:

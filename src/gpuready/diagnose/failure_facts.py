@@ -8,12 +8,14 @@ from gpuready.diagnose.event_order import CauseSuspect, EventOrder
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.log_lines import LogLine
 from gpuready.logs.log_summary import LogSummary, PatternMatch
-from gpuready.logs.logged_exception import LoggedException
+from gpuready.logs.logged_exception import StackFrame
 from gpuready.logs.run_activity import is_complaint_line
 from gpuready.model.diagnosis import HEALTHY, Consequence, Diagnosis, ExceptionLink, LogEvidence
 
 MAX_LINKS, MAX_MESSAGE = 8, 600
 """Exceptions of a chain, and characters of each message."""
+
+
 MAX_STATED = 2000
 _STATED_HOST = LazyRegex(r"\bGPU ?[=:] ?\d{1,4} ?[;,] ?hostname ?[=:] ?['\"]?([A-Za-z][\w.-]{0,63})")
 """The host of a GPU; a message of the network names the other side in such words."""
@@ -82,13 +84,12 @@ def follow_chain(summary: LogSummary, number: int | None) -> list[int]:
 
 def describe_chain(summary: LogSummary, number: int | None) -> tuple[ExceptionLink, ...]:
     """An exception and what it was raised from, with their innermost frames."""
-    return tuple(_make_link(summary.failures[i]) for i in follow_chain(summary, number))
-
-
-def _make_link(failure: LoggedException) -> ExceptionLink:
-    frame = failure.frames[-1] if failure.frames else None
-    file, line, function = (frame.file, frame.line, frame.function) if frame else ("", 0, "")
-    return ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], failure.at, file, line, function)
+    links = []
+    for failure in (summary.failures[i] for i in follow_chain(summary, number)):
+        frame = failure.frames[-1] if failure.frames else StackFrame("", 0)
+        place = frame.file, frame.line, frame.function
+        links.append(ExceptionLink(failure.type, failure.message[:MAX_MESSAGE], failure.at, *place))
+    return tuple(links)
 
 
 def find_telling_line(summary: LogSummary, order: EventOrder) -> int | None:
@@ -181,7 +182,8 @@ def make_evidence(summary: LogSummary, order: EventOrder, index: int, match: Pat
     line = summary.lines[index]
     at = order.line_index(line)
     places = [i for i in (at - 2, at - 1, at + 1, at + 2) if 0 <= i < len(summary.lines)]
-    beside = [summary.lines[i] for i in places if not _continues_command(summary, i)]
+    # without the line before it that ends in a backslash, nobody can see that a line is a secret's value
+    beside = [summary.lines[i] for i in places if not (i and summary.lines[i - 1].text.rstrip().endswith("\\"))]
     near = [other for other in beside if other.source == line.source and 0 < abs(other.number - line.number) <= 2]
     return LogEvidence(
         summary.names[line.source] if line.source < len(summary.names) else "",
@@ -194,11 +196,6 @@ def make_evidence(summary: LogSummary, order: EventOrder, index: int, match: Pat
         tuple(quote_line(other) for other in near if other.number < line.number),
         tuple(quote_line(other) for other in near if other.number > line.number),
     )
-
-
-def _continues_command(summary: LogSummary, index: int) -> bool:
-    """Whether the line before ends in a backslash: without it, nobody can see that this one is a secret's value."""
-    return index > 0 and summary.lines[index - 1].text.rstrip().endswith("\\")
 
 
 def quote_line(line: LogLine) -> str:
@@ -219,14 +216,7 @@ def collect_consequences(
     for means, matches in groups.items():
         line = matches[0].line
         ranks = tuple(sorted({s.line.rank for s in matches if s.line.rank is not None}))
-        found.append(
-            Consequence(
-                line.folded_text[:200],
-                means,
-                line.number,
-                summary.names[line.source],
-                ranks,
-                len({s.index for s in matches}),
-            )
-        )
+        count = len({s.index for s in matches})
+        name = summary.names[line.source]
+        found.append(Consequence(line.folded_text[:200], means, line.number, name, ranks, count))
     return found

@@ -24,13 +24,8 @@ _EXACT_CLASSES = (
     ("vllm", LazyRegex(r"(?:(?:Async)?EngineArgs|(?:Async)?LLM(?:Engine)?|SamplingParams|GuidedDecodingParams|PoolingParams|(?:Scheduler|Parallel|Cache|Vllm|LoRA)Config|GPUModelRunner)$")),
     ("datasets", LazyRegex(r"(?:Iterable)?Dataset(?:Dict|Info)?$|LazyRow$|LazyBatch$|ClassLabel$")),
     ("diffusers", LazyRegex(r"\w{2,60}(?:Diffusion\w{0,20}Pipeline|DiffusionPipeline)$|(?:FlowMatch|DDIM|DDPM|Euler|DPM|PNDM|LCM)\w{0,40}Scheduler$|UNet\dDCondition(?:Model|Output)$|AutoencoderKL\w{0,20}$|FrozenDict$")),
-    ("gguf", LazyRegex(r"GGUF(?:Writer|Reader)$")),
-    ("auto_gptq", LazyRegex(r"BaseQuantizeConfig$|\w{0,30}GPTQForCausalLM$|AutoAWQForCausalLM$")),
     ("sentence_transformers", LazyRegex(r"SentenceTransformer\w{0,30}$|CrossEncoder$")),
     ("pytorch_lightning", LazyRegex(r"Lightning(?:Module|DataModule|CLI|Fabric)$|\w{0,30}(?:TensorBoard|Wandb|CSV)Logger$")),
-    ("gradio", LazyRegex(r"(?:Blocks|Chatbot|ChatInterface|Textbox|Dropdown)$")),
-    ("openai", LazyRegex(r"(?:Async)?(?:Azure)?OpenAI$|ChatCompletion\w{0,20}$")),
-    ("llama_cpp", LazyRegex(r"Llama(?:Grammar|Cache|Model|Context|Batch)$")),
     ("deepspeed", LazyRegex(r"(?:DeepSpeed\w{3,40}|FP16_\w{5,30}Optimizer|BF16_Optimizer)$")),
 )  # fmt: skip
 PARTS_OF_MODELS = LazyRegex(r"\w{2,60}(?:RotaryEmbedding|Attention|DecoderLayer|RMSNorm|MLP)$")

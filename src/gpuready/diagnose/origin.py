@@ -120,16 +120,15 @@ def _package_of_checkout(parts: Sequence[str]) -> str:
     return ""
 
 
+_PASSES_CALLS_ON = ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "wrapped", "inner")
+
+
 def calling_frames(failure: LoggedException) -> Iterator[tuple[StackFrame, str]]:
     """The frames with their packages, from the innermost outwards, without Python's own and what only passes calls on."""
     for frame in reversed(failure.frames):
         package = package_of_frame(frame)
-        if package and not (frame.function.startswith("__getattr") or _passes_calls_on(frame)):
+        if package and not (frame.function.startswith("__getattr") or frame.function in _PASSES_CALLS_ON):
             yield frame, package
-
-
-def _passes_calls_on(frame: StackFrame) -> bool:
-    return frame.function in ("_call_impl", "_wrapped_call_impl", "decorate_context", "wrapper", "wrapped", "inner")
 
 
 def find_origin(failure: LoggedException) -> ExceptionOrigin:
@@ -195,6 +194,8 @@ _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
 """Files in which a package reads the rows of a dataset."""
+
+
 _COMPILER_LINE = LazyRegex(
     r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"
 )

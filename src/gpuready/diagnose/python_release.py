@@ -10,61 +10,39 @@ from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
 
 _CAME = {
-    "3.6": "secrets enum:Flag,IntFlag,auto contextlib:AbstractContextManager typing:NoReturn math:tau",
-    "3.7": """contextvars dataclasses importlib.resources asyncio.runners _py_abc
-        contextlib:nullcontext,asynccontextmanager,AsyncExitStack,AbstractAsyncContextManager
-        asyncio:run,create_task,current_task,all_tasks,get_running_loop typing:ForwardRef,OrderedDict,_GenericAlias
-        time:time_ns,perf_counter_ns,monotonic_ns,process_time_ns math:remainder os:register_at_fork str.isascii
-        datetime.fromisoformat types:WrapperDescriptorType,MethodDescriptorType""",
-    "3.8": """importlib.metadata multiprocessing.shared_memory _posixshmem unittest.async_case
-        typing:Final,Literal,Protocol,TypedDict,SupportsIndex,final,runtime_checkable,get_args,get_origin
-        functools:cached_property,singledispatchmethod math:prod,dist,comb,perm,isqrt types:CellType
-        unittest:IsolatedAsyncioTestCase unittest.mock:AsyncMock shlex:join zipfile:Path os:add_dll_directory
-        statistics:fmean,NormalDist,geometric_mean,quantiles,multimode threading:excepthook,get_native_id""",
-    "3.9": """zoneinfo graphlib typing:Annotated functools:cache asyncio:to_thread math:lcm,nextafter,ulp types:GenericAlias
-        importlib.resources:files,as_file os:pidfd_open,waitstatus_to_exitcode random:randbytes
-        str.removeprefix str.removesuffix bytes.removeprefix PosixPath.is_relative_to PosixPath.with_stem PosixPath.readlink
-        WindowsPath.is_relative_to WindowsPath.with_stem""",
-    "3.10": """typing:ParamSpec,ParamSpecArgs,Concatenate,TypeAlias,TypeGuard,is_typeddict itertools:pairwise
-        types:NoneType,EllipsisType,NotImplementedType,UnionType contextlib:aclosing,AsyncContextDecorator
-        dataclasses:KW_ONLY inspect:get_annotations importlib.metadata:packages_distributions
-        statistics:correlation,covariance,linear_regression builtins:aiter,anext,EncodingWarning int.bit_count
-        PosixPath.hardlink_to""",
-    "3.11": """tomllib wsgiref.types asyncio.taskgroups asyncio.timeouts importlib.resources.abc
-        typing:Self,Never,Unpack,Required,NotRequired,LiteralString,TypeVarTuple,reveal_type,assert_never,assert_type
-        typing:clear_overloads,get_overloads,dataclass_transform contextlib:chdir datetime:UTC
-        enum:StrEnum,ReprEnum,EnumCheck,EnumType,FlagBoundary,member,nonmember,verify,global_enum
-        asyncio:TaskGroup,timeout,timeout_at,Runner,Barrier math:cbrt,exp2 operator:call hashlib:file_digest
-        logging:getLevelNamesMapping sys:exception re:NOFLAG locale:getencoding inspect:getmembers_static
+    "3.6": "secrets enum:Flag,IntFlag,auto contextlib:AbstractContextManager typing:NoReturn",
+    "3.7": """contextvars dataclasses importlib.resources contextlib:nullcontext,asynccontextmanager,AsyncExitStack
+        asyncio:run,create_task,get_running_loop typing:ForwardRef,OrderedDict,_GenericAlias time:time_ns,perf_counter_ns
+        os:register_at_fork str.isascii datetime.fromisoformat""",
+    "3.8": """importlib.metadata multiprocessing.shared_memory _posixshmem typing:Final,Literal,Protocol,TypedDict,SupportsIndex
+        typing:final,runtime_checkable,get_args,get_origin functools:cached_property,singledispatchmethod math:prod,dist,comb
+        unittest:IsolatedAsyncioTestCase unittest.mock:AsyncMock shlex:join""",
+    "3.9": """zoneinfo graphlib typing:Annotated functools:cache asyncio:to_thread math:lcm types:GenericAlias
+        importlib.resources:files,as_file str.removeprefix str.removesuffix PosixPath.is_relative_to PosixPath.readlink""",
+    "3.10": """typing:ParamSpec,Concatenate,TypeAlias,TypeGuard,is_typeddict itertools:pairwise types:NoneType,UnionType
+        dataclasses:KW_ONLY inspect:get_annotations importlib.metadata:packages_distributions builtins:aiter,anext int.bit_count""",
+    "3.11": """tomllib asyncio.taskgroups asyncio.timeouts importlib.resources.abc contextlib:chdir datetime:UTC operator:call
+        typing:Self,Never,Unpack,Required,NotRequired,LiteralString,TypeVarTuple,reveal_type,assert_never,dataclass_transform
+        enum:StrEnum,ReprEnum,EnumType,member,nonmember asyncio:TaskGroup,timeout,Runner,Barrier hashlib:file_digest
         builtins:ExceptionGroup,BaseExceptionGroup""",
-    "3.12": """typing:override,TypeAliasType itertools:batched math:sumprod types:get_original_bases
-        inspect:markcoroutinefunction,BufferFlags logging:getHandlerByName,getHandlerNames random:binomialvariate
-        collections.abc:Buffer threading:setprofile_all_threads,settrace_all_threads PosixPath.walk WindowsPath.walk""",
-    "3.13": """pathlib._local typing:TypeIs,ReadOnly,NoDefault,is_protocol,get_protocol_members warnings:deprecated copy:replace
-        queue:ShutDown types:CapsuleType math:fma enum:EnumDict re:PatternError unittest.mock:ThreadingMock
-        builtins:PythonFinalizationError""",
-    "3.14": """annotationlib compression compression.zstd concurrent.interpreters string.templatelib
-        typing:evaluate_forward_ref functools:Placeholder concurrent.futures:InterpreterPoolExecutor inspect:ispackage""",
+    "3.12": "typing:override,TypeAliasType itertools:batched collections.abc:Buffer PosixPath.walk",
+    "3.13": "pathlib._local typing:TypeIs,ReadOnly,NoDefault warnings:deprecated copy:replace queue:ShutDown",
+    "3.14": "annotationlib compression compression.zstd concurrent.interpreters string.templatelib typing:evaluate_forward_ref",
 }
 _GONE = {
     "3": """urllib2 ConfigParser cPickle cStringIO StringIO Tkinter HTMLParser SocketServer BaseHTTPServer httplib urlparse
-        commands __builtin__ itertools:izip,imap,ifilter,izip_longest string:letters,maketrans,uppercase,lowercase
-        urllib:urlencode,urlopen,quote,unquote,urlretrieve sys:maxint,setdefaultencoding os:getcwdu""",
+        commands __builtin__ itertools:izip,imap,ifilter string:letters,maketrans urllib:urlencode,urlopen,quote,urlretrieve
+        sys:maxint,setdefaultencoding""",
     "3.7": "typing:GenericMeta,_ForwardRef re:_pattern_type",
-    "3.8": "macpath time:clock platform:linux_distribution,dist cgi:escape,parse_qs,parse_qsl",
-    "3.9": """dummy_threading _dummy_threading xml.etree.cElementTree fractions:gcd base64:encodestring,decodestring
-        sys:setcheckinterval,getcheckinterval Thread.isAlive Element.getchildren""",
+    "3.8": "time:clock platform:linux_distribution,dist cgi:escape,parse_qs",
+    "3.9": "xml.etree.cElementTree fractions:gcd base64:encodestring,decodestring Thread.isAlive Element.getchildren",
     "3.10": """parser symbol formatter collections:Mapping,MutableMapping,Sequence,MutableSequence,Iterable,Iterator,Callable,Set
-        collections:MutableSet,Hashable,Sized,Container,Generator,Awaitable,Coroutine,KeysView,ItemsView,ValuesView,MappingView
-        collections:ByteString,Reversible,Collection,AsyncIterable,AsyncIterator""",
-    "3.11": """binhex asyncio:coroutine inspect:getargspec,formatargspec,ArgSpec
-        gettext:lgettext,ldgettext,lngettext,ldngettext""",
-    "3.12": """imp distutils asyncore asynchat smtpd pkgutil:ImpImporter,ImpLoader ssl:wrap_socket,match_hostname
-        configparser:SafeConfigParser locale:format importlib:find_loader importlib.abc:Finder
-        importlib.util:set_loader,set_package,module_for_loader unittest:_TextTestResult""",
-    "3.13": """aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap msilib nis nntplib ossaudiodev pipes sndhdr spwd sunau
-        telnetlib tkinter.tix uu xdrlib typing.io typing.re unittest:makeSuite,findTestCases,getTestCaseNames
-        re:template,TEMPLATE locale:resetlocale configparser:LegacyInterpolation""",
+        collections:MutableSet,Hashable,Sized,Container,Generator""",
+    "3.11": "binhex asyncio:coroutine inspect:getargspec,formatargspec,ArgSpec",
+    "3.12": """imp distutils asyncore asynchat smtpd pkgutil:ImpImporter ssl:wrap_socket,match_hostname
+        configparser:SafeConfigParser locale:format importlib:find_loader unittest:_TextTestResult""",
+    "3.13": """aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap nntplib pipes sndhdr telnetlib uu xdrlib typing.io
+        typing.re unittest:makeSuite re:template""",
     "3.14": "ast:Num,Str,Bytes,NameConstant,Ellipsis pkgutil:get_loader,find_loader",
 }
 PLAIN_MODULES = frozenset(("parser", "symbol", "formatter", "chunk", "pipes", "commands", "compression"))
@@ -121,7 +99,8 @@ def find_python_release(failure: LoggedException) -> PythonRelease | None:
         came, gone = load_python_names().get(name, ("", ""))
         if not (came or gone) or (name in PLAIN_MODULES and not have):
             continue
-        if have and not _is_without(_parse_release(have), came, gone):
+        at = _parse_release(came or gone)
+        if have and (_parse_release(have) >= at if came else _parse_release(have) < at):
             return None
         return PythonRelease(name.replace(":", "."), came, gone, have)
     return None
@@ -157,11 +136,6 @@ def _find_python(failure: LoggedException) -> str:
         if match := _VERSION.search(path):
             return ".".join(group for group in match.groups() if group)
     return ""
-
-
-def _is_without(have: tuple[int, ...], came: str, gone: str) -> bool:
-    """Whether that Python does not have the name."""
-    return have < _parse_release(came) if came else have >= _parse_release(gone)
 
 
 def _parse_release(text: str) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from gpuready.logs.log_summary import LogSummary, PatternMatch
+from gpuready.logs.log_summary import LogSummary, PatternMatch, find_exception_lines
 from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import (
     is_answer_line,
@@ -38,7 +38,7 @@ class SurvivalAnalysis:
 
     def __init__(self, summary: LogSummary):
         self.summary = summary
-        self._inside = _exception_line_indexes(summary)
+        self._inside = find_exception_lines(summary.lines, summary.failures)
         bad = [s.index for s in summary.aftermath]
         places = {(line.source, line.number): i for i, line in enumerate(summary.lines) if line.place != "derived"}
         self._ends = [places.get((f.source, f.last), 0) for f in summary.failures]
@@ -63,7 +63,13 @@ class SurvivalAnalysis:
         self.consequences = {
             n
             for n, s in enumerate(summary.aftermath)
-            if self._goes_on(s.index, s.line.rank, s.line.source, 2, self._is_handled_at(s.index))
+            if self._goes_on(
+                s.index,
+                s.line.rank,
+                s.line.source,
+                2,
+                any(says_handled(one.text) for one in summary.lines[s.index : s.index + 2]),
+            )
         }
 
     def _find_working_lines(self, first: int) -> None:
@@ -106,10 +112,6 @@ class SurvivalAnalysis:
         while (before := failures[number].after) is not None and before < number:
             number = before
         return failures[number]
-
-    def _is_handled_at(self, index: int) -> bool:
-        """Whether this line or the next says that it is tried again."""
-        return any(says_handled(line.text) for line in self.summary.lines[index : index + 2])
 
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""
@@ -191,34 +193,3 @@ def _needed_work(last: LoggedException, first: LoggedException) -> tuple[int, bo
     if first.handled or first.level in ("W", "I", "D"):
         return 1, True
     return 2, bool(first.level)
-
-
-def _exception_line_indexes(summary: LogSummary) -> set[int]:
-    spans: dict[object, list[tuple[int, int]]] = {}
-    for failure in summary.failures:
-        spans.setdefault((failure.source, failure.rank, failure.pid, failure.role), []).append(
-            (failure.number, failure.last)
-        )
-    inside = {speaker: _merge_spans(rows) for speaker, rows in spans.items()}
-    found = set()
-    for i, line in enumerate(summary.lines):
-        rows = inside.get((line.source, line.rank, line.pid, line.role), [])
-        at = bisect_right(rows, (line.number, MAX_LINES)) - 1
-        if at >= 0 and line.number <= rows[at][1]:
-            found.add(i)
-    return found
-
-
-MAX_LINES = 1 << 60
-"""More lines than a log has."""
-
-
-def _merge_spans(rows: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort spans of lines and join those that overlap."""
-    merged: list[tuple[int, int]] = []
-    for low, high in sorted(rows):
-        if merged and low <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-        else:
-            merged.append((low, high))
-    return merged

@@ -115,8 +115,6 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return _conflict_of_foreign_name(complaint, failure, find_spans)
     if complaint is None or not complaint.owner or complaint.owner.partition(".")[0] in sys.stdlib_module_names:
         return None
-    if complaint.kind == "bound":
-        return _conflict_of_bound(complaint, failure)
     own = complaint.owner.partition(".")[0] if "partially initialized" in failure.message else ""
     caller = next((package for _, package in calling_frames(failure) if package != own), own if failure.frames else "")
     if spans := _find_spans(complaint, find_spans):
@@ -145,18 +143,9 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
         return VersionConflict(package, other, complaint.symbol)
     if caller == package:
         return None
-    if not package and (other := _overriding_package(failure, caller)):
-        return VersionConflict(caller, other, complaint.symbol)
     if not package and not _is_call_between_packages(complaint, failure):
         return None
     return VersionConflict(package, caller, complaint.symbol)
-
-
-def _conflict_of_bound(complaint: Complaint, failure: LoggedException) -> VersionConflict | None:
-    """A compiled function was called otherwise than it takes: by a package, or with tensors where no stack is shown."""
-    caller = next((package for _, package in calling_frames(failure)), "")
-    is_called = caller not in ("", USER) or (not failure.frames and "torch.Tensor" in failure.message)
-    return VersionConflict("", caller or USER, complaint.symbol) if is_called else None
 
 
 def _conflict_of_missing(
@@ -254,15 +243,6 @@ def _is_passed_by_models(complaint: Complaint) -> bool:
     """Whether an argument is one that only the models of transformers pass to their parts: somebody replaced a part."""
     is_forward = complaint.owner.rpartition(".")[2] == "forward" or complaint.owner.endswith("_forward")
     return complaint.kind == "parameter" and is_forward and complaint.name in _PASSED_BY_MODELS
-
-
-def _overriding_package(failure: LoggedException, caller: str) -> str:
-    """The package that called one which calls a method of ``self``: the method is the one by which it overrides the called package's."""
-    frames = list(calling_frames(failure))
-    if not frames or not frames[0][0].code.startswith("self."):
-        return ""
-    other = next((package for _, package in frames if package not in ("", caller)), "")
-    return other if other not in (USER, REMOTE_CODE) else ""
 
 
 def _is_call_between_packages(complaint: Complaint, failure: LoggedException) -> bool:

@@ -1,4 +1,4 @@
-"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width, Markdown."""
+"""Undo what a transport did to the lines of a log: JSON around them, newlines written as \\n, a fixed width."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ def undo_line_forms(visible: Sequence[tuple[int, str]]) -> list[Row]:
     rows = [part for row in rows for part in (_parse_json_line(*row) if '{"' in row[1][:40] else (row,))]
     if width := find_wrap_width(sample_lines([text for _, text, _ in rows])):
         rows = _join_wrapped(rows, width)
-    rows = [(number, undo_markdown(_undo_quotes(text)), fields) for number, text, fields in rows]
-    rows = [part for row in rows for part in (_split_written_ends(row) if "\\n" in row[1] else (row,))]
+    rows = [(number, _undo_quotes(text), fields) for number, text, fields in rows]
     return [part for row in rows for part in (_split_collapsed(row) if "Traceback (most" in row[1] else (row,))]
 
 
@@ -46,13 +45,6 @@ def sample_lines(texts: Sequence[str]) -> list[str]:
     return kept[::-1]
 
 
-# -- Markdown ---------------------------------------------------------------------------------------------
-
-_LINK = LazyRegex(r"\[([^\[\]\n]{1,300})\]\(https?:[^()\[\s]{0,300}\)")
-_BOLD = LazyRegex(r"(?<![\w*])\*\*([a-z]\w{1,40})\*\*(?![\w*])")
-_BOLD_WORDS = LazyRegex(r"(?<![\w*])\*\*([A-Za-z][\w' -]{1,80})\*\*(?![\w*])")
-
-
 _CURLY = str.maketrans("‘’“”", "''\"\"")
 
 
@@ -61,19 +53,6 @@ def _undo_quotes(text: str) -> str:
     if not text.isascii():
         text = text.translate(_CURLY)
     return text.replace('\\"', '"') if 'File \\"' in text else text
-
-
-def undo_markdown(text: str) -> str:
-    """``libx/[y.so](http://y.so/)`` ``importlib/**init**.py`` and ``error: **unrecognized arguments**``, which a web page made of what was pasted there."""
-    if "](http" in text:
-        text = _LINK.sub(r"\1", text)
-    if "**" not in text:
-        return text
-    return _BOLD_WORDS.sub(r"\1", _BOLD.sub(r"__\1__", text) if _is_code(text) else text)
-
-
-def _is_code(text: str) -> bool:
-    return 'File "' in text or ".**" in text or "/**" in text or "Error" in text
 
 
 # -- JSON -------------------------------------------------------------------------------------------------
@@ -193,19 +172,6 @@ _NOTEBOOK = LazyRegex(
     r"|(?:Cell |Input )In ?\[\d{1,6}\]|The above exception |During handling of |[A-Z]\w{1,60}(?:Error|Exception) {1,60}Traceback \(most recent)"
 )
 """Where the lines of a notebook's traceback began: ``KeyError Traceback (most recent call last) <ipython-input-1> in <module> ----> 1 x[2]``."""
-
-
-_WRITTEN_END = LazyRegex(r"\\r\\n|\\n(?= {2,60}\S|\[)")
-"""The end of a line that was written as ``\\r\\n``, or as ``\\n`` before an indented line or a level."""
-MIN_ENDS = 2
-
-
-def _split_written_ends(row: Row) -> list[Row]:
-    """The output of a program that another one quotes as a string: ``stdout: 'Collecting x\\r\\n  running build\\r\\n'``."""
-    number, text, fields = row
-    if "Traceback (most" in text or len(_WRITTEN_END.compiled.findall(text)) < MIN_ENDS:
-        return [row]
-    return [(number, part, fields) for part in _WRITTEN_END.compiled.split(text)[:MAX_PARTS] if part.strip()]
 
 
 def _split_collapsed(row: Row) -> list[Row]:

@@ -160,7 +160,7 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
     extra = set(row) - KEYS
     if extra or ("says" in row) == ("regex" in row):
         raise ValueError(f"a pattern of {code} has the keys {', '.join(row)}; it may have {', '.join(sorted(KEYS))}")
-    pieces = _split_regex(wording) if is_regex(row) else _folded_pieces(wording)
+    pieces = _split_regex(wording) if is_regex(row) else _split_pieces(wording)
     place, strength = row.get("in", ""), row.get("as", "root")
     if place not in PLACES or strength not in STRENGTHS:
         raise ValueError(f"the pattern {wording!r} of {code} says in={place!r} as={strength!r}")
@@ -216,13 +216,9 @@ def _split_regex(wording: str) -> list[PatternPiece]:
 _IGNORE_CASE = 2  # re.IGNORECASE
 
 
-def _folded_pieces(wording: str) -> list[PatternPiece]:
-    return [piece.replace(text=lower_ascii(_fold_keeping_ends(piece.text))) for piece in _split_pieces(wording)]
-
-
 def _split_pieces(wording: str) -> list[PatternPiece]:
     """Split the text: ``a {x} b`` -> a, (x) b. A literal brace is doubled."""
-    pieces, text, before, name = [], "", "", ""
+    pieces, text, before, name = list[PatternPiece](), "", "", ""
     i = 0
     while i < len(wording):
         if wording[i : i + 2] in ("{{", "}}"):
@@ -241,7 +237,7 @@ def _split_pieces(wording: str) -> list[PatternPiece]:
     pieces.append(PatternPiece(text, before, name))
     if not pieces[0].text:
         raise ValueError(f"the pattern {wording!r} begins with a gap")
-    return pieces
+    return [piece.replace(text=lower_ascii(_fold_keeping_ends(piece.text))) for piece in pieces]
 
 
 def _fold_keeping_ends(text: str) -> str:

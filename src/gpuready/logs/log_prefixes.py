@@ -142,7 +142,7 @@ def induce_prefix(sample: Sequence[str]) -> LogPrefix | None:
     """The longest prefix that most lines share in its shape."""
     lines = [text for text in sample if text.strip() and not _NCCL_LINE.match(text)]
     if len(lines) < MIN_LINES:
-        return _induce_from_few(lines)
+        return None
     rows = [split_prefix(text) for text in lines]
     best: LogPrefix | None = None
     for depth in range(1, MAX_DEPTH + 1):
@@ -181,7 +181,9 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
         return None
     levels = {part.text[0] for row in rows for part in row[:depth] if part.kind == "level"}
     continued = [text for text in lines if "Traceback (most" in text or ' File "' in text]
-    is_everywhere = bool(continued) and all(_has_first_part(text, shape[0]) for text in continued)
+    is_everywhere = bool(continued) and all(
+        [p.shape for p in split_prefix(text, 1)] == [shape[0]] for text in continued
+    )
     has_rank = ranks or (depth > 1 and not counts_up and not is_number)
     return LogPrefix(shape, has_rank, levels in ({"I"}, {"D"}), is_everywhere)
 
@@ -199,15 +201,6 @@ def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
         return False
     relayed = any("Traceback (most" in text or '  File "' in text for text in lines)
     return relayed or not any(shape.startswith("name") and "|" not in shape for shape in prefix.shape)
-
-
-_TASK_MESSAGE = LazyRegex(r" {0,4}\d{1,5}: ?(?: *File \"|Traceback|[\w.]{0,80}(?:Error|Exception)\b)")
-
-
-def _induce_from_few(lines: Sequence[str]) -> LogPrefix | None:
-    """One to three lines have a prefix only where an exception follows the number of a task."""
-    is_task = bool(lines) and all(_TASK_MESSAGE.match(text) for text in lines)
-    return LogPrefix(("number:",), True, True, True) if is_task else None
 
 
 def parse_lines(rows: list[tuple[int, bytes]], source: int = 0) -> Iterator[LogLine]:

@@ -192,7 +192,7 @@ def _find_matches(
         for number, pattern in wording.patterns_for(literal):
             candidates[index, number] = pattern
     remarks = frozenset(present_texts)
-    exception_of_line = _exception_by_line(log_lines, failures)
+    exception_of_line = find_exception_lines(log_lines, failures)
     found = (
         _match_pattern(
             pattern, index, log_lines, texts, failures, exception_of_line.get(index), remarks, others.get(index, ())
@@ -239,7 +239,7 @@ def _literal_hits(
         yield from sorted((first + index, which) for index, which in hits)
 
 
-def _exception_by_line(log_lines: Sequence[LogLine], failures: Sequence[LoggedException]) -> dict[int, int]:
+def find_exception_lines(log_lines: Sequence[LogLine], failures: Sequence[LoggedException]) -> dict[int, int]:
     """Which exception each line is part of."""
     speakers: dict[object, list[int]] = {}
     for i, line in enumerate(log_lines):

@@ -22,7 +22,6 @@ _ARROW = LazyRegex(r"(?:-{2,4}> |❱ |│ ❱ )\s{0,4}\d{1,6} ")
 
 
 _FILE = LazyRegex(r'\s*File "([^"]{1,400})", line (\d{1,7})(?:, in ([^\n]{1,200}))?')
-_CUT_FILE = LazyRegex(r'[^"\n]{1,400}\.pyx?", line \d{1,7}, in \S')
 _CELL = LazyRegex(
     r"\s*(?:File )([^\s,]{1,300}?)(?::| line )(\d{1,7}), in ([^\n(]{1,120})|\s*Cell (In ?\[\d{1,6}\]),? line (\d{1,7})(?:, in ([^\n(]{1,120}))?"
     r"|\s*File ([^\s,\"]{1,300}\.py):(\d{1,7})\s{0,4}$"
@@ -276,7 +275,7 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
     """Every exception, in the order of its first line. Processes are kept apart."""
     failures: list[LoggedException] = []
     readers: dict[object, TracebackReader] = {}
-    for line in _restore_first_frame(lines):
+    for line in lines:
         key = (line.source, line.rank, line.pid, line.role)
         reader = readers.get(key)
         if reader is None:
@@ -285,13 +284,6 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[LoggedException]:
     for reader in readers.values():
         reader._close_traceback()
     return _sort_exceptions(failures)
-
-
-def _restore_first_frame(lines: Sequence[LogLine]) -> Sequence[LogLine]:
-    """The lines, the first as a frame where its beginning is cut off: ``ackages/x/y.py", line 3, in f``."""
-    if not lines or not _CUT_FILE.match(lines[0].text):
-        return lines
-    return [lines[0].replace(text=f'  File "{lines[0].text.lstrip()}'), *lines[1:]]
 
 
 def _sort_exceptions(failures: list[LoggedException]) -> list[LoggedException]:
