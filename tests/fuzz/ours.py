@@ -19,8 +19,8 @@ def lock(data: bytes) -> None:
 
 
 def kept(data: bytes) -> None:
-    """Journals, manifests, leases, answers, evidence and stores, as they lie on the disk."""
-    from gpuready.apply import generation, lease, resolution_cache
+    """Journals, manifests, locks, answers, evidence and stores, as they lie on the disk."""
+    from gpuready.apply import generation, install_lock, resolution_cache
     from gpuready.extensions import build_cache
     from gpuready.fleet import journal as heard
     from gpuready.prove import bench
@@ -38,7 +38,7 @@ def kept(data: bytes) -> None:
     folder = path.rpartition("/")[0]
     one = generation.EnvironmentGeneration(1, "x", folder)
     one.read_manifest(), one.install_order
-    lease._parse_holder(result[:4096])
+    install_lock._read_holder(path)
     resolution_cache._decode_answer(result)
     for answer, at in heard.AnswerJournal(folder).read_entries():
         json.dumps([answer.to_json(), at])

@@ -7,14 +7,14 @@ model, ``gpus>1`` the GPUs it uses; ``torch>=2.9`` and ``package.NAME>=1`` test 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gpuready.contracts.want as wants
 from gpuready.model import Facts, UnknownFactError
 from gpuready.model.sizes import parse_count
 
-# Parsed by hand: every check reads conditions, and the first use of ``re`` costs 10 ms.
-_OPERATORS = (">=", "<=", "==", "!=", "=", ">", "<")
+_ATOM = re.compile(r"([A-Za-z][A-Za-z0-9._-]*)\s*(>=|<=|==|!=|=|>|<)\s*(\S+)")
 SHORT_NAMES = {
     "torch": "package.torch",
     "python": "python.version",
@@ -98,25 +98,13 @@ _PARSED: dict[str, list[tuple[str, str, str]]] = {}
 
 
 def _parse_atom(part: str, when: str) -> tuple[str, str, str]:
-    if part == "build":
-        return "wants", "=", "build"
-    name, operator, bound = _split_atom(part)
-    is_name = name.replace("_", "").replace("-", "").replace(".", "").isalnum() and name[0].isalpha() and name.isascii()
-    if not is_name or not bound or len(bound.split()) > 1 or not ("." in name or name in SHORT_NAMES):
+    found = _ATOM.fullmatch("wants=build" if part == "build" else part)
+    if found is None or not ("." in found[1] or found[1] in SHORT_NAMES):
         raise ValueError(
             f"{part!r} in the condition {when!r} is not understood: "
             "write for example wants=fp8, model>=7b, gpus>1, torch>=2.9 or gpu.capability>=9.0"
         )
-    return name, operator, bound
-
-
-def _split_atom(part: str) -> tuple[str, str, str]:
-    """Split an atom at its first operator; three empty texts where it has none."""
-    at = min((i for i, letter in enumerate(part) if letter in "<>=!"), default=None)
-    operator = next((o for o in _OPERATORS if at is not None and part.startswith(o, at)), "")
-    if at is None or not operator:
-        return "", "", ""
-    return part[:at].rstrip(), operator, part[at + len(operator) :].lstrip()
+    return found[1], found[2], found[3]
 
 
 def _atom_holds(atom: tuple[str, str, str], facts: Facts) -> bool:

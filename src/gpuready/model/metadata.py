@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -45,6 +46,7 @@ def parse_requires_file(text: str) -> list[str]:
 
 MAX_BRACKETS = 100
 _OPERATORS = ("===", "==", "!=", "<=", ">=", "~=", "<", ">")
+_MARKER_WORD = r"""\s*(?:(?P<quoted>"[^"]*"|'[^']*')|(?P<plain>[()]|===|[=!<>~]=|[<>]|[\w.]+))"""
 _WORDS = ("and", "or", "not", "in", "(", ")", *_OPERATORS)
 _VERSION_NAMES = ("python_version", "python_full_version", "implementation_version", "platform_release")
 
@@ -145,29 +147,12 @@ def _compare_values(left: str, operator: str, right: str, are_versions: bool) ->
 
 def _split_marker(text: str) -> list[str]:
     """Split a marker into words; a quoted text begins with one quote: ``os_name == "nt"`` -> os_name, ==, 'nt."""
-    words, at = [], 0
-    while at < len(text):
-        sign = text[at]
-        if sign in "'\"":
-            end = text.index(sign, at + 1)
-            words.append("'" + text[at + 1 : end])
-            at = end + 1
-        elif sign in "()":
-            words.append(sign)
-            at += 1
-        elif operator := next((one for one in _OPERATORS if text.startswith(one, at)), ""):
-            words.append(operator)
-            at += len(operator)
-        elif sign.isspace():
-            at += 1
-        else:
-            end = at
-            while end < len(text) and (text[end].isalnum() or text[end] in "_."):
-                end += 1
-            if end == at:
-                raise ValueError(f"the sign {sign!r}")
-            words.append(text[at:end])
-            at = end
+    words, at, pattern = [], 0, re.compile(_MARKER_WORD)
+    while found := pattern.match(text, at):
+        words.append("'" + found["quoted"][1:-1] if found["quoted"] else found["plain"])
+        at = found.end()
+    if text[at:].strip():
+        raise ValueError(f"the sign {text[at:].strip()[0]!r}")
     return words
 
 

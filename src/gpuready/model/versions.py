@@ -104,37 +104,20 @@ def _compare_version_keys(version: str, operator: str, bound: str) -> bool | Non
 
 
 _MAX_NUMBERS, _NO_DEV = 8, 1 << 62
+_VERSION = r"(\d+(?:\.\d+)*)(?:\.?(a|b|rc)(\d{1,18}))?(?:\.?post(\d{1,18}))?(?:\.?dev(\d{1,18}))?(?:\+[a-zA-Z0-9]+(?:\.[a-zA-Z0-9]+)*)?"
 
 
 @lru_cache(4096)
 def parse_version_key(text: str) -> tuple[int, ...] | None:
     """Numbers that compare as versions do (PEP 440): of ``1.0``, ``0.66b2``, ``0.7.0.post1``, ``0.47.0dev0``; None for other spellings."""
-    public, plus, local = text.strip().partition("+")
-    end = next((at for at, sign in enumerate(public) if sign not in "0123456789."), len(public))
-    head, ending = public[:end], public[end:]
-    release = parse_plain_release((head.removesuffix(".") if ending else head) + plus + local)
-    numbers = _parse_ending(ending)
-    if release is None or numbers is None or len(release) > _MAX_NUMBERS:
+    found = re.fullmatch(_VERSION, text.strip(), re.ASCII)
+    release = parse_plain_release(found[1]) if found else None
+    if not found or release is None or len(release) > _MAX_NUMBERS:
         return None
-    pre = [(at, numbers[kind]) for at, kind in enumerate(("a", "b", "rc")) if kind in numbers]
-    rank = pre[0] if pre else (-1, 0) if set(numbers) == {"dev"} else (3, 0)
+    _, kind, pre, post, dev = found.groups()
+    rank = (("a", "b", "rc").index(kind), int(pre)) if kind else (-1, 0) if dev and not post else (3, 0)
     padded = release + (0,) * (_MAX_NUMBERS - len(release))
-    return (*padded, *rank, numbers.get("post", -1), numbers.get("dev", _NO_DEV))
-
-
-def _parse_ending(text: str) -> dict[str, int] | None:
-    """``rc1.post2.dev3`` -> ``{"rc": 1, "post": 2, "dev": 3}``; None for what is spelt otherwise."""
-    numbers: dict[str, int] = {}
-    for kind in ("a", "b", "rc", "post", "dev"):
-        after = text.removeprefix(kind)
-        if after == text:
-            continue
-        text = after.lstrip("0123456789")
-        digits = after[: len(after) - len(text)]
-        if not digits or text == ".":
-            return None
-        numbers[kind], text = int(digits), text.removeprefix(".")
-    return None if text or len({"a", "b", "rc"} & set(numbers)) > 1 else numbers
+    return (*padded, *rank, int(post or -1), int(dev) if dev else _NO_DEV)
 
 
 def _has_prefix(release: tuple[int, ...], prefix: tuple[int, ...]) -> bool:

@@ -1,5 +1,7 @@
 """The environment variables a job would inherit, what a contract says about them, and torch's allocator settings."""
 
+import re
+
 from gpuready.catalog import torch as catalogue
 from gpuready.contracts import when as conditions
 from gpuready.model import Contract, ContractVariable, Facts
@@ -72,16 +74,9 @@ def effective_allocator_setting(facts: Facts) -> tuple[str, str] | None:
 
 def parse_allocator_settings(text: str) -> list[tuple[str, str | None]]:
     """Split ``a:1,b:[256:1,512:2]`` into options and values; the value is None if an option has none."""
-    parts, depth, start = [], 0, 0
-    plain = "".join(text.split())
-    for at, letter in enumerate(plain):
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth <= 0:
-            parts.append(plain[start:at])
-            start = at + 1
+    parts = re.split(r",(?![^\[]*\])", "".join(text.split()))
     # torch accepts a comma after the last option.
-    rest = plain[start:]
-    pairs = [part.partition(":") for part in ([*parts, rest] if rest else parts)]
+    pairs = [part.partition(":") for part in (parts if parts[-1] else parts[:-1])]
     return [(name, value if colon else None) for name, colon, value in pairs]
 
 
