@@ -150,6 +150,10 @@ def test_a_launcher_is_refused_with_the_command_to_use(words, instead):
         ),
         ("#!/bin/sh\n# torchrun train.py\necho 'no torchrun train.py'; python train.py", ""),
         ("#!/usr/bin/python3\ntorchrun = 1", ""),
+        (
+            "#!/bin/bash\nnohup deepspeed --num_gpus 2 t.py --note 'a; b' > log 2>&1 &",
+            "--nproc 2 -- t.py --note 'a; b'",
+        ),
     ],
 )
 def test_a_shell_script_that_starts_a_launcher_is_seen(tmp_path, text, instead):

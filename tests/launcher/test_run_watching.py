@@ -213,26 +213,3 @@ def test_a_failure_of_several_kinds_is_one_answer(stage):
     stage.script(failing("print('x' * 200_000, flush=True); sys.exit(3)"))
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 3 and "x" * 200_000 in stage.log(1)
-
-
-FLOOD = """
-import sys, time
-end, n = time.monotonic() + 60, 0
-def write(count):
-    global n
-    for _ in range(count):
-        print(n, 'x' * 990); n += 1
-while sys.stdout.line_buffering and time.monotonic() < end:
-    write(100); time.sleep(0.02)
-write(5000)
-print('last', n, 'in blocks' if not sys.stdout.line_buffering else '')
-"""
-
-
-def test_a_flood_of_output_is_whole_and_in_order(stage):
-    """Lines are written one by one at first, and in blocks while they flood."""
-    stage.script(FLOOD)
-    assert stage.run("--nproc", "1", "-q", "--", "train.py", timeout=120).code == 0
-    *lines, last = stage.log(0).splitlines()
-    assert last == f"last {len(lines)} in blocks"
-    assert [line.split()[0] for line in lines] == [str(n) for n in range(len(lines))]

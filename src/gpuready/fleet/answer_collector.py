@@ -16,8 +16,6 @@ from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, GARBLED, REFUSED, Fleet
 
 Details = dict[str, dict[str, dict[str, object]]]  # node -> facet -> key -> value
 MeasuredTries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
-
-
 CLOCK_SLACK = 1.0
 """Seconds of clock difference that are ignored."""
 

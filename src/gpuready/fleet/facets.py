@@ -239,20 +239,7 @@ def _is_compared_variable(name: str) -> bool:
 
 def _clean_interfaces(table: Any) -> Any:
     """Drop addresses and the interfaces that containers create and remove."""
-    transient_prefixes = (
-        "lo",
-        "veth",
-        "docker",
-        "cali",
-        "cni",
-        "flannel",
-        "virbr",
-        "br-",
-        "lxc",
-        "ifb",
-        "dummy",
-        "tap",
-    )
+    transient_prefixes = ("lo", "veth", "docker", "cali", "cni", "flannel", "virbr", "br-", "lxc", "ifb", "dummy", "tap")  # fmt: skip
     if not isinstance(table, dict):
         return table
     lasting = {name: row for name, row in table.items() if not str(name).startswith(transient_prefixes)}

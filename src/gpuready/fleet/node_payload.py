@@ -52,7 +52,8 @@ class NodeOrders(Record):
 
 def build_stdin(orders: NodeOrders, name: str = "sys.argv[1]") -> bytes:
     """Return everything that the starter reads; ``name`` is the expression that gives the node its name."""
-    program = _read_script("boot.py")
+    with open(os.path.join(SCRIPTS, "boot.py"), encoding="utf-8") as file:
+        program = file.read()
     start = f"exec(compile({program!r}, {'boot'!r}, {'exec'!r}), globals()); main(sys.stdin.buffer, {name})"
     return b"".join(
         (_ascii_line(start), _ascii_line(json.dumps(orders_to_json(orders))), pack_gpuready() if orders.send else b"")
@@ -75,11 +76,6 @@ def orders_to_json(orders: NodeOrders) -> dict[str, Any]:
 
 def _ascii_line(text: str) -> bytes:
     return text.encode("ascii") + b"\n"
-
-
-def _read_script(name: str) -> str:
-    with open(os.path.join(SCRIPTS, name), encoding="utf-8") as file:
-        return file.read()
 
 
 def describe_installation() -> dict[str, Any]:

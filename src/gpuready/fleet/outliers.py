@@ -56,7 +56,7 @@ class OutlierResult:
         self.shared: dict[str, set[str]] = {}  # figure of a disk -> nodes on which it is slow: one disk that they share
 
 
-def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries: int = MAX_TRIES) -> OutlierResult:
+def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str]) -> OutlierResult:
     """Judge every figure of every stratum. The result does not depend on the order of the values."""
     result = OutlierResult()
     for figure in sorted(tries):
@@ -67,7 +67,7 @@ def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries
                 strata.setdefault(stratum_of[entity[0]], {})[entity] = row
         for stratum, rows in sorted(strata.items()):
             judged = OutlierResult()
-            _judge_stratum(judged, figure, stratum, rows, len(tries), max_tries)
+            _judge_stratum(judged, figure, stratum, rows, len(tries))
             usual = median([row[0] for row in rows.values()])
             gross = {node for (node, _), row in rows.items() if GROSS * median(row) <= usual}
             is_shared = figure.startswith(SHARED_PREFIX)
@@ -80,12 +80,7 @@ def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str], max_tries
 
 
 def _judge_stratum(
-    result: OutlierResult,
-    figure: str,
-    stratum: str,
-    rows: Mapping[MeasuredEntity, Sequence[float]],
-    figures: int,
-    max_tries: int,
+    result: OutlierResult, figure: str, stratum: str, rows: Mapping[MeasuredEntity, Sequence[float]], figures: int
 ) -> None:
     if len({node for node, _ in rows}) < MIN_EQUALS:
         return _judge_few(result, figure, stratum, rows)
@@ -98,13 +93,14 @@ def _judge_stratum(
     nodes = len({node for node, _ in rows})
     far = _chance_distance(len(rows))
     lasting = _lasting_noise(shares, noise)
-    accuse, clear = _sequential_bounds(FALSE_ACCUSATION_RATE / (max(len(rows) // nodes, 1) * figures))
+    false = FALSE_ACCUSATION_RATE / (max(len(rows) // nodes, 1) * figures)
+    accuse, clear = log((1 - MISSED_RATE) / false), log(MISSED_RATE / (1 - false))
     for entity, row in sorted(shares.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
         weight = _log_likelihood_ratio(row, noise)
         if weight <= clear:
             continue
         certain = weight >= accuse and _mean_without_lowest(row) <= -_min_certain_loss(noise, lasting, len(row), far)
-        if not certain and len(row) < max_tries:
+        if not certain and len(row) < MAX_TRIES:
             result.measure_again.add(entity[0])
             continue
         mean = sum(row) / len(row)
@@ -155,10 +151,6 @@ def _mean_without_lowest(row: Sequence[float]) -> float:
     """Mean with the second lowest value in place of the lowest, so that one wild value accuses no node."""
     lowest, *rest = sorted(row)
     return (sum(row) - lowest + rest[0]) / len(row) if rest else 0.0
-
-
-def _sequential_bounds(false: float) -> tuple[float, float]:
-    return log((1 - MISSED_RATE) / false), log(MISSED_RATE / (1 - false))
 
 
 def _chance_distance(count: int) -> float:

@@ -12,8 +12,6 @@ from gpuready.fleet.transport import Transport
 from gpuready.model.fleet import ANSWERED, FAILED, OUT_OF_REACH, PASSED, SLOW, FleetNode, NodeAnswer, NodePair
 
 NodeNames = tuple[str, str]
-
-
 PAIR_SECONDS = 30.0
 """Time limit of one pair, from the start of its Pythons to its last number."""
 LIMIT_RESERVE = 5.0

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,28 +85,26 @@ class RayTransport:
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, deadline, self.token)
-        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
+        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer)
         for node in nodes:
             if node.state != "up" or node.name not in self.ray_ids:
-                tracker.report_answer(node.name, DEAD, why=node.why or "Ray does not know it", now=time.monotonic())
+                tracker.report_answer(node.name, DEAD, why=node.why or "Ray does not know it")
         self._ask_and_report(list(tracker.unanswered), tracker, orders)
-        needing_gpuready, tracker.needing_gpuready = tracker.needing_gpuready, []
-        self._ask_and_report(needing_gpuready, tracker, orders.replace(send=True))
-        for name in list(tracker.unanswered):
-            tracker.report_answer(name, DEAD, why="no word of its task", now=time.monotonic())
+        self._ask_and_report(tracker.take_needing(), tracker, orders.replace(send=True))
+        tracker.report_left("no word of its task")
 
     def _ask_and_report(self, names: list[str], tracker: AnswerTracker, orders: node_payload.NodeOrders) -> None:
         if not names:
             return
 
         def forward_line(word: str, key: str, text: str) -> None:
-            tracker.track_line(f"{orders.line_mark} {word} {key} {text}", time.monotonic())
+            tracker.track_line(f"{orders.line_mark} {word} {key} {text}")
 
         trouble, ended = self._send_orders(names, orders, forward_line)
         for name in names:
             if trouble and name in tracker.unanswered and name not in tracker.needing_gpuready:
                 kind = SLOW if ended.end == "deadline" else DEAD
-                tracker.report_answer(name, kind, why=f"Ray: {trouble}", now=time.monotonic())
+                tracker.report_answer(name, kind, why=f"Ray: {trouble}")
 
     def _send_orders(
         self, names: list[str], orders: node_payload.NodeOrders, on_line: LineHandler

@@ -7,7 +7,6 @@ A failing task leaves the others alone, a node that Slurm does not give is repor
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 from gpuready.fleet import node_payload
@@ -69,12 +68,10 @@ class SlurmTransport:
         python: str = "",
         parallel: int = PARALLEL,
         environ: Mapping[str, str] | None = None,
-        partition: str = "",
     ):
         self.host, self.token, self.node_list, self.parallel = host, token, node_list, parallel
         self.environ = host.get_environment() if environ is None else environ
         self.python = python or host.get_interpreter()["executable"]
-        self.partition = partition
         self.in_allocation = bool(self.environ.get("SLURM_JOB_ID"))
 
     # -- listing nodes ----------------------------------------------------------------------------------------
@@ -83,7 +80,6 @@ class SlurmTransport:
         """List the requested nodes, else those of the allocation, else all, each with its state."""
         wanted = self._requested_names()
         words = ["sinfo", "--noheader", "--Node", f"--format={_SINFO_FORMAT}"]
-        words += [f"--partition={validate_host_name(self.partition, '--partition')}"] if self.partition else []
         ran = self.host.run(words, SINFO, 64 << 20)
         if ran.end == "not found":
             raise TransportUnavailable("there is no sinfo here: this machine does not belong to a Slurm cluster")
@@ -111,20 +107,18 @@ class SlurmTransport:
 
     def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, deadline, self.token)
-        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer, time.monotonic())
+        tracker = AnswerTracker([node.name for node in nodes], orders.line_mark, on_answer)
         for node in nodes:
             if node.state == "down":
-                tracker.report_answer(node.name, DEAD, why=node.why or "Slurm has it down", now=time.monotonic())
+                tracker.report_answer(node.name, DEAD, why=node.why or "Slurm has it down")
             elif node.state not in ("up", "unknown") and not self.in_allocation:
                 why = node.why or f"Slurm has it {node.state}"
-                tracker.report_answer(node.name, REFUSED, why=why, now=time.monotonic())
+                tracker.report_answer(node.name, REFUSED, why=why)
         with TemporaryFolder(LiveHost().variables) as folder:
             self._run_steps(tracker, orders, folder)
-            if tracker.needing_gpuready:
-                needing_gpuready, tracker.needing_gpuready = tracker.needing_gpuready, []
-                self._run_srun_each([needing_gpuready], tracker, orders.replace(send=True), folder)
-        for name in list(tracker.unanswered):
-            tracker.report_answer(name, DEAD, why="no task of it was heard of", now=time.monotonic())
+            if needing := tracker.take_needing():
+                self._run_srun_each([needing], tracker, orders.replace(send=True), folder)
+        tracker.report_left("no task of it was heard of")
 
     def _run_steps(self, tracker: AnswerTracker, orders: node_payload.NodeOrders, folder: str) -> None:
         """Run one step over all nodes; if Slurm refuses it, one for each node, so that one cannot fail them all."""
@@ -142,7 +136,7 @@ class SlurmTransport:
         ran = self.host.run(["sinfo", "--noheader", "--Node", f"--format={_SINFO_FORMAT}"], SINFO, 64 << 20)
         for name, node in parse_sinfo(ran.out).items():
             if node.state == "down" and name in tracker.unanswered:
-                tracker.report_answer(name, DEAD, why=node.why, now=time.monotonic())
+                tracker.report_answer(name, DEAD, why=node.why)
 
     def _run_srun_each(
         self, sets: list[list[str]], tracker: AnswerTracker, orders: node_payload.NodeOrders, folder: str
@@ -179,7 +173,6 @@ class SlurmTransport:
             words += ["--overlap"]
         else:
             words += [f"--immediate={int(launch)}", f"--time={max(1, int(limit) // 60 + 1)}"]
-            words += [f"--partition={self.partition}"] if self.partition else []
         return (*words, self.python, "-I", "-c", node_payload.STARTER)
 
 
@@ -196,7 +189,7 @@ class _SrunStep:
         node = self.of_task.setdefault(task.strip(), node_field[0] if node_field else "")
         if node in self.names:
             self.line_count += 1
-            tracker.track_line(rest, time.monotonic(), node)
+            tracker.track_line(rest, node)
         return not any(name in tracker.unanswered and name not in tracker.needing_gpuready for name in self.names)
 
     def handle_step_end(self, result: ProgramEnd, tracker: AnswerTracker) -> bool:
@@ -206,13 +199,13 @@ class _SrunStep:
         if not self.line_count and len(self.names) > 1 and result.end in ("", "deadline"):
             for name in left:
                 if name in named:
-                    tracker.report_answer(name, DEAD, why=named[name], now=time.monotonic())
+                    tracker.report_answer(name, DEAD, why=named[name])
             return True
         for name in left:
             kind, why = classify_srun_failure(result, tracker.has_begun(name))
             if name in named and kind not in (SLOW, BUSY):
                 kind, why = DEAD, named[name]
-            tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=kind == BUSY)
+            tracker.report_answer(name, kind, why=why, for_now=kind == BUSY)
         return False
 
 

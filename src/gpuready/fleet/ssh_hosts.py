@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
@@ -144,20 +143,19 @@ class SshTransport:
     def ask_nodes(self, nodes: Sequence[FleetNode], request: Request, deadline: float, on_answer: OnAnswer) -> None:
         orders = node_payload.NodeOrders(request, NODE_SHARE * deadline, self.token)
         by_name = {node.name: node for node in nodes}
-        tracker = AnswerTracker(by_name, orders.line_mark, on_answer, time.monotonic())
+        tracker = AnswerTracker(by_name, orders.line_mark, on_answer)
         with TemporaryFolder(LiveHost().variables if self.variables is None else self.variables) as folder:
             files = StdinFiles(folder, orders)
             queue = _HostQueue(by_name.values(), lambda node: self._node_task(node, files, deadline))
             run_programs(
                 queue,
                 self.parallel,
-                lambda key, text: self._track_line(key, text, tracker),
+                lambda key, text: tracker.track_line(text, key),
                 lambda ended: self._handle_ssh_end(ended, tracker, queue, by_name),
                 self.variables,
                 lambda key, seconds: seconds > self.begin_seconds and tracker.waits_for(key),
             )
-        for name in list(tracker.unanswered):
-            tracker.report_answer(name, DEAD, why="it was not asked", now=time.monotonic())
+        tracker.report_left("it was not asked")
 
     def _node_task(self, node: FleetNode, files: StdinFiles, deadline: float) -> ProgramTask:
         connect = f"ConnectTimeout={max(min(CONNECT, int(deadline)), MIN_CONNECT)}"
@@ -169,9 +167,6 @@ class SshTransport:
         return ProgramTask(
             node.name, (*words, remote_command(self.python, node.name)), deadline, files.path_for(self.send_package)
         )
-
-    def _track_line(self, name: str, text: str, tracker: AnswerTracker) -> bool:
-        return tracker.track_line(text, time.monotonic(), name)
 
     def _handle_ssh_end(
         self, ended: ProgramEnd, tracker: AnswerTracker, queue: _HostQueue, by_name: dict[str, FleetNode]
@@ -185,7 +180,7 @@ class SshTransport:
         has_begun = tracker.has_begun(name)
         kind, why = self._classify_end(ended, has_begun)
         for_now = not has_begun and (kind == BUSY or why in _FOR_NOW)
-        tracker.report_answer(name, kind, why=why, now=time.monotonic(), for_now=for_now)
+        tracker.report_answer(name, kind, why=why, for_now=for_now)
 
     def _classify_end(self, ended: ProgramEnd, has_begun: bool) -> tuple[str, str]:
         return classify_ssh_failure(ended, has_begun, self.python)

@@ -49,12 +49,9 @@ def _resolve_kinds(
         if own_kind == "" or own_kind == main_kind:
             return main_kind
         if own_kind in KINDS_WITHOUT_GPU:
-            missing = nodes[name].gpus > 0 if scheduler_counts_gpus else _is_small_share(counts[own_kind], len(names))
+            is_rare = len(names) >= MIN_PARTITION and counts[own_kind] <= BROKEN_SHARE * len(names)
+            missing = nodes[name].gpus > 0 if scheduler_counts_gpus else is_rare
             return main_kind if missing else own_kind
         return main_kind if own_kind in rare else own_kind
 
     return {name: resolve_kind(name) for name in names}
-
-
-def _is_small_share(count: int, total: int) -> bool:
-    return total >= MIN_PARTITION and count <= BROKEN_SHARE * total

@@ -6,6 +6,7 @@ single node: a node's failure is that node's answer.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -52,12 +53,12 @@ def validate_host_name(name: str, where: str) -> str:
 class AnswerTracker:
     """Tracks which nodes have answered and delivers one NodeAnswer for each."""
 
-    def __init__(self, names: Iterable[str], mark: str, on_answer: OnAnswer, now: float):
+    def __init__(self, names: Iterable[str], mark: str, on_answer: OnAnswer):
         self.unanswered = dict.fromkeys(names, False)  # whether the node has sent hello
-        self.mark, self.on_answer, self.started = mark, on_answer, now
+        self.mark, self.on_answer, self.started = mark, on_answer, time.monotonic()
         self.needing_gpuready: list[str] = []
 
-    def track_line(self, text: str, now: float, name: str = "") -> bool:
+    def track_line(self, text: str, name: str = "") -> bool:
         """Handle one output line of ``node``, else of the one that the line names; True when it is done."""
         if not text.startswith(f"{self.mark} "):
             return False
@@ -73,24 +74,32 @@ class AnswerTracker:
             self.needing_gpuready.append(node)
             return True
         if word in _KIND_OF_WORD:
-            self._handle_word(node, _KIND_OF_WORD[word], body, now)
+            self._handle_word(node, _KIND_OF_WORD[word], body)
         return word in _KIND_OF_WORD
 
-    def _handle_word(self, node: str, kind: str, body: str, now: float) -> None:
+    def _handle_word(self, node: str, kind: str, body: str) -> None:
         if kind != ANSWERED:
-            self.report_answer(node, kind, why=body[:300], now=now)
+            self.report_answer(node, kind, why=body[:300])
         elif len(body) > MAX_BODY_BYTES:
-            self.report_answer(node, GARBLED, why=f"its answer is longer than {MAX_BODY_BYTES >> 10} KiB", now=now)
+            self.report_answer(node, GARBLED, why=f"its answer is longer than {MAX_BODY_BYTES >> 10} KiB")
         else:
-            self.report_answer(node, ANSWERED, body, now=now)
+            self.report_answer(node, ANSWERED, body)
 
-    def report_answer(
-        self, node: str, kind: str, body: str = "", why: str = "", now: float = 0.0, for_now: bool = False
-    ) -> None:
+    def report_answer(self, node: str, kind: str, body: str = "", why: str = "", for_now: bool = False) -> None:
         """Deliver one node's answer, once."""
         if node in self.unanswered:
             del self.unanswered[node]
-            self.on_answer(NodeAnswer(node, kind, body, why, round(max(now - self.started, 0.0), 3), for_now))
+            self.on_answer(NodeAnswer(node, kind, body, why, round(time.monotonic() - self.started, 3), for_now))
+
+    def report_left(self, why: str) -> None:
+        """Deliver the answers of all nodes that have sent nothing."""
+        for name in list(self.unanswered):
+            self.report_answer(name, DEAD, why=why)
+
+    def take_needing(self) -> list[str]:
+        """Return the nodes that need gpuready, and forget them."""
+        needing, self.needing_gpuready = self.needing_gpuready, []
+        return needing
 
     def waits_for(self, node: str) -> bool:
         """Whether a node has neither answered nor begun."""

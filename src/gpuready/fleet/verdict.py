@@ -170,7 +170,10 @@ def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
         usual = max(counts, key=lambda count: (count > 0, len(counts[count]), count))
         for count, some in sorted(counts.items()):
             few = [
-                n for n in some if count < max(evidence.collector.nodes[n].gpus, usual if _is_rare(some, names) else 0)
+                n
+                for n in some
+                if count
+                < max(evidence.collector.nodes[n].gpus, usual if len(some) < max(RARE_SHARE * len(names), 2) else 0)
             ]
             if few:
                 want = max(usual, *(evidence.collector.nodes[n].gpus for n in few))
@@ -183,10 +186,6 @@ def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
                 }
                 rows.append(row)
     return tuple(rows)
-
-
-def _is_rare(some: list[str], all_nodes: list[str]) -> bool:
-    return len(some) < RARE_SHARE * len(all_nodes) or len(some) == 1
 
 
 def _smaller_memory_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
@@ -353,11 +352,11 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
         "FLT003": _nodes_of_rows(
             group for row in deviating if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]
         ),
-        "FLT007": _nodes_of_fact(facts, "fleet.gpus"),
+        "FLT007": _nodes_of_rows(facts.value("fleet.gpus")),
         "FLT008": _nodes_of_rows(group for row in deviating if row["facet"] == "gpus" for group in row["groups"]),
-        "FLT010": _nodes_of_fact(facts, "fleet.memory"),
+        "FLT010": _nodes_of_rows(facts.value("fleet.memory")),
         "FLT011": [one.node for one in evidence.outlier_result.outliers],
-        "FLT012": _nodes_of_fact(facts, "fleet.conflicts"),
+        "FLT012": _nodes_of_rows(facts.value("fleet.conflicts")),
         "FLT015": [name for name in not_ready if not of_all.issuperset(evidence.records[name].codes or "?")],
         "FLT016": suspects,
     }
@@ -369,10 +368,6 @@ def _ray_label_selector(collector: AnswerCollector, excluded: set[str]) -> dict[
     """Return the excluded nodes as a Ray label selector."""
     ids = sorted(collector.nodes[name].labels.get(RAY_NODE_LABEL, "") for name in excluded if name in collector.nodes)
     return {RAY_NODE_LABEL: f"!in({','.join(ids)})"} if ids and all(ids) else {}
-
-
-def _nodes_of_fact(facts: Facts, key: str) -> list[str]:
-    return _nodes_of_rows(facts.value(key))
 
 
 def _nodes_of_rows(rows: Iterable[FactRow]) -> list[str]:

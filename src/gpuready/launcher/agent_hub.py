@@ -6,11 +6,11 @@ import hmac
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from typing import Any
 
+from gpuready.rollcall.endpoint import listen_on_port
 from gpuready.rollcall.line_server import LineConnection, LineServer
 
 PATIENCE = 5.0
@@ -23,9 +23,7 @@ class AgentHub(LineServer):
 
     def __init__(self, token: str, host: str = "127.0.0.1"):
         self.token = token
-        both = not host and socket.has_dualstack_ipv6()  # a cluster may have IPv6 only
-        family = socket.AF_INET6 if both else socket.AF_INET
-        self.listener = socket.create_server((host, 0), family=family, backlog=1024, dualstack_ipv6=both)
+        self.listener = listen_on_port(0, 1024, host)
         self.port = int(self.listener.getsockname()[1])
         self._messages: list[tuple[LineConnection, dict[str, Any]]] = []
         super().__init__([self.listener], PATIENCE)

@@ -233,10 +233,10 @@ def _seconds_in_state(rank_state: RankState, states: str) -> float:
     return duration
 
 
-def _processor_share(rank_state: RankState, least: float = GIL_SECONDS - 1) -> float | None:
+def _processor_share(rank_state: RankState) -> float | None:
     """Return the share of one processor used in the last ten beats; None if not known yet."""
     beats = list(rank_state.beats)[-11:]
-    if len(beats) < 2 or beats[-1].at - beats[0].at < least:
+    if len(beats) < 2 or beats[-1].at - beats[0].at < GIL_SECONDS - 1:
         return None
     return float((beats[-1].seconds - beats[0].seconds) / (beats[-1].at - beats[0].at))
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuready.launcher import process_status, rank_process, script
 from gpuready.model import Facts, Record
+from gpuready.model.node_names import fold_node_names
 from gpuready.model.run import LaunchJob, PreflightItem
 from gpuready.rollcall import endpoint
 from gpuready.system import file_contents
@@ -273,8 +274,6 @@ def end_orphan_ranks() -> list[int]:
 
 
 Looks = Mapping[str, Mapping[str, Any]]
-
-
 MAX_SENTENCES = 6
 
 
@@ -312,8 +311,7 @@ def _group_by_finding(node_results: Looks, severity: str) -> list[tuple[Mapping[
 
 
 def _format_node_names(names: list[str]) -> str:
-    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return f"node {shown}" if len(names) == 1 else f"nodes {shown}"
+    return f"node {names[0]}" if len(names) == 1 else f"nodes {fold_node_names(names)[:160]}"
 
 
 def _format_finding(item: Mapping[str, Any], nodes: list[str]) -> str:

@@ -173,7 +173,7 @@ class RankAgent:
         ]
         preflight = rank_process.preflight_node(self.settings["looks"], os.environ, rank_rows)
         self.send_message(t="hello", token=self.settings["token"], host=rank_process.own_hostname(), pid=os.getpid(), ranks=rank_rows,
-                 port=endpoint.find_free_port(), addresses=_own_addresses(self.connection), asks=int(self.settings["attempt"]),
+                 port=endpoint.find_free_port(), addresses=[str(self.connection.getsockname()[0])], asks=int(self.settings["attempt"]),
                  node=rank_process.own_hostname(), seen=preflight)  # fmt: skip
 
     def fork_ranks(self) -> tuple[str, int, int, int] | None:
@@ -365,11 +365,6 @@ class RankAgent:
         shared_memory.remove_leftovers(self.shared_memory_before, [rank.pid for rank in self.ranks.values()])
         codes = [rank.code or 0 for rank in self.ranks.values()]
         return next((code for code in codes if code), 0)
-
-
-def _own_addresses(link: socket.socket) -> list[str]:
-    """The address by which the supervisor sees us; other nodes most likely can use it too."""
-    return [str(link.getsockname()[0])]
 
 
 def main() -> tuple[str, list[str], int, int, int] | None:

@@ -32,27 +32,25 @@ BEAT, DONE, LEAVING = b".", b"D", b"X"
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
-FLOOD_BYTES = 1 << 20
-"""Written within a second: more is a flood, in which a call for each line would cost more than the line."""
 
 
-def call_prctl(option: int, value: int | bytes) -> None:
-    """Call prctl; without it (not Linux) the pipes must suffice."""
+def call_libc(name: str, *arguments: object) -> None:
+    """Call a function of the C library; without it (not Linux) the pipes must suffice."""
     try:
         import ctypes
 
-        ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+        getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
     except (OSError, AttributeError, ImportError):
         return
 
 
 def adopt_orphans() -> None:
     """Make orphans of a rank children of this process, which can then end them."""
-    call_prctl(_SET_SUBREAPER, 1)
+    call_libc("prctl", _SET_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    call_prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    call_libc("prctl", _SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:  # it died before prctl was called
         os._exit(137)
 
@@ -101,7 +99,7 @@ def prepare_rank(variables: Mapping[str, str], name: str, parent: int) -> None:
     """In the rank, right after the fork: set its own process group, variables and default signal handlers."""
     os.setpgid(0, 0)
     die_with_parent(parent)
-    call_prctl(_SET_NAME, name.encode()[:15])
+    call_libc("prctl", _SET_NAME, name.encode()[:15], 0, 0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
@@ -160,44 +158,13 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
     """Beat each second when the GIL is free. A fork of the rank has no such thread."""
     poll = select.poll()
     poll.register(ask, select.POLLIN)
-    buffering = OutputBuffering()
     try:
         while os.getpid() == own_pid:
             _write_beat(beat, BEAT)
-            buffering.adapt()
             if poll.poll(1000) and os.read(ask, 1):
                 faulthandler.dump_traceback(file=stack, all_threads=True)
     except (OSError, ValueError):
         return  # the script has closed our pipes, or the agent is gone
-
-
-class OutputBuffering:
-    """Write each line at once, so that last words reach the log; in a flood, blocks, flushed each second."""
-
-    def __init__(self) -> None:
-        self.stream, self.written, self.in_blocks = sys.stdout, 0, False
-
-    def adapt(self) -> None:
-        before, self.written = self.written, _count_written_bytes()
-        flood = before > 0 and self.written - before > FLOOD_BYTES
-        if self.stream is not sys.stdout:  # the script has put its own there
-            return
-        try:
-            if flood != self.in_blocks:
-                self.in_blocks = flood
-                self.stream.reconfigure(line_buffering=not flood, write_through=not flood)  # type: ignore[union-attr]
-            elif flood:
-                self.stream.flush()
-        except (AttributeError, ValueError, OSError):
-            self.stream = None  # closed by the script
-
-
-def _count_written_bytes() -> int:
-    try:
-        with open("/proc/self/io", encoding="ascii") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith("wchar:")), 0)
-    except (OSError, ValueError):
-        return 0
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:
@@ -273,17 +240,8 @@ def _end_process(code: int) -> None:
             one.flush() if issubclass(type(one), files) and not one.closed else None
         except Exception:  # closed meanwhile, or no room on the disk
             continue
-    _flush_c_files()
+    call_libc("fflush", None)
     os._exit(code & 0xFF)
-
-
-def _flush_c_files() -> None:
-    try:
-        import ctypes
-
-        ctypes.CDLL(None).fflush(None)
-    except (OSError, AttributeError, ImportError):
-        return
 
 
 def _skip_own_frames(trace: TracebackType | None) -> TracebackType | None:

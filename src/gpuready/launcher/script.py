@@ -12,31 +12,13 @@ from gpuready.system.files import open_regular
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
 _READ_AT_TORCH_IMPORT = (
-    "OMP_",
-    "MKL_",
-    "KMP_",
-    "GOMP_",
-    "OPENBLAS_",
-    "TORCH_LOGS",
-    "PYTORCH_JIT",
-    "TORCH_DEVICE_BACKEND_AUTOLOAD",
-    "LD_PRELOAD",
-)
+    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_LOGS", "PYTORCH_JIT", "TORCH_DEVICE_BACKEND_AUTOLOAD", "LD_PRELOAD",
+)  # fmt: skip
 """Variables that torch reads when it is imported: too late for a script to set after a shared import."""
 _TORCH_USERS = (
-    "torch",
-    "transformers",
-    "accelerate",
-    "lightning",
-    "deepspeed",
-    "colossalai",
-    "trl",
-    "axolotl",
-    "vllm",
-    "gpuready",
-    "peft",
-    "diffusers",
-)
+    "torch", "transformers", "accelerate", "lightning", "deepspeed", "colossalai", "trl", "axolotl", "vllm", "gpuready",
+    "peft", "diffusers",
+)  # fmt: skip
 MAX_SCRIPT_BYTES = 1 << 20
 CONFIG_SUFFIXES = (".yml", ".yaml", ".json", ".toml")
 

@@ -86,7 +86,7 @@ class Supervisor:
         self.hub = AgentHub(os.urandom(16).hex(), "127.0.0.1" if here else "")
         before = self._install_signal_handlers()
         try:
-            self.process = self._start_engine(["127.0.0.1"] if here else _own_addresses())
+            self.process = self._start_engine([*(() if here else endpoint.list_own_addresses()), "127.0.0.1"])
             self._watch_loop()
         finally:
             self._end_everything()
@@ -479,7 +479,3 @@ class Supervisor:
 def _own_code(failed: Iterable[RankEnd]) -> int:
     """The first exit code that is not that of the signal by which we have stopped a rank."""
     return next((end.code for end in failed if end.code and not (end.stopped and end.code > 128)), FAILURE)
-
-
-def _own_addresses() -> list[str]:
-    return [*endpoint.list_own_addresses(), "127.0.0.1"]

@@ -250,7 +250,7 @@ def _fit_lines(texts: Iterable[str], display: Screen) -> list[str]:
     """Truncate lines, but for those of exceptions, and the last one, which are wrapped."""
     fitted, lines = [], list(texts)
     for at, text in enumerate(lines):
-        whole = _is_exception_line(text) or (at == len(lines) - 1 and not text.startswith(" "))
+        whole = _is_exception_line(text) or (at == len(lines) - 1 and not text.startswith((" ", "Extension modules")))
         wrapped = display.format_paragraph(cut_middle(text, MAX_MESSAGE), 2, 2) if whole else []
         fitted += wrapped or _truncate_lines([text], display)
     return fitted

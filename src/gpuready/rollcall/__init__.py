@@ -116,11 +116,11 @@ def attend_over_store(store: KeyValueStore, rendezvous: Rendezvous, own_hello: H
     return _make_attendance(reply, rendezvous.address, None).replace(seconds=time.monotonic() - started)
 
 
-def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "", seconds: float = 0.8) -> None:
+def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "") -> None:
     """Tell rank 0, if it is reachable, that this rank cannot start; do not wait."""
     if not rendezvous.port:
         return
-    rank_client = client.RollcallClient(rendezvous, own_hello.replace(left=seconds), token)
+    rank_client = client.RollcallClient(rendezvous, own_hello.replace(left=0.8), token)
     try:
         rank_client.join_rollcall(lambda _: [])
     except (RankRejected, OSError):

@@ -57,7 +57,7 @@ def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
     return None
 
 
-def share_word(rendezvous: Rendezvous, word: str, seconds: float = 2.0) -> str:
+def share_word(rendezvous: Rendezvous, word: str) -> str:
     """Return the word of the first process of this user on this host that shares one for this job: ours, if that is us.
 
     It is handed on as long as the process lives. Empty if another user has taken the name.
@@ -68,7 +68,7 @@ def share_word(rendezvous: Rendezvous, word: str, seconds: float = 2.0) -> str:
         if sock is not None:
             threading.Thread(target=_hand_word_on, args=(sock, word), daemon=True).start()
             return word
-        conn = connect_beacon(name, seconds)
+        conn = connect_beacon(name, 2.0)
         if conn is None:
             continue
         with conn:
@@ -94,7 +94,7 @@ def _hand_word_on(sock: socket.socket, word: str) -> None:
 
 def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
     """Claim this rank until the socket is closed; else return the pid of the living process that has it."""
-    name = _rank_socket_name(rendezvous)
+    name = f"gpuready-rank-{_job_key(rendezvous)}-{rendezvous.rank}"
     sock = _bind_abstract_socket(name)
     if sock is not None:
         return sock, 0
@@ -104,10 +104,6 @@ def claim_rank(rendezvous: Rendezvous) -> tuple[socket.socket | None, int]:
     with other:
         pid = _peer_credentials(other)[0]
     return None, pid if os.path.exists(f"/proc/{pid}") else 0
-
-
-def _rank_socket_name(rendezvous: Rendezvous) -> str:
-    return f"gpuready-rank-{_job_key(rendezvous)}-{rendezvous.rank}"
 
 
 def _job_key(rendezvous: Rendezvous) -> str:

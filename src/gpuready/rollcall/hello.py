@@ -15,15 +15,8 @@ from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall.endpoint import quote_peer
 
 SHARED_PREFIXES = (
-    "NCCL_",
-    "TORCH_NCCL_",
-    "GLOO_",
-    "RCCL_",
-    "HCCL_",
-    "CCL_",
-    "TORCH_DISTRIBUTED_",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-)
+    "NCCL_", "TORCH_NCCL_", "GLOO_", "RCCL_", "HCCL_", "CCL_", "TORCH_DISTRIBUTED_", "CUDA_DEVICE_MAX_CONNECTIONS",
+)  # fmt: skip
 """Variables for communication between ranks: if they differ, collectives hang or are slow."""
 
 PER_NODE_SUFFIXES = ("_IFNAME", "_FILE", "_HCA", "_HOSTID", "_DEBUG", "_DEBUG_SUBSYS", "_RANK", "_IB_GID_INDEX", "_HCCL_IF_IP", "_CPU_AFFINITY", "_INFO_LEVEL")  # fmt: skip
@@ -137,18 +130,8 @@ def describe_this_job(rendezvous: Rendezvous, host: str) -> dict[str, object]:
 
 
 PER_RANK_NAMES = (
-    "RANK",
-    "WORLD_SIZE",
-    "MASTER_",
-    "PMI",
-    "SLURM_",
-    "VISIBLE_DEVICES",
-    "NODE",
-    "TASK",
-    "_FD",
-    "SHLVL",
-    "PWD",
-)
+    "RANK", "WORLD_SIZE", "MASTER_", "PMI", "SLURM_", "VISIBLE_DEVICES", "NODE", "TASK", "_FD", "SHLVL", "PWD",
+)  # fmt: skip
 """Parts of the names of variables that may differ between ranks."""
 
 

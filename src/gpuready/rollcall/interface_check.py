@@ -33,10 +33,7 @@ def find_interface_fault(
     environ: Mapping[str, str], who: str, rank: int, backend: str, interfaces: Interfaces | None = None
 ) -> RollcallFault | None:
     """Return what is wrong with the interface that the backend would use; None if nothing is."""
-    for name in INTERFACE_VARIABLES:
-        value = environ.get(name, "").strip()
-        if not value or not _is_used_by_backend(name, backend):
-            continue
+    for name, value in _used_variables(environ, backend):
         existing = endpoint.list_interfaces() if interfaces is None else interfaces
         matching = match_interfaces(name, value, existing)
         listed = ", ".join(f"{escape_unprintable(one)}{'' if up else ' (down)'}" for one, (up, _) in existing.items())
@@ -52,13 +49,11 @@ def find_interface_fault(
 
 def find_data_address(environ: Mapping[str, str], backend: str) -> str:
     """Return the address for incoming data if a variable selects the interface."""
-    for name in INTERFACE_VARIABLES:
-        value = environ.get(name, "").strip()
-        if value and _is_used_by_backend(name, backend):
-            interfaces = endpoint.list_interfaces()
-            for one in match_interfaces(name, value, interfaces):
-                if interfaces[one][0] and interfaces[one][1]:
-                    return interfaces[one][1][0]
+    for name, value in _used_variables(environ, backend):
+        interfaces = endpoint.list_interfaces()
+        for one in match_interfaces(name, value, interfaces):
+            if interfaces[one][0] and interfaces[one][1]:
+                return interfaces[one][1][0]
     return ""
 
 
@@ -110,5 +105,7 @@ def _addresses_of(master: str) -> list[Any]:
         return []
 
 
-def _is_used_by_backend(name: str, backend: str) -> bool:
-    return name.partition("_")[0].lower() in backend
+def _used_variables(environ: Mapping[str, str], backend: str) -> list[tuple[str, str]]:
+    """The variables that select interfaces of this backend, with their values."""
+    names = [name for name in INTERFACE_VARIABLES if name.partition("_")[0].lower() in backend]
+    return [(name, value) for name in names if (value := environ.get(name, "").strip())]

@@ -150,7 +150,8 @@ class RankRegister:
         rest = absent_ranks[8:]
         more = f"; and {len(rest)} more: {format_rank_ranges(rest)}" if rest else ""
         here = f"{len(self.present)} of {self.rendezvous.world_size} ranks came within {window:g} s"
-        message = f"{here}; missing: {names}{more}{self._listening_note()}{_turned_away_note(turned_away)}"
+        away = "; ".join(list(turned_away)[:4])
+        message = f"{here}; missing: {names}{more}{self._listening_note()}" + (f"; turned away: {away}" if away else "")
         fix = "look at the output of the missing ranks, and whether they have this MASTER_ADDR, MASTER_PORT and WORLD_SIZE; a slow start needs GPUREADY_START_WINDOW"  # fmt: skip
         return [RollcallFault("NET016", message, fix, tuple(absent_ranks))]
 
@@ -340,11 +341,6 @@ def _is_rule_code(text: str) -> bool:
 def _departed_fault(hello: Hello, why: str) -> RollcallFault:
     message = f"{hello.rank_label} went away during the roll-call ({why})"
     return RollcallFault("RUN019", message, "look at the last lines of its output", (hello.rank,))
-
-
-def _turned_away_note(turned_away: Iterable[str]) -> str:
-    turned_away_texts = list(turned_away)
-    return f"; turned away: {'; '.join(turned_away_texts[:4])}" if turned_away_texts else ""
 
 
 def _distinct_host_name(hello: Hello, twice: bool) -> str:

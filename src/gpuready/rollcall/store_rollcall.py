@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -136,7 +136,8 @@ def _wait_for_answer(
         time.monotonic() + window + SLACK_SECONDS + trial_connections.ALL_CALLS_SECONDS,
         not own_hello.data[1],
     )
-    for pause in _growing_pauses():
+    pause = 0.001
+    while True:
         answer = store.find(f"{prefix}/answer")
         if isinstance(answer, dict):
             return answer
@@ -148,15 +149,9 @@ def _wait_for_answer(
         if time.monotonic() >= end:
             break
         time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
     message = f"{own_hello.rank_label} heard nothing from rank 0 within {window:g} s"
     raise RankRejected(RollcallFault("NET016", message, "look at the output of rank 0", (0,)))
-
-
-def _growing_pauses() -> Iterator[float]:
-    pause = 0.001
-    while True:
-        yield pause
-        pause = min(pause * 1.5, 0.05)
 
 
 def _gather_hellos(

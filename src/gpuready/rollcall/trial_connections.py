@@ -137,7 +137,7 @@ def find_link_faults(
     planned: Mapping[int, Sequence[TrialCall]], outcomes: Mapping[int, Sequence[object]], names: Mapping[int, str]
 ) -> list[RollcallFault]:
     """Return the links that do not carry data, with the state of the other direction."""
-    outcome = _outcome_by_link(outcomes)
+    outcome = {(rank, other): why for rank, rows in outcomes.items() for other, why, _ in _valid_rows(rows)}
     collected = []
     for rank, calls in planned.items():
         for other, host, port in calls:
@@ -183,10 +183,6 @@ def _valid_rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
         and isinstance(row[2], (int, float))
         and 0 <= row[2] < 1e6
     ]
-
-
-def _outcome_by_link(outcomes: Mapping[int, Sequence[object]]) -> dict[tuple[int, int], str]:
-    return {(rank, other): why for rank, rows in outcomes.items() for other, why, _ in _valid_rows(rows)}
 
 
 def _link_fault(one: str, other: str, where: str, why: str, reverse_why: str, ranks: tuple[int, ...]) -> RollcallFault:

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from itertools import dropwhile, groupby
 from typing import Any
 
 from gpuready import system
@@ -49,18 +50,21 @@ def find_launcher_in_script(words: Sequence[str]) -> str:
     text = script.read_script(named[0]) if named else None
     is_shell = named is not words or any(name in (text or "").partition("\n")[0] for name in _SHELLS)
     for line in (text or "").replace("\\\n", " ").splitlines() if is_shell else ():
-        for command in re.split(r"&&|\|\||[;|]", line):
-            try:
-                parts = shlex.split(command, comments=True)
-                while parts and (parts[0] in _SHELL_WORDS or re.match(r"\w+=", parts[0])):
-                    parts = parts[1:]
-                if parts:
-                    parse_command(parts)
-            except ValueError:  # a quote that another line ends
-                continue
-            except Refused as refusal:
-                return f"{named[0]}: {refusal}"
+        try:
+            tokens = shlex.shlex(re.sub(r"\s\d(?=>)", " ", line), posix=True, punctuation_chars=True)
+            tokens.whitespace_split = True
+            for is_sign, command in groupby(tokens, lambda word: set(word) <= set("();<>|&")):
+                parts = () if is_sign else tuple(dropwhile(_comes_before_command, command))
+                parse_command(parts) if parts else None
+        except ValueError:  # a quote that another line ends
+            continue
+        except Refused as refusal:
+            return f"{named[0]}: {refusal}"
     return ""
+
+
+def _comes_before_command(word: str) -> bool:
+    return word in _SHELL_WORDS or re.match(r"\w+=", word) is not None
 
 
 def make_launch_job(
