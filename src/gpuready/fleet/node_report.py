@@ -131,7 +131,7 @@ def _read_fingerprints(value: object) -> str:
 
 def _read_figure(figure: tuple[str, Any]) -> tuple[str, tuple[float, ...]]:
     name, value = figure
-    row = value if isinstance(value, tuple) else (value,)
+    row = value if isinstance(value, (list, tuple)) else (value,)
     if not 0 < len(row) <= MAX_ITEMS["gpus"] or len(name) > 64:
         raise ValueError("a figure is neither a number nor one number for each GPU")
     return intern(name), tuple(_finite_number(one, name) for one in row)
