@@ -7,6 +7,7 @@ for ten thousand names that do not fold.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 NameParts = list[str]  # text, number, text, number ..., text
@@ -40,20 +41,7 @@ def fold_node_names(names: Iterable[str], *, trailing: bool = False) -> str:
 
 def _split_name(name: str) -> NameParts:
     """Split ``r01n7`` into ``r 01 n 7`` and an empty text: text and numbers in turn."""
-    parts, text, at = [], "", 0
-    while at < len(name):
-        end = at
-        while end < len(name) and "0" <= name[end] <= "9":
-            end += 1
-        if at < end and end - at <= MAX_DIGITS:
-            parts += [text, name[at:end]]
-            text = ""
-        elif at < end:
-            text += name[at:end]
-        if end < len(name):
-            text += name[end]
-        at = end + 1
-    return [*parts, text]
+    return re.split(rf"(?<![0-9])([0-9]{{1,{MAX_DIGITS}}})(?![0-9])", name)
 
 
 def _fold_shape(
@@ -104,18 +92,10 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
 
 def _split_outside_brackets(text: str) -> list[str]:
     """Split the list at commas outside brackets."""
-    parts: list[str] = []
-    depth = start = 0
-    for at, char in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(char, 0)
-        if depth not in (0, 1):
-            raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
-        if char == "," and not depth:
-            parts.append(text[start:at])
-            start = at + 1
-    if depth:
+    if re.search(r"[][]", re.sub(r"\[[^][]*\]", "", text)):
         raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
-    return [*parts, text[start:]]
+    masked = re.sub(r"\[[^][]*\]", lambda inside: inside[0].replace(",", "\0"), text)
+    return [part.replace("\0", ",") for part in masked.split(",")]
 
 
 def _expand_part(part: str, text: str) -> list[str]:

@@ -74,7 +74,8 @@ def effective_allocator_setting(facts: Facts) -> tuple[str, str] | None:
 
 def parse_allocator_settings(text: str) -> list[tuple[str, str | None]]:
     """Split ``a:1,b:[256:1,512:2]`` into options and values; the value is None if an option has none."""
-    parts = re.split(r",(?![^\[]*\])", "".join(text.split()))
+    plain = re.sub(r"\[[^\]]*(?:\]|$)", lambda inside: inside[0].replace(",", "\0"), "".join(text.split()))
+    parts = [part.replace("\0", ",") for part in plain.split(",")]
     # torch accepts a comma after the last option.
     pairs = [part.partition(":") for part in (parts if parts[-1] else parts[:-1])]
     return [(name, value if colon else None) for name, colon, value in pairs]
