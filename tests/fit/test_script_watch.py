@@ -65,7 +65,7 @@ for step in range(9):
     scaler.scale(y.float().sum()).backward(); scaler.unscale_(opt); nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     scaler.step(opt); scaler.update(); opt.zero_grad()
 """,
-    "lengths": LOOP.replace("torch.randn(512, 1024)", "torch.randn(64 * (1 + step % 7), 1024)"),
+    "lengths": LOOP.replace("512", "8 * (1 + step % 7)").replace("1000", "50").replace("4096", "64"),
     "assumed": LOOP.replace("    if not", "    if x.abs().max() > loss:\n        break\n    if not"),
     "selected": LOOP.replace("    loss =", "    x = x[x.sum(1) > 0]\n    loss ="),
     "autocast": """\
@@ -143,7 +143,8 @@ def test_a_device_is_asked_for_in_any_way(watched):
     def births(name: str) -> list[int]:
         return [event for event in watched[name]["events"] if isinstance(event, int) and event >= 0]
 
-    assert births("device") == births("loop")
+    made = births("device")
+    assert made == births("loop")[: len(made)] and len(made) > 30
 
 
 @pytest.mark.parametrize("name", ["host", "scaler", "files", "ranks_of_4"])
@@ -152,13 +153,14 @@ def test_a_script_sees_a_gpu(watched, name):
 
 
 def test_batches_of_changing_length_are_drawn_for_longer(watched):
-    assert watched["lengths"]["steps"] > 8
+    assert watched["lengths"]["steps"] == 50
 
 
 def test_a_step_that_comes_every_16_is_seen(watched):
     """The backward pass of the penalty's gradient needs the gradient of tanh twice."""
     kept = [event for event in watched["penalty"]["events"] if event == 4 * 64 * 2048]
-    assert watched["penalty"]["steps"] == 34 and len(kept) % 34, "one step has more of them"
+    steps = watched["penalty"]["steps"]
+    assert steps > 16 and len(kept) % steps, "one step has more of them"
 
 
 def test_what_is_not_modelled_is_undecided(watched):

@@ -233,7 +233,7 @@ def _complete_answer(
     gaps = result.unmodelled, result.lessened
     judged = [gpu_candidates.judge_gpu(place, _predict_or_raise(predictor, job, place), *gaps) for place in machine]
     tightest = _tightest_gpu(judged) or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
-    result = _add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
+    result = add_peaks(result, _predict_or_raise(predictor, job, tightest)).replace(places=tuple(judged))
     result = _add_padding(result, job, predictor, tightest)
     if every or not judged:
         gpus = _judge_catalog_gpus(job, predictor, gaps, every, show_progress)
@@ -288,7 +288,7 @@ def _tightest_gpu(shown: Sequence[GpuCandidate]) -> GpuCandidate | None:
     return min(shown, key=lambda place: place.available_memory[0] - place.needs[1], default=None)
 
 
-def _add_peaks(result: FitResult, fit: FitPrediction) -> FitResult:
+def add_peaks(result: FitResult, fit: FitPrediction) -> FitResult:
     parts = dict(fit.parts)
     rounded = fit.peak_allocated - sum(parts.values())
     if rounded > 0:  # the allocator gives out whole blocks
@@ -401,4 +401,4 @@ def _find_largest(
     judged = [gpu_candidates.judge_gpu(one, _predict_or_raise(predictor, job, one), *gaps) for one in machine]
     verdict = "fits" if value and not result.unmodelled else "undecided" if value else judged[0].verdict
     largest_found = LargestFit(field, value, verdict, fit.peak_device if value else 0, fails)
-    return _add_peaks(result, fit).replace(places=tuple(judged), largest=largest_found)
+    return add_peaks(result, fit).replace(places=tuple(judged), largest=largest_found)

@@ -26,7 +26,7 @@ from gpuready.system.file_journal import restore_files
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import unredacted_variables
 from gpuready.system.process.termination import kill_marked_processes
-from gpuready.workflow.fit import NO_GPU, find_gpus
+from gpuready.workflow.fit import NO_GPU, add_peaks, find_gpus
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -205,14 +205,9 @@ class ScriptAnswer:
             if every or not places
             else ()
         )
-        parts = dict(fit.parts)
-        if (rounded := fit.peak_allocated - sum(parts.values())) > 0:
-            parts["rounding of blocks"] = rounded
-        return result.replace(
-            peak_allocated=fit.peak_allocated, peak_reserved=fit.peak_reserved, peak_device=fit.peak_device, minimum=fit.minimum,
-            overhead=fit.overhead, parts=parts, phases=dict(fit.phases), stacks={k: dict(v) for k, v in fit.stacks.items()},
-            peak_at=fit.peak_at, places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
-            notes=(*result.notes, *fit.notes), lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply["loader_seconds"]),
+        return add_peaks(result, fit).replace(
+            places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
+            lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply["loader_seconds"]),
             job=dict(result.job) | {"steps": reply["steps"], "versions": dict(reply["versions"])},
         )  # fmt: skip
 

@@ -178,6 +178,14 @@ class RmsNormKernel(torch.autograd.Function):
         return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
 
 
+def native_dropout(x, p=0.5, training=True, inplace=False):
+    """On a GPU one kernel, which keeps a byte mask."""
+    if not training or not p:
+        return x
+    made = torch.native_dropout(x, p, True)[0]
+    return x.copy_(made) if inplace else made
+
+
 def empty_in_layout(q, size):
     """Return an empty result with heads of another size, its dimensions in memory as the query's."""
     order = sorted(range(q.dim()), key=lambda n: -q.stride(n))

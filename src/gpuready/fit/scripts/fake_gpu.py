@@ -11,7 +11,7 @@ import types
 import weakref
 
 import torch
-from emulation import Attention, RmsNorm, TorchAutocast
+from emulation import Attention, RmsNorm, TorchAutocast, native_dropout
 from known_values import find_tensors, value_limit
 from losses import ctc_loss
 from rnn_kernels import GATES, RnnLayers
@@ -89,14 +89,6 @@ def remove_guard(func):
     )
     made.__kwdefaults__ = func.__kwdefaults__
     return made
-
-
-def native_dropout(x, p=0.5, training=True, inplace=False):
-    """On a GPU one kernel, which keeps a byte mask."""
-    if not training or not p:
-        return x
-    made = torch.native_dropout(x, p, True)[0]
-    return x.copy_(made) if inplace else made
 
 
 class FakeGpu(TorchFunctionMode):

@@ -11,6 +11,8 @@ SCALE_OPS = ("_amp_foreach_non_finite_check_and_unscale_",)
 class HealthyValues(KnownValues):
     """Never refuses: what is not known is assumed, and ``assumed`` has the line and the assumption."""
 
+    row_error = IndexError  # a GPU's, which ends the script
+
     def __init__(self):
         super().__init__()
         self.assumed, self.larger = {}, {}
@@ -47,34 +49,12 @@ class HealthyValues(KnownValues):
         made = self.invent(args[0])
         return made if name == "_to_copy" else bool(made) if name == "is_nonzero" else made.item()
 
-    def check_rows(self, table, rows):
-        """A row that a table does not have ends a real run with an error of CUDA, as it does here."""
-        if (
-            rows.numel()
-            and rows.device.type == "meta"
-            and self.holds(rows)
-            and int(self.value_of(rows).max()) >= table.shape[0]
-        ):
-            last = int(self.value_of(rows).max())
-            raise IndexError(f"index out of range: row {last} of an embedding that has {table.shape[0]}")
-
     def find_mask(self, mask):
         """Return the values of a mask; of one that is not known, all of them hold."""
         if self.holds(mask):
             return self.value_of(mask)
         self.larger[find_place()] = "selects by values that are not known: counted as if all were selected"
         return torch.ones(mask.shape, dtype=torch.bool)
-
-    def list_masked_indices(self, args):
-        indices = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
-        kinds = (torch.bool, torch.uint8)
-        if not any(isinstance(x, torch.Tensor) and x.dtype in kinds for x in indices):
-            return args
-        made = []
-        for one in indices:
-            is_mask = isinstance(one, torch.Tensor) and one.dtype in kinds
-            made += [self.send(x) for x in self.find_mask(one).nonzero(as_tuple=True)] if is_mask else [one]
-        return (args[0], made, *args[2:])
 
     def shape_by_value(self, func, name, args, kwargs, known, error):
         if name == "masked_select" and not known:

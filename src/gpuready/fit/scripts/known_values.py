@@ -138,6 +138,8 @@ class KnownValues(HostMode):
     unknown values was taken as it is where nothing is wrong: all of them hold, none of them fails.
     """
 
+    row_error = NeedsValues
+
     def __init__(self):
         super().__init__()
         self.values, self.written, self.decisions, self.spread = {}, {}, {}, False
@@ -194,7 +196,7 @@ class KnownValues(HostMode):
         if rows.device.type == "meta" and rows.untyped_storage()._cdata in self.values and rows.numel():
             last = int(self.value_of(rows).max())
             if last >= table.shape[0]:
-                raise NeedsValues(
+                raise self.row_error(
                     f"{find_place()} takes row {last} of a table that has {table.shape[0]}: the batch is too long"
                 )
 
@@ -263,17 +265,18 @@ class KnownValues(HostMode):
     def list_masked_indices(self, args):
         """Replace boolean masks among the indices by positions, as torch does on a GPU."""
         indices = args[1] if len(args) > 1 and isinstance(args[1], (list, tuple)) else ()
-        if not any(isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices):
+        masks = [isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices]
+        if not any(masks):
             return args
         made = []
-        for one in indices:
-            if not (isinstance(one, torch.Tensor) and one.dtype in (torch.bool, torch.uint8)):
-                made.append(one)
-            elif one.device.type == "meta" and one.untyped_storage()._cdata not in self.values:
-                raise NeedsValues(f"{find_place()} selects by a mask that depends on the data")
-            else:
-                made += [self.send(x) for x in self.value_of(one).nonzero(as_tuple=True)]
+        for one, is_mask in zip(indices, masks, strict=True):
+            made += [self.send(x) for x in self.find_mask(one).nonzero(as_tuple=True)] if is_mask else [one]
         return (args[0], made, *args[2:])
+
+    def find_mask(self, mask):
+        if mask.device.type == "meta" and mask.untyped_storage()._cdata not in self.values:
+            raise NeedsValues(f"{find_place()} selects by a mask that depends on the data")
+        return self.value_of(mask)
 
     def send(self, value):
         """Return a tensor on the meta device with a known value."""

@@ -14,7 +14,7 @@ import torch
 import transformers
 from allocation_recorder import AllocationRecorder
 from checkpoint_header import explain_difference
-from emulation import Attention, AttentionKernel, Autocast, RmsNorm
+from emulation import Attention, AttentionKernel, Autocast, RmsNorm, native_dropout
 from kernel_recorder import KernelRecorder
 from known_values import KnownNumbers, KnownValues, Refusal, format_number
 from losses import ctc_loss
@@ -95,11 +95,6 @@ def add_lora_adapters(model, lora):
         if parameter.requires_grad and not lora["wide"]:  # peft leaves what lies on the meta device as it is
             parameter.data = parameter.data.to(model.dtype)
     return adapted
-
-
-def native_dropout(x, p=0.5, training=True, inplace=False):
-    """On a GPU one kernel, which keeps a byte mask."""
-    return torch.native_dropout(x, p, True)[0] if training and p else x
 
 
 def row_log_probabilities(model, batch):

@@ -33,7 +33,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 from watched_files import watch_files
 
-MOST_STEPS = 34  # of an optimizer: what comes every 16 steps or more often is seen twice
+MOST_STEPS, VARIED_STEPS = (
+    34,
+    120,
+)  # of an optimizer: what comes every 16 steps is seen twice; where sizes change, reserved memory grows
 ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
 LONG_LOOK, MANY_EVENTS = 10.0, 300_000  # seconds, and events, after which steps that are alike are watched no longer
@@ -119,7 +122,8 @@ class Watch:
         self.varied = self.varied or (not same and self.counts[stepped] > 2)
         waiting = any(self.counts.get(id(one), 0) < asked for one in self.made)
         late = now - self.begun > self.request["seconds"] or self.step_start > MOST_EVENTS
-        if self.steps >= MOST_STEPS * max(1, len(self.made)) or (late and self.steps >= asked):
+        most = VARIED_STEPS if self.varied and self.step_start < MANY_EVENTS else MOST_STEPS
+        if self.steps >= most * max(1, len(self.made)) or (late and self.steps >= asked):
             return True
         wanted = ALIKE_STEPS if self.varied else 1
         if waiting or self.request["exact"] or not all(count >= wanted for count in self.alike.values()):
@@ -211,6 +215,8 @@ class Watch:
             if parameter.grad is not None:
                 self.recorder.set_kind(parameter.grad, "gradients")
         recorder, known = self.recorder, self.known
+        if self.varied:
+            self.notes.append("batches differ in size: those of these steps are counted, and a larger one needs more")
         if torch.backends.cudnn.benchmark and any(name.startswith("convolution") for name in recorder.names):
             self.unmodelled.append("cudnn.benchmark, which tries every algorithm once, with workspaces of any size")
         if self.kernels.saw_second_backward:

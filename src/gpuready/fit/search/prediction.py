@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuready.catalog import load_catalog
 from gpuready.fit.allocator.alloc_conf import NO_LIMIT, AllocatorSettings
@@ -14,6 +14,7 @@ from gpuready.fit.tape.generation import GenerationRun, ScoringRun
 from gpuready.fit.tape.training import TrainingRun, cublas_workspace_size
 
 MIB = 1 << 20
+Label = TypeVar("Label", str, int)
 
 
 def record_job_tape(job: FitJob, card: GpuCard) -> Tape:
@@ -92,7 +93,7 @@ def fit_from_tape(
     free_replay = free_replay or TapeReplay(tape, settings)
     minimum = find_minimum_reserve(tape, settings, free_replay, most) if search else free_replay.peak_reserved
     phase_peaks = find_phase_peaks(tape) if search else {}
-    live_sizes = _live_by_kind(tape, sorted({free_replay.peak_event + 1, *phase_peaks.values()}))
+    live_sizes = live_by_label(tape, tape.kinds, sorted({free_replay.peak_event + 1, *phase_peaks.values()}))
     return FitPrediction(
         peak_allocated=free_replay.peak,
         peak_reserved=free_replay.peak_reserved,
@@ -120,7 +121,7 @@ def phase_stacks(job: FitJob, card: GpuCard) -> dict[str, dict[str, int]]:
     """Return what is live at the peak of each phase, by kind."""
     tape = cached_job_tape(job.validate_fields(), card)
     peaks = find_phase_peaks(tape)
-    live_sizes = _live_by_kind(tape, sorted(set(peaks.values())))
+    live_sizes = live_by_label(tape, tape.kinds, sorted(set(peaks.values())))
     return {name: live_sizes[end] for name, end in peaks.items()}
 
 
@@ -148,23 +149,23 @@ def _scan_phase_peaks(tape: Tape) -> list[tuple[str, int, int]]:
     return peaks
 
 
-def _live_by_kind(tape: Tape, ends: list[int]) -> dict[int, dict[str, int]]:
-    """Return what is live after each of these numbers of events, by kind, the largest first."""
+def live_by_label(tape: Tape, labels: list[Label], ends: list[int]) -> dict[int, dict[Label, int]]:
+    """Return what is live after each of these numbers of events, by the labels of the allocations, the largest first."""
     sizes: list[int] = []
-    by_kind: dict[str, int] = {}
-    snapshots: dict[int, dict[str, int]] = {}
-    kinds, start = tape.kinds, 0
+    by_kind: dict[Label, int] = {}
+    snapshots: dict[int, dict[Label, int]] = {}
+    start = 0
     for end in ends:
         for event in tape.events[start:end]:
             if event.__class__ is str:
                 continue
             if event >= 0:  # type: ignore[operator]
                 size = -(-event // 512) * 512  # type: ignore[operator]
-                kind = kinds[len(sizes)]
+                kind = labels[len(sizes)]
                 sizes.append(size)
                 by_kind[kind] = by_kind.get(kind, 0) + size
             else:
-                by_kind[kinds[~event]] -= sizes[~event]  # type: ignore[operator]
+                by_kind[labels[~event]] -= sizes[~event]  # type: ignore[operator]
         start = end
         snapshots[end] = dict(sorted(((k, v) for k, v in by_kind.items() if v), key=lambda one: -one[1]))
     return snapshots

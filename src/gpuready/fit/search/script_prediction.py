@@ -9,7 +9,7 @@ from typing import Any
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
 from gpuready.fit.job.records import FitJob, FitPrediction, GpuCard
 from gpuready.fit.search.minimum_reserve import TapeReplay
-from gpuready.fit.search.prediction import fit_from_tape
+from gpuready.fit.search.prediction import fit_from_tape, live_by_label
 from gpuready.fit.search.traced_prediction import MAX_TRACE_EVENTS, read_traced_kernels
 from gpuready.fit.tape.autograd import Tape, TapeMemory
 from gpuready.fit.tape.torch_ops import TorchOps
@@ -91,22 +91,8 @@ def predict_script(
 ) -> tuple[FitPrediction, dict[int, int]]:
     """Return the memory of a recorded script, and the bytes live at its peak by line of code."""
     replay = TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))
-    return fit_from_tape(job, card, tape, search, replay), live_by_line(tape, replay.peak_event + 1)
-
-
-def live_by_line(tape: ScriptTape, end: int) -> dict[int, int]:
-    """Return what is live after so many events, by line, the largest first."""
-    sizes: list[int] = []
-    by_line: dict[int, int] = {}
-    for event in tape.events[:end]:
-        if isinstance(event, str):
-            continue
-        if event >= 0:
-            sizes.append(-(-event // 512) * 512)
-        number = len(sizes) - 1 if event >= 0 else ~event
-        line = tape.lines[number]
-        by_line[line] = by_line.get(line, 0) + (sizes[number] if event >= 0 else -sizes[number])
-    return dict(sorted(((line, size) for line, size in by_line.items() if size), key=lambda one: -one[1]))
+    end = replay.peak_event + 1
+    return fit_from_tape(job, card, tape, search, replay), live_by_label(tape, tape.lines, [end])[end]
 
 
 def predict_script_time(tape: Tape, speed: DeviceSpeed, loader: float = 0.0) -> TimePrediction | None:
