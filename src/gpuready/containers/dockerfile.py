@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import reduce
 
 from gpuready.model import Record
 
@@ -170,51 +171,28 @@ def parse_assignments(text: str, values: BuildValues) -> list[tuple[str, str | N
     return [(name, expand_variables(value, values) if equals else None) for name, equals, value in pairs]
 
 
+_NESTED = reduce(lambda inner, _: rf"(?:[^{{}}]|\{{{inner}\}})*", range(6), "[^{}]*")
+_VARIABLE = re.compile(rf"\\\$|\$(?:\{{(\w*)(?!\w)({_NESTED})\}}|(\w+)|(\s|$)|.)", re.ASCII | re.DOTALL)
+"""``\\$``, ``${A:-x}`` (braces some deep), ``$A``, a plain ``$``, and what is none of these."""
+
+
 def expand_variables(text: str, values: BuildValues, depth: int = 0) -> str:
     """Expand $A, ${A}, ${A:-x}, ${A:+x}. Unknown values become UNKNOWN."""
-    parts: list[str] = []
-    at = 0
-    while (dollar := text.find("$", at)) >= 0:
-        if dollar > at and text[dollar - 1] == "\\":
-            parts += [text[at : dollar - 1], "$"]
-            at = dollar + 1
-        else:
-            value, after = expand_variable_at(text, dollar, values, depth)
-            parts += [text[at:dollar], value]
-            at = after
-    parts.append(text[at:])
-    return "".join(parts)
 
+    def expand_one(found: re.Match[str]) -> str:
+        braced, rest, name, blank = found.groups()
+        if found[0] == "\\$" or blank is not None:
+            return f"${blank or ''}"
+        if braced is None and name is None:
+            return UNKNOWN
+        known = values.expand_name(braced if name is None else name)
+        if not rest:
+            return UNKNOWN if known is None else known
+        operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])
+        if operator not in (":-", "-", ":+", "+") or depth > 8 or known == UNKNOWN:
+            return UNKNOWN
+        if operator[-1] == "-":
+            return known or expand_variables(word, values, depth + 1)
+        return expand_variables(word, values, depth + 1) if known else ""
 
-def expand_variable_at(text: str, at: int, values: BuildValues, depth: int = 0) -> tuple[str, int]:
-    """Return the value of the variable at a dollar sign, and the index after it."""
-    if text[at + 1 : at + 2] == "{":
-        return _expand_braced(text, at, values, depth)
-    end = at + 1
-    while end < len(text) and (text[end].isalnum() or text[end] == "_") and text[end].isascii():
-        end += 1
-    if end == at + 1:
-        return ("$", end) if end >= len(text) or text[end].isspace() else (UNKNOWN, end + 1)
-    value = values.expand_name(text[at + 1 : end])
-    return UNKNOWN if value is None else value, end
-
-
-def _expand_braced(text: str, at: int, values: BuildValues, depth: int) -> tuple[str, int]:
-    end, open_ = at + 2, 1
-    while end < len(text) and open_:
-        open_ += {"{": 1, "}": -1}.get(text[end], 0)
-        end += 1
-    inside = text[at + 2 : end - 1]
-    name = inside[: len(inside) - len(inside.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_"))]
-    rest = inside[len(name) :]
-    known = values.expand_name(name)
-    if not rest:
-        return UNKNOWN if known is None else known, end
-    operator, word = (rest[:2], rest[2:]) if rest[0] == ":" else (rest[:1], rest[1:])
-    if depth > 8 or (known == UNKNOWN and operator in (":-", "-", ":+", "+")):
-        return UNKNOWN, end
-    if operator in (":-", "-"):
-        return known or expand_variables(word, values, depth + 1), end
-    if operator in (":+", "+"):
-        return expand_variables(word, values, depth + 1) if known else "", end
-    return UNKNOWN, end
+    return _VARIABLE.sub(expand_one, text)
