@@ -31,7 +31,6 @@ class CachingAllocator:
     def __init__(self, settings: AllocatorSettings | None = None, cap: int = NO_LIMIT, streams: int = 1) -> None:
         settings = settings or AllocatorSettings()
         self.settings, self.streams = settings, streams
-        self._is_default = settings == AllocatorSettings()
         self.cap = cap
         self.allocated = self.peak = self.reserved = self.peak_reserved = 0
         self.retries = self.births_at_peak = 0
@@ -146,9 +145,6 @@ class CachingAllocator:
 
     def replay_events(self, events: Iterable[int], blocks: list[MemoryBlock | None]) -> None:
         """Replay events; ``blocks`` are the blocks allocated so far, in order."""
-        if self._is_default:
-            self._replay_default_events(events, blocks)
-            return
         for event in events:
             if event >= 0:
                 before = self.peak
@@ -158,61 +154,6 @@ class CachingAllocator:
             else:
                 block, blocks[~event] = blocks[~event], None
                 self.free_block(block)  # type: ignore[arg-type]
-
-    def _replay_default_events(self, events: Iterable[int], blocks: list[MemoryBlock | None]) -> None:
-        """The same with default settings, ``malloc_block`` and ``free_block`` inlined: most of a prediction's
-        time is spent here.
-        """
-        pools = self._free_pools
-        allocated, peak, append_block = self.allocated, self.peak, blocks.append
-        try:
-            for event in events:
-                if event >= 0:
-                    size = -(-event // MIN_BLOCK_SIZE) * MIN_BLOCK_SIZE or MIN_BLOCK_SIZE
-                    number, max_unsplit_rest = (
-                        (0, SMALL_REQUEST_LIMIT) if size > SMALL_REQUEST_LIMIT else (1, MIN_BLOCK_SIZE - 1)
-                    )
-                    if event.__class__ is not int:
-                        number += 2 * event.stream  # type: ignore[attr-defined]
-                    pool = pools[number]
-                    at = bisect_left(pool, (size,))
-                    block = pool.pop(at)[2] if at < len(pool) else self._new_segment(size, number)
-                    rest = block.size - size
-                    if rest > max_unsplit_rest:
-                        other = MemoryBlock(block.address + size, rest, block.pool)
-                        other.before, other.after, other.free = block, block.after, True
-                        if block.after is not None:
-                            block.after.before = other
-                        block.after, block.size = other, size
-                        insort(pool, (rest, other.address, other))
-                    block.free = False
-                    append_block(block)
-                    allocated += block.size
-                    if allocated > peak:
-                        peak, self.births_at_peak = allocated, len(blocks)
-                else:
-                    block, blocks[~event] = blocks[~event], None  # type: ignore[assignment]
-                    size = block.size
-                    allocated -= size
-                    pool = pools[block.pool]
-                    neighbour = block.before
-                    if neighbour is not None and neighbour.free:
-                        del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
-                        size += neighbour.size
-                        block.address, block.before = neighbour.address, neighbour.before
-                        if neighbour.before is not None:
-                            neighbour.before.after = block
-                    neighbour = block.after
-                    if neighbour is not None and neighbour.free:
-                        del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
-                        size += neighbour.size
-                        block.after = neighbour.after
-                        if neighbour.after is not None:
-                            neighbour.after.before = block
-                    block.size, block.free = size, True
-                    insort(pool, (size, block.address, block))
-        finally:
-            self.allocated, self.peak = allocated, peak
 
     def empty_cache(self) -> None:
         """torch.cuda.empty_cache: release whole cached segments and reset the peaks."""
