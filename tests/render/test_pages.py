@@ -144,7 +144,7 @@ def test_the_list_of_contracts():
         {"file": "b.json", "framework": "demo", "page": False, "variant": "vllm", "version": "2.0"},
     ]
     assert contract.render_contract_list(rows) == (
-        "framework  version  variant  page\ndemo       1.0               yes\ndemo       2.0      vllm\n"
+        "framework  version  variant\ndemo       1.0\ndemo       2.0      vllm\n"
     )
 
 

@@ -207,11 +207,11 @@ def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
 def _describe_outlier(one: Outlier, report: FleetReport) -> str:
     where = one.node + (f" GPU {one.gpu}" if one.gpu is not None else "")
     sure = "" if one.confirmed else ", not confirmed"
-    own, usual = (_format_figure(value, one.figure, report, one.usual) for value in (one.value, one.usual))
+    own, usual = (format_figure(value, one.figure, report, one.usual) for value in (one.value, one.usual))
     return f"{where}: {one.figure} {own}, {one.share:+.0%} against the usual {usual} ({one.tries} tries{sure})"
 
 
-def _format_figure(value: float, figure: str, report: FleetReport, scale_of: float | None = None) -> str:
+def format_figure(value: float, figure: str, report: FleetReport, scale_of: float | None = None) -> str:
     unit = report.units.get(figure, "")
     return format_amount(value, unit, scale_of) if unit else f"{value:,.4g}"
 
@@ -222,7 +222,7 @@ def _describe_figures(report: FleetReport) -> Iterator[str]:
         values = sorted(value for row in table.values() for value in row)
         if values:
             usual = values[len(values) // 2]
-            middle, low, high = (_format_figure(one, figure, report, usual) for one in (usual, values[0], values[-1]))
+            middle, low, high = (format_figure(one, figure, report, usual) for one in (usual, values[0], values[-1]))
             yield f"{figure}: median {middle}, {low} to {high}, {len(table):,} nodes"
 
 

@@ -10,7 +10,7 @@ from gpuready.model.facts import verdict_words
 from gpuready.model.fleet import Drift, FleetReport, NodeGroup
 from gpuready.model.node_names import fold_node_names
 from gpuready.render.check_report import VERDICT_ROLES
-from gpuready.render.fleet import expand_reported_nodes, group_nodes
+from gpuready.render.fleet import expand_reported_nodes, format_figure, group_nodes
 from gpuready.render.html.check_view import finding_view, mark_view
 
 NODE_KINDS = {
@@ -51,7 +51,7 @@ def build_fleet_view(report: FleetReport) -> dict[str, Any]:
             for kind, (says, shape) in NODE_KINDS.items()
         ],
         "findings": [_fleet_finding_view(one) for one in report.findings],
-        "figures": [_figure_strip(name, rows, report) for name, rows in report.figures.items() if rows],
+        "figures": [_figure_table(name, rows, report) for name, rows in report.figures.items() if rows],
     }
 
 
@@ -198,26 +198,21 @@ def _node_map(kind_by_node: dict[str, str], sets: list[dict[str, Any]], columns:
 
 # -- figures ----------------------------------------------------------------------------------------------------
 
-STRIP_WIDTH = 1000
 
-
-def _figure_strip(name: str, rows: dict[str, tuple[float, ...]], report: FleetReport) -> dict[str, Any]:
-    """All values of one figure on a line; outliers are named."""
+def _figure_table(name: str, rows: dict[str, tuple[float, ...]], report: FleetReport) -> dict[str, Any]:
+    """One figure with a cell for each GPU, the nodes that are furthest from the median first."""
     values = sorted(value for several in rows.values() for value in several)
-    low, high = values[0], values[-1]
-    scale = (STRIP_WIDTH - 20) / ((high - low) or 1)
-
-    def place(value: float) -> float:
-        return min(max(10 + (value - low) * scale, 10), STRIP_WIDTH - 10)
-
-    outliers = [one for one in report.outliers if one.figure == name]
+    usual = values[len(values) // 2]
+    kinds = {(o.node, o.gpu or 0): "bad" if o.confirmed else "differs" for o in report.outliers if o.figure == name}
+    far = sorted(rows, key=lambda node: -max((abs(value - usual) for value in rows[node]), default=0.0))[:MAX_NODE_ROWS]
+    words = {value: format_figure(value, name, report, usual) for value in values}
     return {
         "name": name,
-        "ticks": "".join(dict.fromkeys(f"M{x:.1f} 8v16" for x in map(place, values))),
-        "middle": place(values[len(values) // 2]),
-        "far": [{"x": place(one.value), "node": one.node, "share": f"{one.share:+.0%}"} for one in outliers],
-        "low": f"{low:,.4g}",
-        "high": f"{high:,.4g}",
-        "median": f"{values[len(values) // 2]:,.4g}",
+        "gpus": range(max(len(rows[node]) for node in far)),
+        "rows": [(node, [(kinds.get((node, at), ""), words[v]) for at, v in enumerate(rows[node])]) for node in far],
+        "left": len(rows) - len(far),
+        "low": words[values[0]],
+        "high": words[values[-1]],
+        "median": words[usual],
         "count": f"{len(values):,}",
     }
