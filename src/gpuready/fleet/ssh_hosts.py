@@ -158,7 +158,7 @@ class SshTransport:
         tracker.report_left("it was not asked")
 
     def _node_task(self, node: FleetNode, files: StdinFiles, deadline: float) -> ProgramTask:
-        connect = f"ConnectTimeout={max(min(CONNECT, int(deadline)), MIN_CONNECT)}"
+        connect = f"ConnectTimeout={max(min(CONNECT, int(NODE_SHARE * deadline)), MIN_CONNECT)}"
         words = ["ssh", *(word for option in (connect, *SSH_OPTIONS) for word in ("-o", option))]
         if node.labels.get("port"):
             words += ["-p", node.labels["port"]]

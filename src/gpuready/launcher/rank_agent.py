@@ -303,6 +303,7 @@ class RankAgent:
         for fd in list(rank.handlers):  # drain its last output; a child of it may keep the pipe open
             while fd in rank.handlers and rank_process.is_readable(fd, deadline) and rank.read_pipe(fd):
                 pass
+        rank.crashed_at_exit = bool(number and rank.done)  # of which no engine has to end the others
         if rank.code:
             rank_process.send_signal(-rank.pid, signal.SIGKILL)
         self._forward_messages(rank)
@@ -363,7 +364,7 @@ class RankAgent:
             rank_process.send_signal(pid, signal.SIGKILL)
         time.sleep(0.01)
         shared_memory.remove_leftovers(self.shared_memory_before, [rank.pid for rank in self.ranks.values()])
-        codes = [rank.code or 0 for rank in self.ranks.values()]
+        codes = [0 if rank.crashed_at_exit else rank.code or 0 for rank in self.ranks.values()]
         return next((code for code in codes if code), 0)
 
 

@@ -30,6 +30,7 @@ class RankProcess:
         self.number, self.pid, self.pipes = number, pid, pipes
         self.last_beat, self.done, self.code = 0.0, False, None  # type: float, bool, int | None
         self.watch: RankWatch | None = None
+        self.crashed_at_exit = False
         self.handlers = {pipes.out: self._handle_output, pipes.beat: self._handle_beat, pipes.stack: self._handle_stack}
         self.messages: list[dict[str, Any]] = []
 
