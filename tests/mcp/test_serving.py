@@ -208,7 +208,7 @@ def test_the_same_bytes_over_http(served, portal, place):
     [
         (("--port", "80"), "go with --http"),
         (("--http", "--port", "99999"), "--port takes"),
-        (("--http", "--token", "short"), "the token must have"),
+        (("--http", "--token", "short"), "a token has from 16"),
         (("--root", "/no/such/folder"), "is not a folder"),
         (("--json",), "leave out --json"),
     ],

@@ -52,7 +52,8 @@ def fleet(browser, files):
 def test_it_opens_from_disk_without_a_word_or_a_request(whole, document):
     assert "not ready" in whole.page.title()
     assert whole.page.locator("h1").inner_text().startswith("not ready")
-    assert whole.page.locator("main svg[role=img]").count() >= 2 and whole.page.locator(".drawing .card").count() >= 8
+    assert whole.page.locator("main svg[role=img]").count() and whole.page.locator("meter").count() == 2
+    assert whole.page.locator(".drawing .card").count() >= 8
 
 
 def test_without_a_script_it_still_tells_everything(browser, files):

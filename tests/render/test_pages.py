@@ -148,14 +148,6 @@ def test_the_list_of_contracts():
     )
 
 
-def test_rows_of_any_shape():
-    rows = [{"framework": "demo", "version": "1.0", "variants": ("a", "b")}, {"framework": "other", "file": None}]
-    assert contract.format_row_table(rows) == ("framework  version  variants  file\ndemo       1.0      a, b\nother\n")
-    assert contract.format_row_table([("a", 1), ("b",)]) == "a  1\nb\n"
-    assert contract.format_row_table(["one", "two"]) == "one\ntwo\n"
-    assert contract.format_row_table([]) == ""
-
-
 def test_the_difference_of_two():
     assert contract.render_contract_diff("a==1", "a==2", []) == "a==1 and a==2 have the same requirements\n"
     rows = [

@@ -7,7 +7,7 @@ import os
 import secrets
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
-from gpuready.commands.parameters import COMMON
+from gpuready.commands.parameters import COMMON, read_token
 from gpuready.commands.result import Result
 from gpuready.workflow import Refused
 from gpuready.workflow.allowed_paths import AllowedPaths
@@ -34,7 +34,7 @@ def run(request: Request) -> Result:
     if not request.has_switch("http") and ("port" in request.options or "token" in request.options):
         raise UsageError("--port and --token go with --http")
     allowed_paths = AllowedPaths(_allowed_roots(request), request.get_option("python"))
-    token = _read_mcp_token(request) if request.has_switch("http") else ""
+    token = read_token(request, TOKEN_VARIABLE) if request.has_switch("http") else ""
     try:
         from gpuready.mcp import server
     except ImportError as missing:
@@ -55,14 +55,6 @@ def _allowed_roots(request: Request) -> list[str]:
     """Return the current folder and the named ones; / only where it is named explicitly."""
     here = os.getcwd()
     return [*([here] if here != "/" else []), *request.get_option("root", ())]
-
-
-def _read_mcp_token(request: Request) -> str:
-    """Return the token that clients must send; empty where a new one is to be generated."""
-    token = str(request.get_option("token") or os.environ.get(TOKEN_VARIABLE, ""))
-    if token and not (16 <= len(token) <= 512 and token.isascii() and token.isprintable() and " " not in token):
-        raise UsageError("the token must have from 16 to 512 letters, digits or marks, and no space")
-    return token
 
 
 def _serve_http(request: Request, allowed_paths: AllowedPaths, token: str) -> None:

@@ -4,11 +4,13 @@ A group is a TypedDict; its annotations carry the Parameters, and are read when 
 and every module with such a class, must not import ``annotations`` from ``__future__``.
 """
 
+import os
+import re
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Annotated, TypedDict
 
-from gpuready.commands.declaration import Parameter, Request, collect_parameters
+from gpuready.commands.declaration import Parameter, Request, UsageError, collect_parameters
 from gpuready.workflow import machine_facts
 
 PathArgument = str | PathLike[str]
@@ -157,6 +159,16 @@ COMMON = {"json": Parameter("the same answer as a JSON document", python=False),
 
 def quiet_and_verbose(verbose: str, quiet: str = "one line") -> dict[str, Parameter]:
     return {"quiet": Parameter(quiet, flag="-q", python=False), "verbose": Parameter(verbose, flag="-v", python=False)}
+
+
+def read_token(request: Request, variable: str) -> str:
+    """Return the token of the flag, else of the variable; empty where a new one is to be made."""
+    given = request.get_option("token")
+    token = (os.environ.get(variable) or None) if given is None else given
+    if token is not None and not re.fullmatch(r"[\w.~+/=-]{16,512}", token, re.ASCII):
+        name = variable if given is None else "--token"
+        raise UsageError(f"{name}: a token has from 16 to 512 letters, digits or any of - _ . ~ + / =")
+    return token or ""
 
 
 def named_frameworks(request: Request) -> list[str]:

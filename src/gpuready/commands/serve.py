@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import secrets
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
-from gpuready.commands.parameters import COLOR
+from gpuready.commands.parameters import COLOR, read_token
 from gpuready.commands.result import Result
 from gpuready.workflow import Refused
 from gpuready.workflow.refusal import own_install_command
 
 DEFAULT_PORT = 8642
 TOKEN_VARIABLE = "GPUREADY_SERVE_TOKEN"
-MIN_TOKEN_LENGTH = 16
-"""Minimum length of a token chosen by the user."""
 _PARAMETERS = {
     "host": Parameter("the address to listen at (127.0.0.1)", "ADDRESS"),
     "port": Parameter(
@@ -33,7 +30,7 @@ _PARAMETERS = {
 
 def run(request: Request) -> Result:
     host, port = _parse_host_address(request.get_option("host", "127.0.0.1")), request.get_option("port")
-    token = _read_serve_token(request.get_option("token"), os.environ.get(TOKEN_VARIABLE))
+    token = read_token(request, TOKEN_VARIABLE) or secrets.token_urlsafe(32)
     _check_exposure(host, request.has_switch("open_to_others"))
     try:
         from gpuready.web.server import serve_web_app
@@ -79,16 +76,6 @@ def _check_exposure(host: str, allowed: bool) -> None:
         raise UsageError(
             f"--host {host} can be reached by other machines, and nothing is encrypted: add --open-to-others, or forward the port with ssh -L"
         )
-
-
-def _read_serve_token(flag: str | None, variable: str | None) -> str:
-    """Return the token of the flag, else of the variable, else a random one."""
-    name, word = ("--token", flag) if flag is not None else (TOKEN_VARIABLE, variable)
-    if word is None:
-        return secrets.token_urlsafe(32)
-    if len(word) < MIN_TOKEN_LENGTH or not word.isascii() or not word.replace("-", "a").replace("_", "a").isalnum():
-        raise UsageError(f"{name} takes at least {MIN_TOKEN_LENGTH} letters, digits, - and _")
-    return word
 
 
 COMMANDS = (

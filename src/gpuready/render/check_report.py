@@ -159,7 +159,7 @@ def _format_details(report: Report, screen: Screen) -> list[list[str]]:
     infos = [f for f in report.findings if f.severity == "info"]
     sections.append([line for f in infos for line in findings.format_finding(f, screen)])
     undecided = findings.group_undecided(report)
-    sections.append([line for several in undecided for line in findings.format_undecided(several, screen)])
+    sections.append([line for each in undecided for line in problem_list.format_open_question(each, screen, True)])
     sections.append(findings.format_unstated(report, screen) if report.unstated else [])
     sections.append([line for i in report.ignored for line in findings.format_ignored(i, screen)])
     sections += [_format_family_rows(report, screen), _format_job_placement(report, screen)]

@@ -30,21 +30,9 @@ def render_contract_screen(contract: Contract, screen: Screen | None = None) -> 
 
 
 def render_contract_list(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
-    return format_row_table(
-        [{key: row.get(key) for key in ("framework", "version", "variant")} for row in rows], screen
-    )
-
-
-def format_row_table(rows: Sequence[Any], screen: Screen | None = None) -> str:
-    """Rows in columns. A row is a dict, whose keys head the columns, a sequence, or a text."""
-    display = screen or Screen()
-    heads = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
-    table = [_row_cells(row, heads) for row in rows]
-    if heads:
-        table.insert(0, heads)
-    wide = max((len(cells) for cells in table), default=0)
-    table = [cells + [""] * (wide - len(cells)) for cells in table]
-    return "".join(line + "\n" for row in display.format_table(table) for line in row)
+    heads = ("framework", "version", "variant")
+    cells = [[str(row.get(head) or "") for head in heads] for row in rows]
+    return "".join(line + "\n" for row in (screen or Screen()).format_table([heads, *cells]) for line in row)
 
 
 def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None) -> str:
@@ -142,17 +130,6 @@ def _format_known_errors(errors: Iterable[KnownError], screen: Screen) -> list[s
 
 def _format_titled_lines(title: str, lines: list[str], screen: Screen) -> list[str]:
     return [screen.apply_style(title, "bold"), *lines] if lines else []
-
-
-def _row_cells(row: Any, heads: Sequence[str]) -> list[str]:
-    values = [row.get(head) for head in heads] if isinstance(row, dict) else row
-    return [_format_cell(value) for value in (values if isinstance(values, (list, tuple)) else (values,))]
-
-
-def _format_cell(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_format_cell(item) for item in value)
-    return "" if value is None else str(value)
 
 
 _HEAD = ("framework", "version", "variant", "distribution", "title", "origin")

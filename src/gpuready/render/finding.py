@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from gpuready.model import NOT_STATED, Fact, Finding, FixStep, IgnoredFinding, Report, Requirement, UndecidedRule
 from gpuready.model.contract import describe_want
@@ -109,29 +109,6 @@ def group_undecided(report: Report) -> list[list[UndecidedRule]]:
     for item in report.undecided:
         groups.setdefault("; ".join(fact.gap for fact in item.missing), []).append(item)
     return list(groups.values())
-
-
-def format_undecided(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
-    """``? GPU004 can't tell whether …: gpu.capability unknown, permission denied``; more than four in one sentence."""
-    if len(several) > 4:
-        return _format_many_undecided(several, screen)
-    return [line for item in several for line in _format_one_undecided(item, screen)]
-
-
-def _format_many_undecided(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
-    """Rules that are undecided for the same reason: the reason once, then their codes."""
-    keys = list(dict.fromkeys(fact.key for item in several for fact in item.missing))
-    reason = "; ".join(dict.fromkeys(fact.gap for fact in several[0].missing))
-    codes = ", ".join(item.code for item in several)
-    shown = ", ".join(keys[:4]) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
-    sentence = f"can't tell for {len(several)} checks: {shown} unknown ({reason}): {codes}"
-    return screen.lead_paragraph("?", sentence, "undecided")
-
-
-def _format_one_undecided(item: UndecidedRule, screen: Screen) -> list[str]:
-    missing = "; ".join(f"{f.key} unknown, {f.gap}" for f in item.missing)
-    says = f"can't tell whether {lowercase_opener(item.says)}"
-    return screen.lead_paragraph(f"? {item.code}", f"{says}: {missing}" if missing else says, "undecided")
 
 
 def lowercase_opener(title: str) -> str:

@@ -9,6 +9,7 @@ from gpuready.model.plan import InstallResult, Plan
 from gpuready.render import finding, json_document, units
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.plan import list_next_commands
+from gpuready.render.problem_list import format_open_question
 
 _MAX_FAULTS = 40
 """Further faults are only counted; the JSON has all."""
@@ -108,7 +109,7 @@ def _format_install_findings(result: InstallResult, screen: Screen) -> list[list
         return []
     if result.verdict == "failed":
         blocks = [finding.format_finding(f, screen) for f in report.findings if f.severity == "error"]
-        return [*blocks, [line for u in report.undecided for line in finding.format_undecided([u], screen)]]
+        return [*blocks, [line for u in report.undecided for line in format_open_question([u], screen)]]
     warnings = sum(f.severity == "warning" for f in report.findings)
     warning_suffix = f", {units.format_count(warnings, 'warning')}" if warnings else ""
     ignored = [f"{one.finding.code} set aside: {one.reason}" for one in report.ignored]

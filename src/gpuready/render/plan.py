@@ -11,7 +11,8 @@ from gpuready.model.contract import describe_want
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
-from gpuready.render.layout import Screen, display_width, join_sections
+from gpuready.render.finding import describe_safety
+from gpuready.render.layout import Screen, join_sections
 
 
 class PlanSet(Protocol):
@@ -32,8 +33,6 @@ KERNEL_INSTALL_WORDS = {
     "jit": "compiled on first use",
     "none": "left out",
 }
-
-STEP_SAFETY_WORDS = {"safe": "safe", "ask": "asks first", "manual": "by hand", "elsewhere": "by hand"}
 
 
 def plan_json_fields(plan: Plan) -> dict[str, Any]:
@@ -141,8 +140,8 @@ def _format_plan_header(left: str, start: str, role: str, plan: Plan, screen: Sc
     return lines + (screen.format_paragraph(plan.contract_note, 2) if plan.contract_note else [])
 
 
-def _format_number(number: int, text: str, screen: Screen) -> list[str]:
-    first, *rest = screen.wrap_text(text, screen.width - 5)
+def _format_number(number: int, text: str, screen: Screen, right: str = "") -> list[str]:
+    first, *rest = screen.align_ends(text, right, 5)
     return [f"  {number:<3}{first}", *(f"     {line}" for line in rest)]
 
 
@@ -205,16 +204,21 @@ def describe_kernel_install(kernel: KernelPlan) -> str:
     return KERNEL_INSTALL_WORDS.get(kernel.how, kernel.how) + time + jobs
 
 
-def _format_plan_steps(steps: Sequence[FixStep], screen: Screen, verbose: bool) -> list[str]:
+def _format_plan_steps(
+    steps: Sequence[FixStep], screen: Screen, verbose: bool, fixed: Sequence[PlanReason] = ()
+) -> list[str]:
+    """The steps in order; those of a fix with how safe they are and which findings they resolve."""
     lines = [screen.apply_style("steps", "bold")] if steps else []
     for number, step in enumerate(steps, 1):
-        lines += _format_number(number, step.does, screen)
+        lines += _format_number(number, step.does, screen, describe_safety(step.replace(note="")) if fixed else "")
         if step.run:
             lines += screen.format_command(step.run, 5)
         elif step.note:
             lines += screen.format_paragraph(step.note, 5)
         if verbose and step.run and step.note:
             lines += screen.dim_paragraph(step.note, 5)
+        resolved = [f"{reason.kind} {reason.about}" for reason in fixed if reason.step == number]
+        lines += screen.dim_paragraph(", ".join(resolved), 5) if resolved else []
     return lines
 
 
@@ -256,7 +260,8 @@ def render_fix_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bo
     sections = [_format_fix_header(plan, display)]
     sections += [_format_fix_conflict(plan, conflict, display) for conflict in plan.conflicts]
     sections += [
-        _format_fix_plan_step(plan, number, step, display, verbose) for number, step in enumerate(plan.steps, 1)
+        _format_plan_steps(plan.steps, display, verbose, plan.because),
+        _format_plan_reasons(plan, display) if verbose else [],
     ]
     sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
     return join_sections([*sections, display.format_labelled_commands(_list_fix_commands(plan, verbose))])
@@ -284,36 +289,6 @@ def _list_fix_commands(plan: Plan, verbose: bool) -> list[tuple[str, tuple[str, 
     details = [] if verbose else [("details", build_plan_command(plan))]
     # What a recorded machine needs cannot be applied from here.
     return details if plan.options.get("on") else [*rows, *details]
-
-
-def _format_fix_plan_step(plan: Plan, number: int, step: FixStep, screen: Screen, verbose: bool) -> list[str]:
-    """One step: its safety, its command, and the findings it resolves."""
-    safety = step.note if step.safety == "manual" and step.note else STEP_SAFETY_WORDS.get(step.safety, step.safety)
-    short = safety if len(safety) < screen.width // 2 else STEP_SAFETY_WORDS.get(step.safety, "")
-    lines = _format_step_title(number, step.does, short, screen)
-    lines += screen.format_command(step.run, 5) if step.run else []
-    if step.note and step.note != short:
-        lines += screen.format_paragraph(step.note, 5)
-    reasons = [reason for reason in plan.because if reason.step == number]
-    whole = [reason.says.removeprefix(f"step {number} ") for reason in reasons]
-    for says in whole if verbose else _shorten_reasons(reasons):
-        lines += screen.dim_paragraph(says, 5, 2)
-    return lines
-
-
-def _shorten_reasons(reasons: Sequence[PlanReason]) -> list[str]:
-    """``fixes PKG002: …`` and ``fixes PKG003: …`` -> ``fixes PKG002, PKG003``"""
-    codes: dict[str, list[str]] = {}
-    for reason in reasons:
-        codes.setdefault(reason.kind, []).append(reason.about)
-    return ["; ".join(f"{action} {', '.join(several)}".strip() for action, several in codes.items())] if codes else []
-
-
-def _format_step_title(number: int, does: str, right: str, screen: Screen) -> list[str]:
-    """The step's name with its safety at the right edge, or below where it does not fit."""
-    if display_width(escape_unprintable(does)) + display_width(escape_unprintable(right)) + 7 <= screen.width:
-        return [f"  {number:<3}{line}" for line in screen.align_ends(does, right, 5)]
-    return [*_format_number(number, does, screen), *screen.format_paragraph(right, 5)]
 
 
 def _format_fix_conflict(plan: Plan, conflict: PlanConflict, screen: Screen) -> list[str]:

@@ -89,7 +89,7 @@ def _format_open_questions(report: Report, screen: Screen) -> list[str]:
     groups = group_undecided(report)
     most = 5 if report.verdict == "undecided" else 1
     shown = groups if len(groups) <= most + 1 else groups[:most]
-    lines = [line for several in shown for line in _format_open_question(several, screen)]
+    lines = [line for several in shown for line in format_open_question(several, screen)]
     rest = sum(len(several) for several in groups[len(shown) :])
     return (
         [*lines, *format_list_item("?", f"can't tell for {rest} more checks (-v)", "", screen, "undecided")]
@@ -98,14 +98,20 @@ def _format_open_questions(report: Report, screen: Screen) -> list[str]:
     )
 
 
-def _format_open_question(several: Sequence[UndecidedRule], screen: Screen) -> list[str]:
+def format_open_question(several: Sequence[UndecidedRule], screen: Screen, verbose: bool = False) -> list[str]:
+    """Rules that are undecided for the same reason: the reason once; with ``verbose`` every fact and code."""
     keys = list(dict.fromkeys(fact.key for item in several for fact in item.missing))
     reasons = "; ".join(dict.fromkeys(fact.gap for fact in several[0].missing))
-    unknown = f"{', '.join(keys[:2])}{f' and {len(keys) - 2} more' if len(keys) > 2 else ''} unknown ({reasons})"
+    most = len(keys) if verbose else 2
+    unknown = (
+        f"{', '.join(keys[:most])}{f' and {len(keys) - most} more' if len(keys) > most else ''} unknown ({reasons})"
+    )
     if len(several) == 1:
         text, code = f"can't tell whether {lowercase_opener(several[0].says)}", several[0].code
     else:
         text, code = f"can't tell for {len(several)} checks", f"{several[0].code} +{len(several) - 1}"
+    if verbose and len(several) > 1:
+        text, code = f"{text} ({', '.join(item.code for item in several)})", ""
     return format_list_item("?", f"{text}: {unknown}" if keys else text, code, screen, "undecided")
 
 

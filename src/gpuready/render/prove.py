@@ -50,7 +50,8 @@ def _format_proof_findings(report: Report, screen: Screen, verbose: bool) -> lis
     """What is wrong, as a check lists it; with ``verbose`` the evidence."""
     if not verbose:
         return [problem_list.format_problem_list(report, screen)]
-    undecided = [findings.format_undecided(several, screen) for several in findings.group_undecided(report)]
+    groups = findings.group_undecided(report)
+    undecided = [problem_list.format_open_question(several, screen, True) for several in groups]
     evidence = [findings.format_finding(finding, screen) for finding in report.findings]
     return [*evidence, [line for lines in undecided for line in lines]]
 

@@ -18,6 +18,7 @@ from gpuready.system.process.worker_pool import WorkerPool
 from gpuready.web import query_parser
 from gpuready.web.query_service import HttpReply, QueryService, error_reply
 from gpuready.web.request_guard import BODY_TIMEOUT, InvalidUpload, PageGuard, read_request_body
+from gpuready.workflow import catalog_lists
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,7 +37,7 @@ MAX_KEPT_REPORTS = 8
 MAX_WAIT_SECONDS = 15.0
 """The longest the page may wait for all parts."""
 COMMANDS = ("check", "plan", "fit", "env", "explain")
-CHOICE_NAMES = ("gpus", "models", "torches", "drivers", "systems")
+CHOICE_NAMES = tuple(catalog_lists.CHOICES)
 STATIC_FILES = {"/page.js": "text/javascript", "/page.css": "text/css", "/style.css": "text/css"}
 WARM_UP_QUERY = "framework=transformers&gpu=h100&model=qwen2.5-0.5b"
 """Answered by every worker at start-up, so that the first user does not wait for module imports."""
@@ -186,32 +187,21 @@ def _report_response(page: bytes, more: dict[str, str] | None = None) -> Respons
     return Response(page, 200, {"content-security-policy": REPORT_POLICY, **(more or {})}, "text/html")
 
 
-async def _handle_invalid_query(request: Request, error: Exception) -> Response:
-    return _json_response(error_reply(400, str(error)))
+_HTTP_ERRORS = {404: "there is nothing here", 405: "this cannot be asked so: GET asks, POST sends a log or a recording"}
 
 
-async def _handle_invalid_upload(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status", 400)
-    return Response(error_reply(status, str(error)).text, status, {"connection": "close"}, "application/json")
-
-
-async def _handle_http_error(request: Request, error: Exception) -> Response:
+async def _handle_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, InvalidUpload):
+        reply = error_reply(error.status, str(error))
+        return Response(reply.text, reply.status, {"connection": "close"}, "application/json")
+    if isinstance(error, query_parser.InvalidQuery):
+        return _json_response(error_reply(400, str(error)))
     status = getattr(error, "status_code", 500)
-    messages = {404: "there is nothing here", 405: "this cannot be asked so: GET asks, POST sends a log or a recording"}
-    return _json_response(error_reply(status, messages.get(status, "this request is not understood")))
+    failed = f"gpuready failed over this question: {type(error).__name__}"
+    return _json_response(error_reply(status, _HTTP_ERRORS.get(status, failed)))
 
 
-async def _handle_failure(request: Request, error: Exception) -> Response:
-    return _json_response(error_reply(500, f"gpuready failed over this question: {type(error).__name__}"))
-
-
-_HANDLERS = {
-    query_parser.InvalidQuery: _handle_invalid_query,
-    InvalidUpload: _handle_invalid_upload,
-    404: _handle_http_error,
-    405: _handle_http_error,
-    Exception: _handle_failure,
-}
+_HANDLERS = dict.fromkeys([query_parser.InvalidQuery, InvalidUpload, 404, 405, Exception], _handle_error)
 _FILE_CACHE: dict[str, str] = {}
 
 

@@ -38,13 +38,6 @@ BRIEF_FIELDS = {
     ),
 }  # fmt: skip
 """The fields the page needs; /api/check and /api/plan return all of them."""
-CHOICE_FUNCTIONS = {
-    "gpus": "gpu_list",
-    "models": "model_list",
-    "torches": "torch_list",
-    "drivers": "driver_list",
-    "systems": "system_list",
-}
 
 
 def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
@@ -71,9 +64,7 @@ def _quick_fit_answer(words: Sequence[str]) -> WorkerReply:
 
 
 def _list_choices(words: Sequence[str]) -> str:
-    return json_document.format_json_document(
-        {name: getattr(catalog_lists, CHOICE_FUNCTIONS[name])() for name in words}
-    )
+    return json_document.format_json_document({name: catalog_lists.CHOICES[name]() for name in words})
 
 
 def _select_brief_fields(command: str, text: str) -> str:

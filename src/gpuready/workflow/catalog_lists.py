@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from gpuready import contracts, rules
 from gpuready.catalog import cuda, gpus, load_catalog, proofs, systems, torch
 from gpuready.fit.job import gpu_candidates
-from gpuready.workflow.refusal import Refused
 
 
 def gpu_list() -> list[dict[str, Any]]:
@@ -50,31 +51,32 @@ def driver_list() -> list[str]:
     )
 
 
-def system_list() -> list[str]:
-    """Return the systems that ``--os`` accepts."""
-    return systems.list_systems()
+CHOICES: dict[str, Callable[[], list[Any]]] = {
+    "gpus": gpu_list,
+    "models": model_list,
+    "torches": torch_list,
+    "drivers": driver_list,
+    "systems": systems.list_systems,
+}
+"""What a page offers to choose from."""
 
 
-NAME_KINDS = ("frameworks", "gpus", "models", "codes", "torch", "proofs")
+def _list_provable() -> list[str]:
+    every = contracts.list_frameworks(), proofs.list_proof_capabilities(), (row.name for row in proofs.list_proofs())
+    return list(dict.fromkeys(chain(*every)))
+
+
+_NAMES: dict[str, Callable[[], list[str]]] = {
+    "frameworks": contracts.list_frameworks,
+    "gpus": lambda: [row["on"] for row in gpu_list()],
+    "models": lambda: [row["name"] for row in model_list()],
+    "codes": rules.list_codes,
+    "torch": torch_list,
+    "proofs": _list_provable,
+}
+NAME_KINDS = tuple(_NAMES)
 
 
 def list_completion_names(kind: str) -> list[str]:
     """Return every name of a kind."""
-    if kind == "frameworks":
-        return contracts.list_frameworks()
-    if kind == "codes":
-        return rules.list_codes()
-    if kind == "proofs":
-        every = (
-            *contracts.list_frameworks(),
-            *proofs.list_proof_capabilities(),
-            *(row.name for row in proofs.list_proofs()),
-        )
-        return list(dict.fromkeys(every))
-    if kind == "gpus":
-        return [row["on"] for row in gpu_list()]
-    if kind == "models":
-        return [row["name"] for row in model_list()]
-    if kind == "torch":
-        return torch_list()
-    raise Refused(f"there are the names of {', '.join(NAME_KINDS)}, not of {kind!r}")
+    return _NAMES[kind]()

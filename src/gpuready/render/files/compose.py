@@ -25,13 +25,11 @@ _GPU_LINES = (
 
 
 def render(plan: Plan) -> str:
-    if not plan.image:
-        why = f"on CUDA {plan.cuda}" if plan.cuda else "here: containers on a Mac run Linux, which has no Metal"
-        raise ValueError(f"no container image is known for {plan.framework} {plan.version} {why}")
+    layers = dockerfile.image_layers(plan)
     name = plan.framework.lower()
     lines = pins.header_comment(plan, "A compose file", f"docker compose run --rm {name}")
     lines += ["services:", f"  {name}:", "    build:", "      context: .", "      dockerfile_inline: |"]
-    lines += [f"        {_escape(line)}".rstrip() for line in dockerfile.image_layers(plan)]
+    lines += [f"        {_escape(line)}".rstrip() for line in layers]
     lines += [f"    command: {_escape(quoting.quote_json_list(plan.start))}"] if plan.start else []
     lines += ["    working_dir: /workspace", "    volumes:", "      - .:/workspace", *_host_lines(plan)]
     return pins.join_lines(lines)

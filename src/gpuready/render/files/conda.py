@@ -46,7 +46,4 @@ def _pip_requirement_lines(plan: Plan) -> list[str]:
     """The pip lines of environment.yml."""
     if pins.is_resolved(plan):
         return requirements.requirement_lines(plan, joined=True)
-    own = pins.default_index_url(plan)
-    addresses = [f"--index-url {own}"] if own else []
-    addresses += [f"--extra-index-url {address}" for address in pins.extra_index_urls(plan).values()]
-    return [*addresses, *pins.requirements_by_package(plan).values()]
+    return [*pins.index_options(plan), *pins.requirements_by_package(plan).values()]

@@ -17,15 +17,15 @@ BUILD_PACKAGES = ("build-essential", "ninja-build")
 
 
 def render(plan: Plan) -> str:
-    if not plan.image:
-        why = f"on CUDA {plan.cuda}" if plan.cuda else "here: containers on a Mac run Linux, which has no Metal"
-        raise ValueError(f"no container image is known for {plan.framework} {plan.version} {why}")
     lines = ["# syntax=docker/dockerfile:1", *pins.header_comment(plan, "A container"), *_usage_comment(plan), ""]
     return pins.join_lines([*lines, *image_layers(plan)])
 
 
 def image_layers(plan: Plan) -> list[str]:
     """The instructions of the Dockerfile."""
+    if not plan.image:
+        why = f"on CUDA {plan.cuda}" if plan.cuda else "here: containers on a Mac run Linux, which has no Metal"
+        raise ValueError(f"no container image is known for {plan.framework} {plan.version} {why}")
     lines = [f"FROM {plan.image}", "", 'SHELL ["/bin/bash", "-o", "pipefail", "-c"]']
     lines += _framework_image_layers(plan) if plan.image_has else _build_layers(plan)
     return [*lines, *_user_and_variables(plan)]

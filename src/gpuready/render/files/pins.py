@@ -142,6 +142,12 @@ def default_index_url(plan: Plan) -> str:
     return plan.indexes.get("pypi", "")
 
 
+def index_options(plan: Plan) -> list[str]:
+    """The indexes as pip's options."""
+    own = [f"--index-url {plan.indexes['pypi']}"] if default_index_url(plan) else []
+    return own + [f"--extra-index-url {address}" for address in extra_index_urls(plan).values()]
+
+
 def header_comment(plan: Plan, what: str, how: str = "") -> list[str]:
     """The first lines of every file: what it is, the plan, and whether it is resolved."""
     name = f"{plan.framework} {plan.version}" + (f":{plan.variant}" if plan.variant else "")

@@ -34,9 +34,7 @@ def requirement_lines(plan: Plan, joined: bool = False) -> list[str]:
 
 
 def _index_option_lines(plan: Plan) -> list[str]:
-    own = pins.default_index_url(plan)
-    lines = [f"--index-url {own}"] if own else []
-    lines += [f"--extra-index-url {address}" for address in pins.extra_index_urls(plan).values()]
+    lines = pins.index_options(plan)
     for name in pins.indexes_without_url(plan):
         lines += quoting.wrap_comment(f"From the index {name}, whose address must be given to the installer.")
     return [*lines, ""] if lines else []

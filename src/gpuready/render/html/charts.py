@@ -12,8 +12,9 @@ from gpuready.render.fit_time import BOUND_WORDS, describe_place_time, describe_
 from gpuready.render.html.check_view import finding_view, mark_view
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
-CHART_WIDTH, LABEL_WIDTH, VALUE_WIDTH, ROW_HEIGHT = 1000, 190, 250, 30
-BAR_AREA_WIDTH = CHART_WIDTH - LABEL_WIDTH - VALUE_WIDTH
+CHART_WIDTH, LABEL_WIDTH, ROW_HEIGHT = 1000, 190, 30
+MOST_RATIO = 1.5
+"""Of what was expected; a longer bar would only show that the catalogue is wrong."""
 TOTAL_WIDTH = 90
 """Space after the longest stack for its total."""
 
@@ -32,50 +33,25 @@ def build_bench_charts(result: BenchResult) -> dict[str, Any]:
 
 
 def _device_chart(device: str, name: str, rows: list[BenchMeasure]) -> dict[str, Any]:
-    most = max([1.05, *(one.ratio for one in rows if one.ratio is not None and one.ratio < 3)])
-    scale = BAR_AREA_WIDTH / (most * 1.03)
-    bars = [_measure_bar(one, n, scale) for n, one in enumerate(rows)]
-    ticks = [{"x": LABEL_WIDTH + share * scale, "says": f"{share:.0%}"} for share in (0, 0.25, 0.5, 0.75, 1.0)]
-    return {
-        "name": device,
-        "says": name,
-        "bars": bars,
-        "chart": any(bar["w"] for bar in bars),
-        "ticks": ticks,
-        "height": len(rows) * ROW_HEIGHT + 40,
-        "width": CHART_WIDTH,
-    }
+    bars = [_measure_bar(one) for one in rows]
+    return {"name": device, "says": name, "bars": bars, "chart": any(bar["ratio"] for bar in bars)}
 
 
-def _measure_bar(one: BenchMeasure, n: int, scale: float) -> dict[str, Any]:
-    ratio = min(one.ratio, 3.0) if one.ratio is not None and one.ratio >= 0 else None
+def _measure_bar(one: BenchMeasure) -> dict[str, Any]:
     known = one.expected is not None and one.ratio is not None
+    kind = benching.VERDICT_MARKS.get(one.verdict, "undecided")
     return {
-        "name": one.name,
-        "y": 30 + n * ROW_HEIGHT,
-        "w": max(ratio * scale, 1) if ratio is not None else 0,
-        "band": _expected_band(one, scale),
+        "one": one,
+        "ratio": min(max(one.ratio, 0.0), MOST_RATIO) if one.ratio is not None else 0.0,
         "value": benching.format_amount(one.value, one.unit) or "nothing",
         "expected": benching.format_amount(one.expected, one.unit, one.value) if known else "",
-        "share": f"{one.ratio:.0%}" if known and one.ratio is not None else "",
+        "share": f"{one.ratio:.0%}" if known else "",
         "verdict": one.verdict.replace("-", " "),
-        "mark": mark_view(benching.VERDICT_MARKS.get(one.verdict, "undecided")) if one.verdict != "measured" else None,
-        "kind": benching.VERDICT_MARKS.get(one.verdict, "undecided"),
-        "one": one,
+        "mark": mark_view(kind) if one.verdict != "measured" else None,
+        "kind": kind,
         "passes": [benching.format_amount(each, one.unit) for each in one.passes],
         "bounds": [benching.format_amount(each, one.unit) for each in one.band],
     }
-
-
-def _expected_band(one: BenchMeasure, scale: float) -> dict[str, float] | None:
-    """The band as shares of the expected value; inverted where less is better."""
-    if len(one.band) != 2 or not one.expected or one.ratio is None or not all(one.band) or not one.value:
-        return None
-    shares = [edge / one.expected for edge in one.band]
-    if abs(one.value / one.expected - one.ratio) > 0.01 * one.ratio:
-        shares = [1 / share for share in shares]
-    low, high = min(shares), min(max(shares), 3.0)
-    return {"x": LABEL_WIDTH + low * scale, "w": max((high - low) * scale, 2)} if low < 3 else None
 
 
 # -- memory -----------------------------------------------------------------------------------------------------
