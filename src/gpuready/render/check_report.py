@@ -10,7 +10,7 @@ from gpuready.model.report import old_knowledge_note
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import facts_summary, problem_list, units
 from gpuready.render import finding as findings
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 NextCommands = Sequence[tuple[str, tuple[str, ...]]]
 
@@ -37,7 +37,7 @@ VERDICT_ROLES = {"not-ready": "error", "undecided": "undecided", "ready": "ok", 
 
 def render_check_screen(
     report: Report,
-    screen: Screen | None = None,
+    screen: Screen = PLAIN_SCREEN,
     *,
     elapsed: float | None = None,
     verbose: bool = False,
@@ -45,18 +45,17 @@ def render_check_screen(
     commands: NextCommands | None = None,
 ) -> str:
     """The answer, the machine, what is wrong and what to do next; with ``verbose`` all the evidence."""
-    display = screen or Screen()
-    sections = [_format_check_header(report, display, verbose)]
+    sections = [_format_check_header(report, screen, verbose)]
     if verbose:
-        sections += _format_details(report, display)
-        sections += [_format_counts(report, display, elapsed), _format_timings(seconds or {}, display)]
+        sections += _format_details(report, screen)
+        sections += [_format_counts(report, screen, elapsed), _format_timings(seconds or {}, screen)]
     else:
-        sections.append(problem_list.format_problem_list(report, display))
+        sections.append(problem_list.format_problem_list(report, screen))
     old = old_knowledge_note(report.catalog_days or 0)
-    sections.append(display.format_paragraph(old, 2) if old else [])
+    sections.append(screen.format_paragraph(old, 2) if old else [])
     rows = list_next_commands(report) if commands is None else commands
-    sections.append(display.format_labelled_commands([row for row in rows if not (verbose and row[0] == "details")]))
-    return join_sections([*sections, _format_footer(report, display) if verbose else []])
+    sections.append(screen.format_labelled_commands([row for row in rows if not (verbose and row[0] == "details")]))
+    return join_sections([*sections, _format_footer(report, screen) if verbose else []])
 
 
 def format_check_line(report: Report) -> str:

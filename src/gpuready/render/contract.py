@@ -10,40 +10,38 @@ from gpuready.model import Capability, Contract, ContractVariable, FixStep, Know
 from gpuready.model.contract import ContractCheck, describe_want
 from gpuready.model.visible_text import is_visible
 from gpuready.render.finding import describe_safety, format_condition
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 
-def render_contract_screen(contract: Contract, screen: Screen | None = None) -> str:
+def render_contract_screen(contract: Contract, screen: Screen = PLAIN_SCREEN) -> str:
     """All requirements of one contract, with citations."""
-    display = screen or Screen()
     sections = [
-        _format_contract_header(contract, display),
-        _format_contract_section("needs", [_need_row(n) for n in contract.needs], display),
-        _format_contract_section("capabilities", [_capability_row(c) for c in contract.capabilities], display),
-        _format_contract_section("variables", [_variable_row(v) for v in contract.variables], display),
-        _format_other_variables(contract, display),
-        _format_known_errors(contract.errors, display),
-        _format_contract_steps(contract.steps, display),
-        _format_titled_lines("notes", display.format_paragraphs(contract.notes, 2, 2), display),
+        _format_contract_header(contract, screen),
+        _format_contract_section("needs", [_need_row(n) for n in contract.needs], screen),
+        _format_contract_section("capabilities", [_capability_row(c) for c in contract.capabilities], screen),
+        _format_contract_section("variables", [_variable_row(v) for v in contract.variables], screen),
+        _format_other_variables(contract, screen),
+        _format_known_errors(contract.errors, screen),
+        _format_contract_steps(contract.steps, screen),
+        _format_titled_lines("notes", screen.format_paragraphs(contract.notes, 2, 2), screen),
     ]
     return join_sections(sections)
 
 
-def render_contract_list(rows: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
+def render_contract_list(rows: Sequence[Mapping[str, Any]], screen: Screen = PLAIN_SCREEN) -> str:
     heads = ("framework", "version", "variant")
     cells = [[str(row.get(head) or "") for head in heads] for row in rows]
-    return "".join(line + "\n" for row in (screen or Screen()).format_table([heads, *cells]) for line in row)
+    return "".join(line + "\n" for row in screen.format_table([heads, *cells]) for line in row)
 
 
-def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen | None = None) -> str:
-    display = screen or Screen()
+def render_contract_diff(a: str, b: str, rows: Sequence[Any], screen: Screen = PLAIN_SCREEN) -> str:
     if not rows:
-        return "\n".join(display.format_paragraph(f"{a} and {b} have the same requirements")) + "\n"
+        return "\n".join(screen.format_paragraph(f"{a} and {b} have the same requirements")) + "\n"
     tables = list(dict.fromkeys(row.get("table", "") for row in rows))
     sections = [
-        _format_changed_rows(table, [row for row in rows if row.get("table", "") == table], display) for table in tables
+        _format_changed_rows(table, [row for row in rows if row.get("table", "") == table], screen) for table in tables
     ]
-    return join_sections([display.format_paragraph(f"{a} -> {b}"), *sections])
+    return join_sections([screen.format_paragraph(f"{a} -> {b}"), *sections])
 
 
 def _format_changed_rows(table: str, rows: Sequence[Mapping[str, str]], screen: Screen) -> list[str]:
@@ -55,12 +53,11 @@ def _format_changed_rows(table: str, rows: Sequence[Mapping[str, str]], screen: 
     return _format_titled_lines(table, lines, screen)
 
 
-def render_contract_check(checked: ContractCheck, screen: Screen | None = None) -> str:
+def render_contract_check(checked: ContractCheck, screen: Screen = PLAIN_SCREEN) -> str:
     """The faults of a contract file, a paragraph each; what it requires where it has none."""
-    display = screen or Screen()
     if checked.contract is not None and not checked.faults:
-        return f"{checked.file}: no faults found\n\n" + render_contract_screen(checked.contract, display)
-    return join_sections([[line for fault in checked.faults for line in display.format_paragraph(fault, 0, 2)]])
+        return f"{checked.file}: no faults found\n\n" + render_contract_screen(checked.contract, screen)
+    return join_sections([[line for fault in checked.faults for line in screen.format_paragraph(fault, 0, 2)]])
 
 
 # -- parts ----------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from gpuready.model.node_names import fold_node_names
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
 from gpuready.render.finding import format_fix_steps, format_labelled_text
-from gpuready.render.layout import Screen, display_width, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, display_width, join_sections
 
 MAX_EVIDENCE_LINES = 3
 """Shown without -v."""
@@ -32,21 +32,20 @@ def format_diagnosis_line(diagnosis: Diagnosis) -> str:
     return escape_unprintable(f"{lead}: {diagnosis.says}") + "\n"
 
 
-def render_diagnosis_screen(diagnosis: Diagnosis, screen: Screen | None = None, verbose: bool = False) -> str:
+def render_diagnosis_screen(diagnosis: Diagnosis, screen: Screen = PLAIN_SCREEN, verbose: bool = False) -> str:
     """The cause with its code, where it happened and how sure that is, the decisive lines, the fix; the rest with -v."""
-    display = screen or Screen()
     known = diagnosis.verdict == "cause"
     blocks = [
-        _format_diagnosis_verdict(diagnosis, display, verbose),
-        _format_log_evidence(diagnosis, display, verbose),
-        [] if known else _format_exceptions(diagnosis, display),
-        format_fix_steps(diagnosis.fix[:4], display, always_safety=False),
-        _format_consequences(diagnosis, display) if verbose or not known else [],
-        _format_alternatives(diagnosis, display),
-        format_labelled_text("opinion", f"(not gpuready's) {diagnosis.opinion}", display) if diagnosis.opinion else [],
-        display.lead_paragraphs("note:", diagnosis.notes[:6], "dim"),
+        _format_diagnosis_verdict(diagnosis, screen, verbose),
+        _format_log_evidence(diagnosis, screen, verbose),
+        [] if known else _format_exceptions(diagnosis, screen),
+        format_fix_steps(diagnosis.fix[:4], screen, always_safety=False),
+        _format_consequences(diagnosis, screen) if verbose or not known else [],
+        _format_alternatives(diagnosis, screen),
+        format_labelled_text("opinion", f"(not gpuready's) {diagnosis.opinion}", screen) if diagnosis.opinion else [],
+        screen.lead_paragraphs("note:", diagnosis.notes[:6], "dim"),
     ]
-    return join_sections([*blocks, _format_diagnosis_footer(diagnosis, display, verbose)])
+    return join_sections([*blocks, _format_diagnosis_footer(diagnosis, screen, verbose)])
 
 
 def _failing_rank_text(diagnosis: Diagnosis) -> str:

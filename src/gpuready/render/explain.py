@@ -5,27 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 
-def render_rule_page(rule: Mapping[str, Any], screen: Screen | None = None) -> str:
-    display = screen or Screen()
+def render_rule_page(rule: Mapping[str, Any], screen: Screen = PLAIN_SCREEN) -> str:
     role = rule["severity"] if rule["severity"] in ("error", "warning") else "info"
-    lines = display.lead_paragraph(f"{rule['severity']}[{rule['code']}]:", rule["title"].rstrip("."), role)
-    lines += display.format_paragraph(rule["name"], 2)
+    lines = screen.lead_paragraph(f"{rule['severity']}[{rule['code']}]:", rule["title"].rstrip("."), role)
+    lines += screen.format_paragraph(rule["name"], 2)
     text = str(rule["text"]).replace("``", "`")
-    sections = [lines, *(_format_rule_text(paragraph, display) for paragraph in _split_paragraphs(text))]
+    sections = [lines, *(_format_rule_text(paragraph, screen) for paragraph in _split_paragraphs(text))]
     read = ", ".join(dict.fromkeys(rule["reads"]))
-    sections.append(_format_labelled_list("reads", [read] if read else [], display))
-    sections.append(_format_labelled_list("in a log", _log_wordings(rule["signs"]), display))
+    sections.append(_format_labelled_list("reads", [read] if read else [], screen))
+    sections.append(_format_labelled_list("in a log", _log_wordings(rule["signs"]), screen))
     return join_sections(sections)
 
 
-def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen | None = None) -> str:
+def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen = PLAIN_SCREEN) -> str:
     """All codes with their titles, one line each."""
-    display = screen or Screen()
     rows = [tuple(rule[k].rstrip(".") for k in ("code", "severity", "title")) for rule in rules]
-    return "".join(line + "\n" for row in display.format_table(rows) for line in row)
+    return "".join(line + "\n" for row in screen.format_table(rows) for line in row)
 
 
 def _split_paragraphs(text: str) -> list[list[str]]:

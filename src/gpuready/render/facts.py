@@ -11,25 +11,23 @@ from gpuready.model import NOT_STATED, Fact, Facts
 from gpuready.model.facts import verdict_words
 from gpuready.render import units
 from gpuready.render.finding import fact_source
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 
-def render_fact_list(facts: Facts, screen: Screen | None = None) -> str:
+def render_fact_list(facts: Facts, screen: Screen = PLAIN_SCREEN) -> str:
     """Key, value and source in columns; a missing fact shows its gap in place of the source."""
-    display = screen or Screen()
     title = facts.host or "this machine"
     unknown = sum(bool(f.gap) for f in facts)
-    head = display.align_ends(title, f"{units.format_count(len(facts), 'fact')}, {unknown} unknown")
+    head = screen.align_ends(title, f"{units.format_count(len(facts), 'fact')}, {unknown} unknown")
     rows = [(fact.key, units.format_fact_value(fact), fact_source(fact)) for fact in facts]
-    return join_sections([head, display.indent_table(rows)])
+    return join_sections([head, screen.indent_table(rows)])
 
 
 FILE_QUERIES = ("read", "lines", "list", "stat", "real", "elf", "elf_text", "disk")
 
 
-def render_recording_summary(recording: Mapping[str, Any], screen: Screen | None = None) -> str:
+def render_recording_summary(recording: Mapping[str, Any], screen: Screen = PLAIN_SCREEN) -> str:
     """Return how many facts and files a recording has, which variables, and which programs were run for it."""
-    display = screen or Screen()
     queries = [json.loads(key) for key in recording["tape"]]
     paths = {query[1] for query in queries if query[0] in FILE_QUERIES}
     programs = sorted({query[1][0].rpartition("/")[2] for query in queries if query[0] == "run"})
@@ -39,9 +37,9 @@ def render_recording_summary(recording: Mapping[str, Any], screen: Screen | None
         f"output of programs: {', '.join(programs) or 'none'}",
         f"variables: {', '.join(variables) or 'none'}",
     ]
-    lines = [line for row in rows for line in display.format_paragraph(row, 2)]
+    lines = [line for row in rows for line in screen.format_paragraph(row, 2)]
     end = "Known secrets are removed and only you can open the file (0600): read it before you send it."
-    return "\n".join(["it has:", *lines, *display.format_paragraph(end, 0)]) + "\n"
+    return "\n".join(["it has:", *lines, *screen.format_paragraph(end, 0)]) + "\n"
 
 
 _OUTCOME_WORDS = {"holds": "passed", "undecided": verdict_words("undecided"), "": "does not apply"}

@@ -178,6 +178,9 @@ class Screen(Record):
         return lines
 
 
+PLAIN_SCREEN = Screen()
+
+
 def _fit_column_widths(natural: list[int], longest: list[int], total_width: int, gaps: Sequence[int]) -> list[int]:
     """The width of each column with its gap. The last column is narrowed first, then the widest of the others.
 

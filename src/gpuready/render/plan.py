@@ -12,7 +12,7 @@ from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict,
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
 from gpuready.render.finding import describe_safety
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 
 class PlanSet(Protocol):
@@ -68,21 +68,20 @@ def render_plan_screens(plan_set: PlanSet, screen: Screen, verbose: bool = False
     return "\n".join([_format_shared_environments(plan_set, screen), *pages])
 
 
-def render_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
+def render_plan_screen(plan: Plan, screen: Screen = PLAIN_SCREEN, verbose: bool = False) -> str:
     """The answer, the chosen versions, the steps and the next command; with ``verbose`` every reason and rejected choice."""
-    display = screen or Screen()
     if plan.options.get("fix"):
-        return render_fix_plan_screen(plan, display, verbose)
+        return render_fix_plan_screen(plan, screen, verbose)
     is_possible = plan.verdict == "plan"
     format_plan = _format_possible_plan if is_possible else _format_impossible_plan
-    sections = format_plan(plan, display, verbose)
-    sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
+    sections = format_plan(plan, screen, verbose)
+    sections.append(screen.lead_paragraphs("note:", plan.notes, "info"))
     rows = [("install it", build_install_command(plan))] if is_possible and plan.lock else []
     rows += list_next_commands(plan.start) if is_possible else []
     has_more = is_possible or len(plan.conflicts) > 1
     rows += [("details", build_plan_command(plan))] if has_more and not verbose else []
     catalog = [f"chosen by the catalogue of {plan.catalog}"] if verbose and plan.catalog else []
-    return join_sections([*sections, display.format_labelled_commands(rows), display.format_paragraphs(catalog, 2)])
+    return join_sections([*sections, screen.format_labelled_commands(rows), screen.format_paragraphs(catalog, 2)])
 
 
 def _format_possible_plan(plan: Plan, screen: Screen, verbose: bool) -> list[list[str]]:
@@ -254,17 +253,16 @@ def _format_openings(opens: Sequence[PlanAlternative], screen: Screen) -> list[s
 # -- plan --fix -----------------------------------------------------------------------------------------
 
 
-def render_fix_plan_screen(plan: Plan, screen: Screen | None = None, verbose: bool = False) -> str:
+def render_fix_plan_screen(plan: Plan, screen: Screen = PLAIN_SCREEN, verbose: bool = False) -> str:
     """How many steps fix what, the ordered steps, what remains, and the command that does it."""
-    display = screen or Screen()
-    sections = [_format_fix_header(plan, display)]
-    sections += [_format_fix_conflict(plan, conflict, display) for conflict in plan.conflicts]
+    sections = [_format_fix_header(plan, screen)]
+    sections += [_format_fix_conflict(plan, conflict, screen) for conflict in plan.conflicts]
     sections += [
-        _format_plan_steps(plan.steps, display, verbose, plan.because),
-        _format_plan_reasons(plan, display) if verbose else [],
+        _format_plan_steps(plan.steps, screen, verbose, plan.because),
+        _format_plan_reasons(plan, screen) if verbose else [],
     ]
-    sections.append(display.lead_paragraphs("note:", plan.notes, "info"))
-    return join_sections([*sections, display.format_labelled_commands(_list_fix_commands(plan, verbose))])
+    sections.append(screen.lead_paragraphs("note:", plan.notes, "info"))
+    return join_sections([*sections, screen.format_labelled_commands(_list_fix_commands(plan, verbose))])
 
 
 def _format_fix_header(plan: Plan, screen: Screen) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
-from gpuready.render.layout import Screen, join_sections
+from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
@@ -83,15 +83,14 @@ def innermost_frames(stack: Sequence[str], max_frames: int = 4) -> list[str]:
 # -- preflight --------------------------------------------------------------------------------------------
 
 
-def render_preflight(rows: Iterable[PreflightItem], screen: Screen | None = None) -> str:
-    display = screen or Screen()
+def render_preflight(rows: Iterable[PreflightItem], screen: Screen = PLAIN_SCREEN) -> str:
     lines: list[str] = []
     shown = list(rows)
     for row, after in zip(shown, [*shown[1:], None], strict=True):
         code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
-        lines += _format_beside_label(row.what, row.says + code, 16, display, "bold", row.severity)
+        lines += _format_beside_label(row.what, row.says + code, 16, screen, "bold", row.severity)
         if row.severity != "ok" and row.fix and not (after and after.fix == row.fix):  # one fix of several: once
-            lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, display)
+            lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, screen)
     return "\n".join(lines) + "\n"
 
 
@@ -106,38 +105,37 @@ def _format_beside_label(
     return [head + first, *(" " * at + more for more in rest)]
 
 
-def render_run_refusal(items: Iterable[PreflightItem], screen: Screen | None = None) -> str:
-    display = screen or Screen()
+def render_run_refusal(items: Iterable[PreflightItem], screen: Screen = PLAIN_SCREEN) -> str:
     rows = list(items)
     errors = sum(item.severity == "error" for item in rows)
     obstacles = "1 problem" if errors == 1 else f"{errors} problems"
     end = f"not started: {obstacles}; --no-preflight starts without these checks"
-    return render_preflight(rows, display) + "\n" + "\n".join(display.format_paragraph(end)) + "\n"
+    return render_preflight(rows, screen) + "\n" + "\n".join(screen.format_paragraph(end)) + "\n"
 
 
 def _count_ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count} ranks"
 
 
-def render_run_plan(start_plan: Mapping[str, Any], screen: Screen | None = None) -> str:
+def render_run_plan(start_plan: Mapping[str, Any], screen: Screen = PLAIN_SCREEN) -> str:
     """What would start where, with every variable and its reason."""
-    display, job = screen or Screen(), start_plan["job"]
+    job = start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
-    lines = display.format_paragraph(
+    lines = screen.format_paragraph(
         f"{_count_ranks(job['nproc'])}{nodes} by {job['engine']}; dry run: nothing is started", 0
     )
-    lines += display.format_paragraph(f"logs in {job['logs']}", 2)
-    lines += display.format_command(tuple(start_plan["command"]), 2)
+    lines += screen.format_paragraph(f"logs in {job['logs']}", 2)
+    lines += screen.format_command(tuple(start_plan["command"]), 2)
     rows = [(v["name"], v["value"], v["why"]) for v in start_plan["variables"]]
-    sections = [lines, ["every rank:", *display.indent_table(rows)] if rows else []]
+    sections = [lines, ["every rank:", *screen.indent_table(rows)] if rows else []]
     for rank_variables in start_plan["seats"]:
         words = " ".join(f"{name}={value}" for name, value in rank_variables.items())
-        sections.append([f"rank {rank_variables['RANK']}:", *display.format_paragraph(words, 2)])
+        sections.append([f"rank {rank_variables['RANK']}:", *screen.format_paragraph(words, 2)])
     if not start_plan["seats"]:
         names = "RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
-        sections.append(display.format_paragraph(f"{names} are set in each rank by {job['engine']}"))
+        sections.append(screen.format_paragraph(f"{names} are set in each rank by {job['engine']}"))
     rows_before = [PreflightItem.from_json(row) for row in start_plan["sights"]]
-    return join_sections(sections) + (f"\n{render_preflight(rows_before, display)}" if rows_before else "")
+    return join_sections(sections) + (f"\n{render_preflight(rows_before, screen)}" if rows_before else "")
 
 
 # -- post-mortem ------------------------------------------------------------------------------------------
@@ -163,27 +161,27 @@ def _start_count_suffix(outcome: RunOutcome) -> str:
     return f", {count} starts" if count > 1 else ""
 
 
-def render_post_mortem(outcome: RunOutcome, screen: Screen | None = None, explained: bool = True) -> str:
+def render_post_mortem(outcome: RunOutcome, screen: Screen = PLAIN_SCREEN, explained: bool = True) -> str:
     """Who failed first and how, its last output, the effect on other ranks, and where the logs are; where the diagnosis does not
     explain it, that no cause is known, and what to look at.
     """
-    display, last = screen or Screen(), outcome.last
+    last = outcome.last
     earlier = [note.says for attempt in outcome.attempts[:-1] for note in attempt.notes if note.kind == "restart"]
-    blocks = [display.lead_paragraphs("before:", earlier, "warning"), _format_outcome_verdict(outcome, display)]
+    blocks = [screen.lead_paragraphs("before:", earlier, "warning"), _format_outcome_verdict(outcome, screen)]
     if last.first_ends:
-        blocks += [_format_last_output(last.first_ends[0], display), _format_late_rank(last, display)]
-        blocks.append(_format_other_ranks(last, display))
+        blocks += [_format_last_output(last.first_ends[0], screen), _format_late_rank(last, screen)]
+        blocks.append(_format_other_ranks(last, screen))
     elif last.why == "engine":
-        blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], display))
+        blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], screen))
     if last.why in ("hung", "missing"):
-        blocks.append(_format_rank_stacks(last, display))
-    blocks += [_format_run_notes(last, display), _format_exit_warnings(last, display)]
+        blocks.append(_format_rank_stacks(last, screen))
+    blocks += [_format_run_notes(last, screen), _format_exit_warnings(last, screen)]
     if last.first_ends and not explained and not any(note.kind == "limit" for note in last.notes):
         log = f"{outcome.job.logs}/rank-{last.first[0]}.log"
         blocks.append(
-            display.lead_paragraph("no known cause:", f"look at what stands before these lines in {log}", "info")
+            screen.lead_paragraph("no known cause:", f"look at what stands before these lines in {log}", "info")
         )
-    return join_sections([*blocks, _format_run_footer(outcome, display)])
+    return join_sections([*blocks, _format_run_footer(outcome, screen)])
 
 
 def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> list[str]:

@@ -30,14 +30,8 @@ WorkerReply = tuple[int, dict[str, Any], str]
 
 
 OK, REFUSED, FAILED = 200, 400, 500
-BRIEF_FIELDS = {
-    "check": ("verdict", "exit", "host", "findings", "undecided", "unstated", "ignored", "strict", "catalog"),
-    "plan": (
-        "verdict", "exit", "framework", "version", "variant", "machine", "python", "torch", "cuda", "index", "kernels", "steps",
-        "because", "conflicts", "opens", "resolved", "notes", "packages",
-    ),
-}  # fmt: skip
-"""The fields the page needs; /api/check and /api/plan return all of them."""
+LEFT_OUT = {"check": ("contract", "facts", "judged"), "plan": ("lock", "fell", "tools")}
+"""The large fields that the page does not need; /api/check and /api/plan return them too."""
 
 
 def answer_command_words(words: Sequence[str], mode: str = "") -> WorkerReply:
@@ -68,8 +62,8 @@ def _list_choices(words: Sequence[str]) -> str:
 
 
 def _select_brief_fields(command: str, text: str) -> str:
-    document = json.loads(text)
-    return json.dumps({name: document[name] for name in BRIEF_FIELDS.get(command, document) if name in document})
+    left_out = LEFT_OUT.get(command, ())
+    return json.dumps({name: value for name, value in json.loads(text).items() if name not in left_out})
 
 
 # -- request loop -------------------------------------------------------------------------------------------------
