@@ -10,7 +10,7 @@ from tests.sampling import FUZZ
 # The same examples in every run: a test run that is red must be red for everybody. FUZZ=1 tests more.
 # No deadline of the clock: machines differ in speed.
 CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("same", max_examples=25, derandomize=True, database=None, **CALM)
+settings.register_profile("same", max_examples=15, derandomize=True, database=None, **CALM)
 settings.register_profile("further", max_examples=5000, **CALM)
 settings.load_profile("further" if FUZZ else "same")
 

@@ -16,6 +16,7 @@ from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import env
 from tests.running import SRC
 from tests.running import call_gpuready as gpuready
+from tests.sampling import count_draws
 
 SHELLS = ("bash", "fish", "docker", "slurm", "systemd")
 QUIET = {"PATH": "/usr/bin:/bin", "HOME": "/proc/self/no-home", "LC_ALL": "C.UTF-8"}
@@ -137,7 +138,7 @@ def raw(values: list[str]) -> list[bytes]:
     return [value.encode("utf-8", "surrogateescape") for value in values]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_draws(60), deadline=None)
 @given(VALUES)
 @example(NASTY)
 def test_bash_reads_every_value_back(tmp_path_factory, values):
@@ -148,7 +149,7 @@ def test_bash_reads_every_value_back(tmp_path_factory, values):
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here: its rules are read below")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_draws(60), deadline=None)
 @given(VALUES)
 @example(NASTY)
 def test_fish_reads_every_value_back(tmp_path_factory, values):
@@ -244,7 +245,7 @@ def test_a_nul_is_refused(write):
         write("V", "a\0b")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=count_draws(40), deadline=None)
 @given(HOSTILE, HOSTILE)
 @example("x\nexport EVIL=1\n", "\x1b]0;x\x07")
 def test_comments_never_end_early(said, have):

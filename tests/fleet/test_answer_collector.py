@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.every import every
 from tests.fleet.worlds import machine
+from tests.sampling import count_draws
 
 from gpuready.fleet import facets
 from gpuready.fleet.answer_collector import AnswerCollector
@@ -75,7 +76,7 @@ def test_late_answers_count_and_the_worst_silence_is_told():
     assert [node.name for node in gather.list_unanswered()] == ["n2", "n4", "n5"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_draws(60), deadline=None)
 @given(st.lists(st.sampled_from(range(len(ANSWERS))), max_size=20), st.randoms(use_true_random=False))
 def test_order_and_repetition_change_nothing(extra, dice):
     answers = [*ANSWERS, *(ANSWERS[at] for at in extra)]
@@ -127,7 +128,7 @@ def test_hostile_answers_are_refused_with_a_reason(hostile):
     assert kind == "garbled" and why and len(why) <= 300 and not gather.records
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_draws(150), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

@@ -58,7 +58,7 @@ def storms(draw: st.DrawFn, name: str) -> bytes:
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_reader_answers_or_refuses(name):
     @settings(
-        max_examples=SLOW.get(name, 15), derandomize=True, deadline=None, database=None,
+        max_examples=SLOW.get(name, 10), derandomize=True, deadline=None, database=None,
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(storms(name))

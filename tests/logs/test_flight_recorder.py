@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpuready.logs.flight_recorder import find_standstills, is_recorder_dump, parse_recorder_dump
 from gpuready.logs.safe_pickle import safe_unpickle
+from tests.sampling import count_draws
 
 
 class Evil:
@@ -28,7 +29,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN, st.sampled_from([2, 3, 4, 5]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_draws(150), deadline=None)
 def test_plain_data_comes_back(value, protocol):
     if protocol == 2 and any(quoted in repr(value) for quoted in ("b'", 'b"')):
         return  # protocol 2 has no bytes: Python writes a call in their place

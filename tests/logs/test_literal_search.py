@@ -9,6 +9,7 @@ from gpuready.catalog import load_catalog
 from gpuready.logs import literal_search
 from gpuready.logs.literal_search import LiteralSearch
 from gpuready.logs.pattern_index import PatternIndex
+from tests.sampling import count_draws
 
 LITERALS = ["out of memory", "NCCL WARN", "Traceback (most", "memory leak", 'File "', "aaaa", "ÄÖÜ lärm", "): 79,"]
 NUMBERED = ["Xid 79 seen", "error 803", "step 99", "sm90a", "): 13,"]
@@ -35,7 +36,7 @@ def test_finds_what_is_there():
         max_size=30,
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count_draws(100), deadline=None)
 def test_finds_the_same_as_a_slow_search(parts):
     data = "".join(parts).encode()
     assert LiteralSearch(LITERALS).find_literals(data) == slow(LITERALS, data)
@@ -45,7 +46,7 @@ LINES = ["Xid 79 seen", "Xid 7 seen", "error 803", "error 80", "step 12 loss 3",
 
 
 @given(st.lists(st.lists(st.sampled_from(LINES), max_size=20), max_size=4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=count_draws(100), deadline=None)
 def test_what_it_remembers_hides_nothing(blocks):
     search = LiteralSearch(NUMBERED)
     for block in blocks:
@@ -54,7 +55,7 @@ def test_what_it_remembers_hides_nothing(blocks):
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=count_draws(40), deadline=None)
 def test_the_literals_of_the_catalogue_are_found_inside_other_text(data):
     index = catalogue_index()
     parts = st.sampled_from([*index.literals, "\n", " ", "x", "1", "A", ": "])

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuready.model.node_names import expand_node_set, fold_node_names
+from tests.sampling import count_draws
 
 plain = st.text(string.ascii_letters + string.digits + "-._", min_size=1, max_size=24)
 
@@ -38,13 +39,13 @@ def test_only_numbers_at_the_end_for_old_slurm():
     assert fold_node_names(["n1-ib", "n2-ib", "n1", "n2"], trailing=True) == "n[1-2],n1-ib,n2-ib"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=count_draws(150), deadline=None)
 @given(st.lists(plain, max_size=60))
 def test_round_trip_of_any_names(names):
     assert sorted(expand_node_set(fold_node_names(names))) == sorted(set(names))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=count_draws(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 120), st.booleans()), max_size=80))
 def test_round_trip_of_racks_and_numbers(rows):
     names = [f"r{rack}n{at:03d}" if padded else f"r{rack}n{at}" for rack, at, padded in rows]

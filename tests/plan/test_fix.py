@@ -23,6 +23,7 @@ from gpuready.rules.fix_steps import install_packages_step
 from gpuready.workflow.fix import plan_fix
 from tests.every import every
 from tests.rules.worlds import H100, contract, example, facts, need
+from tests.sampling import count_draws
 
 MACHINES = "tests/machines"
 GRAVE = ("error", "warning")
@@ -141,7 +142,7 @@ class Both:
         self.codes = {one.CODE, other.CODE}
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=count_draws(30), deadline=None, derandomize=True)
 @given(st.sampled_from(LOOKED), st.sampled_from(LOOKED))
 def test_any_two_broken_things_at_once(one, other):
     both = Both(one, other)

@@ -15,6 +15,7 @@ from gpuready.model import FixStep
 from gpuready.model.plan import KernelPlan, LockedPackage, Plan
 from gpuready.render import files
 from tests.render.dockerfiles import environment, parsed
+from tests.sampling import count_draws
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -25,7 +26,7 @@ EVIL = ("'; touch owned; '", '"; touch owned; "', "$(touch owned)", "`touch owne
         "a b", "#", "\\", "'", '"', "$HOME", "\x1b[2J", "\u202e", "-r /etc/passwd", "--index-url=http://evil", "a: b",
         "{{ x }}", "é", "\u2028", "\x85", "\x00", "a==1\nb==2", "*", "~", "!ls", "%s", "\ud800")  # fmt: skip
 text = st.one_of(st.sampled_from(EVIL), st.text(max_size=12), st.sampled_from(EVIL).map(lambda x: f"torch{x}"))
-quick = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=count_draws(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def plan(**fields) -> Plan:

@@ -178,7 +178,7 @@ def _resolve_on_python(
 def _list_usual_pythons(file: EnvironmentFile) -> list[str]:
     """Return the Pythons to ask with: those that the torch of the file has wheels for, and that the file accepts."""
     pin = next((one for one in file.pins if one.name == "torch"), None)
-    row = find_torch_release((pin.version or "").partition("+")[0]) if pin else None
+    row = find_torch_release(pin.version.partition("+")[0]) if pin and pin.version else None
     known = row["python"] if row else USUAL_PYTHONS
     fitting = [one for one in USUAL_PYTHONS if one in known]
     return [one for one in fitting if not file.python or satisfies_specifier(f"{one}.99", file.python)]
