@@ -151,49 +151,36 @@ def validate_trace(trace: Any) -> dict[str, Any]:
     """Validate the form of a trace from another process; ValueError if it is invalid."""
     if not isinstance(trace, dict) or not all(isinstance(trace.get(k), t) for k, t in TRACE_FIELDS.items()):
         raise ValueError("the trace is not one")
+    if not all(isinstance(trace.get(name, []), list) for name in ("names", "notes")):
+        raise ValueError("the trace has a list that is none")
     births = 0
     for event in trace["events"]:
         if isinstance(event, str):
-            _validate_word(event)
+            known = event[1:] in TRACE_KINDS if event[:1] == "=" else event in ("!product", "!biased")
+            if not known and event.rstrip("0123456789.") not in TRACE_PHASES:
+                raise ValueError(f"the trace has a word without a meaning, {event[:40]!r}")
         elif isinstance(event, bool) or not isinstance(event, int) or ~event >= births:
             raise ValueError("the trace frees what was never born")
         else:
             births += event >= 0
     if len(trace["events"]) > MAX_TRACE_EVENTS or not births:
         raise ValueError("the trace is empty, or too long")
-    _validate_numbers(trace.get("gradients", []), births)
-    _validate_numbers(trace.get("tables", []), len(trace["parameters"]))
     by, names = trace.get("by", []), trace.get("names", [])
-    _validate_numbers(by, len(names))
-    if (by and len(by) != births) or not all(isinstance(name, str) for name in names):
-        raise ValueError("the trace does not say which operation asked")
-    if not all(isinstance(version, str) for version in trace["versions"].values()):
-        raise ValueError("the trace has a version that is not text")
-    if not isinstance(trace.get("class", ""), str) or not all(isinstance(x, str) for x in trace.get("notes", ())):
-        raise ValueError("the trace has a note that is not text")
+    numbers = ("gradients", births), ("tables", len(trace["parameters"])), ("by", len(names))
+    for name, below in numbers:
+        several = trace.get(name, [])
+        if not isinstance(several, list) or not all(type(n) is int and 0 <= n < below for n in several):
+            raise ValueError("the trace has a number that stands for nothing")
+    texts = (trace.get("class", ""), *names, *trace["versions"].values(), *trace.get("notes", ()))
+    if (by and len(by) != births) or not all(isinstance(text, str) for text in texts):
+        raise ValueError("the trace does not say which operation asked, or has a text that is none")
     for one in trace["parameters"]:
-        _validate_parameter(one)
+        shape, width = one if isinstance(one, list) and len(one) == 2 else (None, 0)
+        sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+        if not sizes or width not in (1, 2, 4, 8):
+            raise ValueError("the trace has a parameter without a shape")
     read_traced_kernels(trace.get("kernels", []))
     return trace
-
-
-def _validate_word(word: str) -> None:
-    known = word[1:] in TRACE_KINDS if word[:1] == "=" else word in ("!product", "!biased")
-    if not known and word.rstrip("0123456789.") not in TRACE_PHASES:
-        raise ValueError(f"the trace has a word without a meaning, {word[:40]!r}")
-
-
-def _validate_numbers(several: Any, below: int) -> None:
-    good = isinstance(several, list) and all(type(n) is int and 0 <= n < below for n in several)
-    if not good:
-        raise ValueError("the trace has a number that stands for nothing")
-
-
-def _validate_parameter(one: Any) -> None:
-    shape, width = one if isinstance(one, list) and len(one) == 2 else (None, 0)
-    sizes = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    if not sizes or width not in (1, 2, 4, 8):
-        raise ValueError("the trace has a parameter without a shape")
 
 
 TRACE_FIELDS = {"events": list, "parameters": list, "versions": dict}

@@ -21,8 +21,8 @@ LOOP_KERNELS = 20  # the argmax, and what the loop of generate computes about th
 PLAYED_TOKENS = 3  # tokens played at the start and at the end; the others differ only in length
 
 
-class GenerationRun:
-    """A model that only generates."""
+class InferenceRun:
+    """A model without gradients."""
 
     def __init__(self, job: FitJob, card: GpuCard, workspace: int) -> None:
         self.job = job
@@ -32,6 +32,13 @@ class GenerationRun:
         self.ops.double_quant = job.double_quant
         shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
         self.model = DecoderModel(self.ops, shape, job, card, WeightMaker(self.ops, job, trained=False))
+
+
+class GenerationRun(InferenceRun):
+    """A model that only generates."""
+
+    def __init__(self, job: FitJob, card: GpuCard, workspace: int) -> None:
+        super().__init__(job, card, workspace)
         self.tape.mark_phase("build")
 
     def record_tape(self) -> Tape:
@@ -75,18 +82,12 @@ class GenerationRun:
         del logits, wide
 
 
-class ScoringRun:
+class ScoringRun(InferenceRun):
     """A model that only reads, whole or sharded by FSDP."""
 
     def __init__(self, job: FitJob, card: GpuCard, workspace: int) -> None:
-        self.job = job
-        self.tape = Tape()
-        self.ops = ops = TorchOps(self.tape, workspace=workspace)
-        ops.grad_enabled = False
-        ops.double_quant = job.double_quant
-        shape = tensor_parallel_shape(parse_model_config(job.model), job.tensor_parallel)
-        self.model = DecoderModel(ops, shape, job, card, WeightMaker(ops, job, trained=False))
-        self.model.training = False
+        super().__init__(job, card, workspace)
+        ops = self.ops
         self.run_layer: Callable[..., Tensor] = lambda call, x, *_: call(x)
         self.shards = FsdpShards(ops, self.model, job, []) if gathers_by_layer(job) else None
         if self.shards is not None:
