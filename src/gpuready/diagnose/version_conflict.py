@@ -53,11 +53,13 @@ class VersionConflict(Record):
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
-    placed: bool = False  # whether the log shows an installed release that agrees
+    placed: bool = (
+        False  # whether the log shows an installed release that agrees, or a module or class without the name
+    )
 
     @property
     def is_directed(self) -> bool:
-        """Whether it is known which of the two is too old or too new: what went away, releases before the table may lack as well."""
+        """Whether it is known which of the two is too old or too new: a module that went, releases before the table may lack as well."""
         return self.direction == "old" or self.added or self.placed
 
     @property
@@ -313,7 +315,8 @@ def _conflict_from_table(complaint: Complaint, caller: str, spans: Sequence[Span
         return plain.replace(direction="between", release=came, until=gone)
     if complaint.kind == "required":
         return plain.replace(direction="new", release=came, added=True) if came and not gone else plain
-    return plain.replace(direction="old" if came else "new", release=came or gone)
+    is_placed = complaint.kind != "module"
+    return plain.replace(direction="old" if came else "new", release=came or gone, placed=is_placed)
 
 
 def _conflict_with_saved(complaint: Complaint, span: Span) -> VersionConflict | None:
