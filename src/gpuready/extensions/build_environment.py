@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuready.catalog import cuda as toolkits
 from gpuready.extensions.assessment import BUILD_VARIABLES, BuildEnvironment
-from gpuready.model import Fact, versions
+from gpuready.model import Facts, versions
 from gpuready.probe import gpu, machine, toolchain, visibility
 from gpuready.probe import torch as files
 from gpuready.probe.environment_choice import choose_environment
@@ -19,16 +19,16 @@ PROBE_TIMEOUT = 20.0
 
 def read_build_environment(access: HostAccess, kind: str, torch: Any = None) -> BuildEnvironment:
     """Return the build environment. ``torch`` is the module if already imported; it is never imported for this."""
-    facts = {fact.key: fact for fact in machine.probe_machine(access)}
+    facts = Facts(machine.probe_machine(access))
     toolkit = _read_toolkit(access) if kind == "cuda" else {}
     words, by, version = _find_cxx_compiler(access, str(toolkit.get("cuda", "")))
     return BuildEnvironment(
-        machine=str(_fact_value(facts, "os.arch") or ""),
-        libc=str(_fact_value(facts, "os.glibc") or ""),
+        machine=str(facts.value_if_known("os.arch") or ""),
+        libc=str(facts.value_if_known("os.glibc") or ""),
         compiler=words,
         compiler_by=by,
         compiler_version=version,
-        cores=int(_fact_value(facts, "host.cores_usable") or 0),
+        cores=int(facts.value_if_known("host.cores_usable") or 0),
         memory=_available_memory(facts),
         variables={name: value for name in BUILD_VARIABLES if (value := read_if_present(access.get_env_var, name))},
         capabilities=_visible_capabilities(access, torch) if kind == "cuda" else (),
@@ -37,13 +37,8 @@ def read_build_environment(access: HostAccess, kind: str, torch: Any = None) -> 
     )
 
 
-def _fact_value(facts: dict[str, Fact], key: str) -> Any:
-    fact = facts.get(key)
-    return None if fact is None or fact.gap else fact.value
-
-
-def _available_memory(facts: dict[str, Fact]) -> int:
-    sizes = [_fact_value(facts, key) for key in ("memory.available", "memory.limit")]
+def _available_memory(facts: Facts) -> int:
+    sizes = [facts.value_if_known(key) for key in ("memory.available", "memory.limit")]
     return min((int(size) for size in sizes if size), default=0)
 
 
@@ -52,11 +47,11 @@ def _available_memory(facts: dict[str, Fact]) -> int:
 
 def _read_toolkit(access: HostAccess) -> dict[str, Any]:
     """Resolve CUDA_HOME as torch does: CUDA_HOME, CUDA_PATH, nvcc on the path, /usr/local/cuda."""
-    facts = {fact.key: fact for fact in toolchain.probe_toolchain(access)}
-    version, nvcc = _fact_value(facts, "toolkit.version"), _fact_value(facts, "toolkit.nvcc")
+    facts = Facts(toolchain.probe_toolchain(access))
+    version, nvcc = facts.value_if_known("toolkit.version"), facts.value_if_known("toolkit.nvcc")
     toolkit = {
-        "home": str(_fact_value(facts, "toolkit.path") or ""),
-        "home_by": str(_fact_value(facts, "toolkit.chosen_by") or ""),
+        "home": str(facts.value_if_known("toolkit.path") or ""),
+        "home_by": str(facts.value_if_known("toolkit.chosen_by") or ""),
         "nvcc": str(nvcc or "") if version else "",
         "cuda": str(version or ""),
     }
@@ -132,17 +127,15 @@ def _read_torch(access: HostAccess, torch: Any) -> dict[str, Any]:
             "abi": "" if abi is None else f"cxx11={int(bool(abi))}",
         }
     try:
-        facts = {
-            f.key: f
-            for f in files.probe_torch(access, choose_environment(access, access.get_interpreter().get("executable")))
-        }
+        chosen = choose_environment(access, access.get_interpreter().get("executable"))
+        facts = Facts(files.probe_torch(access, chosen))
     except (AccessError, ValueError):  # no interpreter on this machine: its torch is unknown
         return {}
-    abi = _fact_value(facts, "torch.abi")
+    abi = facts.value_if_known("torch.abi")
     return {
-        "torch": str(_fact_value(facts, "torch.version") or ""),
-        "torch_cuda": str(_fact_value(facts, "torch.cuda") or ""),
-        "torch_arch": tuple(_fact_value(facts, "torch.arch") or ()),
+        "torch": str(facts.value_if_known("torch.version") or ""),
+        "torch_cuda": str(facts.value_if_known("torch.cuda") or ""),
+        "torch_arch": tuple(facts.value_if_known("torch.arch") or ()),
         "abi": "" if abi is None else f"cxx11={int(bool(abi))}",
     }
 
@@ -155,9 +148,9 @@ def _visible_capabilities(access: HostAccess, torch: Any) -> tuple[str, ...]:
         return tuple(f"{major}.{minor}" for major, minor in sorted(pairs))
     if not is_driver_loaded(access):
         return ()
-    facts = {fact.key: fact for fact in gpu.probe_gpus(access)}
-    capabilities = [str(one) for one in _fact_value(facts, "gpu.capability") or ()]
-    uuids = [str(one) for one in _fact_value(facts, "gpu.uuid") or ()]
+    facts = Facts(gpu.probe_gpus(access))
+    capabilities = [str(one) for one in facts.value_if_known("gpu.capability") or ()]
+    uuids = [str(one) for one in facts.value_if_known("gpu.uuid") or ()]
     visible = visibility.parse_visible_devices(
         read_if_present(access.get_env_var, visibility.CUDA_VARIABLE), len(capabilities), uuids
     ).shown
