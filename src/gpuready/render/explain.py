@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,10 @@ def render_rule_page(rule: Mapping[str, Any], screen: Screen = PLAIN_SCREEN) -> 
     lines = screen.lead_paragraph(f"{rule['severity']}[{rule['code']}]:", rule["title"].rstrip("."), role)
     lines += screen.format_paragraph(rule["name"], 2)
     text = str(rule["text"]).replace("``", "`")
-    sections = [lines, *(_format_rule_text(paragraph, screen) for paragraph in _split_paragraphs(text))]
+    sections = [
+        lines,
+        *(_format_rule_text(part.splitlines(), screen) for part in re.split(r"\n\s*\n", text.strip()) if part),
+    ]
     read = ", ".join(dict.fromkeys(rule["reads"]))
     sections.append(_format_labelled_list("reads", [read] if read else [], screen))
     sections.append(_format_labelled_list("in a log", _log_wordings(rule["signs"]), screen))
@@ -24,17 +28,6 @@ def render_rule_index(rules: Sequence[Mapping[str, Any]], screen: Screen = PLAIN
     """All codes with their titles, one line each."""
     rows = [tuple(rule[k].rstrip(".") for k in ("code", "severity", "title")) for rule in rules]
     return "".join(line + "\n" for row in screen.format_table(rows) for line in row)
-
-
-def _split_paragraphs(text: str) -> list[list[str]]:
-    """Split at blank lines; each paragraph keeps its lines."""
-    blocks: list[list[str]] = [[]]
-    for line in text.splitlines():
-        if line.strip():
-            blocks[-1].append(line)
-        elif blocks[-1]:
-            blocks.append([])
-    return [block for block in blocks if block]
 
 
 def _format_rule_text(lines: list[str], screen: Screen) -> list[str]:
@@ -63,9 +56,7 @@ def _log_wordings(patterns: Sequence[str]) -> list[str]:
 
 def _replace_placeholders(pattern: str) -> str:
     """``GPU {gpu} has`` -> ``GPU … has``."""
-    parts = pattern.replace("{{", "\0").replace("}}", "\1").split("{")
-    text = parts[0] + "".join("…" + part.partition("}")[2] for part in parts[1:])
-    return text.replace("\0", "{").replace("\1", "}")
+    return re.sub(r"\{\{|\}\}|\{[^{}]*\}", lambda found: {"{{": "{", "}}": "}"}.get(found[0], "…"), pattern)
 
 
 def _format_labelled_list(label: str, items: Sequence[str], screen: Screen) -> list[str]:
