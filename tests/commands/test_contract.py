@@ -71,7 +71,7 @@ def test_an_uncontracted_version_takes_its_pins_from_its_own_metadata(venv):
     report = check("transformers", "--python", str(venv))
     contract = report["contract"]
     assert contract["version"] == "5.9.0"
-    assert "no contract for 5.9.0: judged by 5.0" in contract["says"]
+    assert "no requirements of 5.9.0: judged by 5.0" in contract["says"]
     cite = "METADATA of transformers 5.9.0"
     assert cite in contract["says"]
     assert wanted(report, "package.huggingface-hub") == [(">=1.30.0,<3.0", cite)]
@@ -111,7 +111,7 @@ def test_the_installed_version_asked_for_by_name_is_no_error(venv, asked):
 def test_a_patch_of_a_framework_that_changes_with_every_patch_is_not_held_to_another(venv):
     install(venv, "sglang", "0.5.12", "torch==2.11.0", "transformers==5.9.0")
     report = check("sglang", "--python", str(venv))
-    assert "no contract for 0.5.12" in report["contract"]["says"]
+    assert "no requirements of 0.5.12" in report["contract"]["says"]
     assert wanted(report, "package.torch") == [("==2.11.0", "METADATA of sglang 0.5.12")]
     assert wanted(report, "package.transformers") == [("==5.9.0", "METADATA of sglang 0.5.12")]
     assert "PKG003" not in [f["code"] for f in report["findings"]]
@@ -125,7 +125,7 @@ def test_an_installed_package_without_a_contract_is_judged_by_its_metadata(venv,
     report = check(spelling, "--python", str(venv))
     contract = report["contract"]
     assert (contract["framework"], contract["version"], contract["platforms"]) == ("peft", "0.19.1", ["cuda"])
-    assert contract["says"] == "no contract of its own: judged by the pins of its metadata alone"
+    assert contract["says"] == "no requirements of its own: judged by the pins of its metadata alone"
     assert wanted(report, "package.torch") == [(">=1.13.0", "METADATA of peft 0.19.1")]
     assert wanted(report, "package.old-thing") == []  # its marker is for an older Python than the patient's
     missing = found(report, "PKG002")
@@ -161,7 +161,7 @@ def test_a_recording_holds_what_it_was_asked_to_hold(venv, tmp_path):
     [
         (["transfomers"], "there is nothing to judge 'transfomers' by: "),
         (["transfomers"], "(nearest: transformers)"),
-        (["peft:fast"], "there is no contract for 'peft'"),
+        (["peft:fast"], "there are no requirements of 'peft'"),
         (["transformers:fast"], "transformers has no variant 'fast'"),
         (["peft==new"], "'new' in 'peft==new' is not a version"),
     ],

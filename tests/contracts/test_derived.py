@@ -54,7 +54,7 @@ def test_the_pins_are_those_of_the_metadata():
 
 def test_it_says_what_it_stands_on():
     one = contract_from_metadata("peft", "0.19.1", PEFT, None)
-    assert one.says == METADATA_ONLY_NOTE == "no contract of its own: judged by the pins of its metadata alone"
+    assert one.says == METADATA_ONLY_NOTE == "no requirements of its own: judged by the pins of its metadata alone"
     assert one.name == "peft 0.19.1" and one.distribution == "peft" and "METADATA" in one.origin
 
 

@@ -46,7 +46,7 @@ def test_rows_are_added_removed_and_changed():
         steps=(FixStep("install", ("pip", "install", "kite>=2")),),
     )
     assert rows(OLD, new) == {
-        ("changed", "contract", "platforms"): ("cuda", "cuda, rocm"),
+        ("changed", "platforms", "platforms"): ("cuda", "cuda, rocm"),
         ("changed", "needs", "package.torch"): (">=2.2, required", ">=2.6, required"),
         ("removed", "needs", "package.reel"): ("==1, required", ""),
         ("added", "needs", "package.sail"): ("", "*, required"),

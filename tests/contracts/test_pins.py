@@ -17,7 +17,7 @@ def contract():
         framework="kite",
         version="1.2.0",
         distribution="kite-ml",
-        says="kite 1.9 has no contract of its own",
+        says="kite 1.9 has no known requirements of its own",
         needs=(
             Requirement("python.version", ">=3.9"),
             Requirement("python.version", ">=3.11", level="recommended"),
@@ -59,7 +59,7 @@ def test_a_borrowed_cuda_goes_with_the_torch_that_it_was_of(contract, torch, kep
 def test_it_says_where_the_pins_come_from(contract):
     pinned = merge_metadata_pins(contract, "1.9", ["torch>=2.13"], None)
     assert pinned.version == "1.9"
-    assert "no contract of its own" in pinned.says and "own metadata" in pinned.says
+    assert "no known requirements of its own" in pinned.says and "own metadata" in pinned.says
     assert {n.cite for n in pinned.requirements_for("package.torch")} == {"METADATA of kite-ml 1.9"}
 
 

@@ -221,7 +221,7 @@ def stated() -> Report:
         UndecidedRule(code, "error", "It is wrong", (Fact(key, None, gap=NOT_STATED),))
         for code, key in [("DRV001", "driver.version"), ("PKG001", "torch.cuda"), ("PKG002", "torch.cuda")]
     )
-    says = "no contract for 0.19.0: needs from its metadata, gates from 0.18.0"
+    says = "no requirements of 0.19.0: needs from its metadata, gates from 0.18.0"
     contract = AXOLOTL.replace(version="0.19.0", says=says)
     return Report(contract, known, unstated=waits, judged=holding(("GPU", 3, ("gpu.capability",))))
 

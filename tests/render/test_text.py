@@ -116,8 +116,8 @@ def test_little_that_holds_of_what_is_not_stated_is_no_tick_either():
 
 
 def test_a_contract_that_says_something_says_it_under_the_header():
-    assert screen(REPORTS["stated"]).splitlines()[3].startswith("  judged by    no contract for 0.19.0")
-    two = REPORTS["stated"].contract.replace(says="no contract for it; its pins are its own")
+    assert screen(REPORTS["stated"]).splitlines()[3].startswith("  judged by    no requirements of 0.19.0")
+    two = REPORTS["stated"].contract.replace(says="no requirements of it; its pins are its own")
     report = REPORTS["stated"].replace(contract=two)
     assert "pins" not in screen(report) and "its pins are its own" in screen(report, verbose=True)
 

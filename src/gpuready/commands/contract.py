@@ -77,7 +77,7 @@ COMMANDS = (
     SHOW,
     Command(
         "contract diff",
-        "what changed between two contracts",
+        "what changed between the requirements of two releases",
         _diff_contracts,
         _COMMON,
         "A B",

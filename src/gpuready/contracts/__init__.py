@@ -56,7 +56,7 @@ def unknown_contract_error(framework: str) -> UnknownContract:
     """Return the error for an unknown framework, with the nearest names."""
     names, near = list_frameworks(), _nearest_names(framework, list_frameworks())
     found = near or f"there is {', '.join(names)}; --contract FILE takes one of your own"
-    return UnknownContract(f"there is no contract for {framework!r}: {found}")
+    return UnknownContract(f"there are no requirements of {framework!r}: {found}")
 
 
 def check_contract_exists(framework: str, version: str | None = None, variant: str | None = None) -> None:
@@ -72,7 +72,7 @@ def parse_contract_spec(text: str) -> tuple[str, str | None, str | None]:
     framework, equals, version = head.partition("==")
     framework, version, variant = framework.strip().lower(), version.strip(), variant.strip()
     if not framework or (equals and not version) or (colon and not variant):
-        raise UnknownContract(f"{text!r} names no contract: write FRAMEWORK, FRAMEWORK==VERSION or :VARIANT")
+        raise UnknownContract(f"{text!r} names no requirements: write FRAMEWORK, FRAMEWORK==VERSION or :VARIANT")
     if version and not versions.is_version(version):
         raise UnknownContract(f"{version!r} in {text!r} is not a version: write {framework}==1.2.0")
     return framework_by_name(framework), version or None, variant or None
@@ -103,7 +103,7 @@ def load_contract(
     # what one line is for, a page may say of that line alone
     platforms = dict.fromkeys([*contract.platforms, *_make_contract(rows[-1]["file"]).platforms])
     nearest = "oldest" if versions.compare_versions(wanted, contract.version) < 0 else "nearest older one"
-    says = f"no contract for {wanted}: judged by {contract.version}, the {nearest}"
+    says = f"no requirements of {wanted}: judged by {contract.version}, the {nearest}"
     return contract.replace(
         version=wanted, platforms=tuple(platforms), says=says, basis="borrowed", read_from=row["version"]
     )

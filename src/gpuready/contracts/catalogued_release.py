@@ -1,4 +1,4 @@
-"""Judge a version or package that has no contract: by what the catalogue has of its release, or by its metadata."""
+"""Judge a version or package that has no known requirements: by what the catalogue has of its release, or by its metadata."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _capability_floor(name: str, version: str) -> list[Requirement]:
     return [Requirement("gpu.capability", row["capability"], "", "required", row["source"]) for row in found]
 
 
-METADATA_ONLY_NOTE = "no contract of its own: judged by the pins of its metadata alone"
+METADATA_ONLY_NOTE = "no requirements of its own: judged by the pins of its metadata alone"
 TORCH_EXTRAS = ("torch", "pytorch", "pt")
 """Extras by which packages that can do without torch ask for it."""
 

@@ -32,7 +32,7 @@ def diff_contract_rows(a: Contract, b: Contract) -> list[dict[str, str]]:
 
     What a contract made from a release borrows of another version, and the steps that it does not have, are no change.
     """
-    rows = _table_changes("contract", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
+    rows = _table_changes("platforms", {"platforms": ", ".join(a.platforms)}, {"platforms": ", ".join(b.platforms)})
     a, b = _with_borrowed_levels(a, b), _with_borrowed_levels(b, a)
     tables = [table for table in KEY_FIELDS if table != "steps" or is_made_from_release(a) == is_made_from_release(b)]
     for table in tables:

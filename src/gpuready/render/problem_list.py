@@ -124,7 +124,7 @@ def _format_notes(report: Report, screen: Screen) -> list[str]:
     lines: list[str] = []
     if report.unstated:
         if flags := [f"{name}={_STATED_EXAMPLES[name]}" for name in report.lacking if name in _STATED_EXAMPLES]:
-            text = f"to be told: state them, such as --as {','.join(flags)}"
+            text = f"state what is missing, such as --as {','.join(flags)}"
             lines += format_list_item("-", text, "", screen, "dim")
         lines += format_list_item("?", f"{UNSTATED_TEXT}: {describe_missing(report)} (-v)", "", screen, "undecided")
     if infos := [f.code for f in report.findings if f.severity == "info"]:

@@ -52,7 +52,7 @@ def installed_frameworks(facts: Facts) -> list[FrameworkSpec]:
 
 
 def choose_contract(facts: Facts, framework: str, version: str | None, variant: str | None) -> Contract:
-    """Return the contract of a framework's version, with pins from its metadata where the version has no contract."""
+    """Return the contract of a framework's version, with pins from its metadata where the version has no known requirements."""
     name = contracts.distribution_name(framework)
     installed = facts.value_if_known(f"package.{name}")
     requires = (facts.value_if_known("python.requires") or {}).get(name)
@@ -119,12 +119,12 @@ def _contract_from_package(facts: Facts, framework: str, requires: Mapping[str, 
     installed = facts.value_if_known(f"package.{framework}")
     if requires is None and installed:
         raise Refused(
-            f"there is no contract for {framework!r}, and its metadata was not recorded: check it on the machine"
+            f"there are no requirements of {framework!r}, and its metadata was not recorded: check it on the machine"
         )
     if requires is None:
         near = suggest_nearest(framework, contracts.list_frameworks())
         raise Refused(
-            f"{framework!r} has no contract{near} and is not installed here, so that only the index tells what it requires: "
+            f"{framework!r} has no known requirements{near} and is not installed here, so that only the index tells what it requires: "
             f"`gpuready plan {framework}` and `gpuready check {framework}` ask it"
         )
     if text := requires.get("contract"):
