@@ -115,7 +115,7 @@ def test_a_proof_is_run_in_the_environment_of_the_server(agent):
         ("check", {"colour": "red"}, "colour"),
         ("check", {"frameworks": ["x" * 500]}, "too long"),
         ("check", {"frameworks": ["vllm"], "strict": "yes"}, "boolean"),
-        ("check", {"frameworks": ["nosuch"]}, "no requirements"),
+        ("check", {"frameworks": ["nosuch"]}, "no known requirements"),
         ("plan", {}, "frameworks"),
         ("fit", {"model": ["llama-3.1-8b"], "job": {"method": "magic"}}, "is not one of"),
         ("fit", {"model": ["llama-3.1-8b"], "job": {"micro_batch": 0}}, "minimum of 1"),
