@@ -42,7 +42,7 @@ def test_without_a_gpu_it_is_complete_calm_and_not_ready():
     details = gpuready("check", "transformers", "-v")
     assert details.code == 1 and "error[GPU001]" in details.out
     for row in ("gpu", "packages", "system", "proof"):
-        assert any(line[4:].startswith(row) for line in details.out.splitlines()), row
+        assert any(line[2:].startswith(f"{row}: ") for line in details.out.splitlines()), row
     found = report("check", "transformers")
     assert found["verdict"] == "not-ready" and found["exit"] == 1
     assert {"gpu.count", "os.kernel", "python.version", "disk.free"} <= {f["key"] for f in found["facts"]}

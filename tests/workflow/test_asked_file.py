@@ -120,6 +120,26 @@ def test_what_a_container_file_brings_along_is_resolved_where_nothing_else_can_b
     assert "PKG021" not in [one.code for one in report.findings], "a server asks no index"
 
 
+@pytest.mark.parametrize("name", ["requirements.txt", "Dockerfile"])
+def test_what_is_left_open_is_what_uv_takes_and_what_it_does_not_bring_is_not_needed(tmp_path, monkeypatch, name):
+    rows = (
+        LockedPackage("torch", "2.8.0"),
+        LockedPackage("transformers", "4.57.1"),
+        LockedPackage("tokenizers", "0.22.1"),
+    )
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: rows)
+    installs = (
+        "FROM python:3.12-slim\nRUN pip install torch transformers\n"
+        if name == "Dockerfile"
+        else "torch\ntransformers\n"
+    )
+    (tmp_path / name).write_text(installs)
+    given = {"dockerfile" if name == "Dockerfile" else "packages": str(tmp_path / name)}
+    (report,) = workflow.check_machine(on="h100", what_if={"driver": "580.95.05"}, ask_index=True, **given)
+    assert report.contract.framework == "transformers" and not report.findings, "and accelerate is no need of it"
+    assert report.facts.value_if_known("package.torch") == "2.8.0+cu128"
+
+
 def test_a_torch_that_its_only_channel_does_not_have(tmp_path):
     text = "channels: [pytorch, nvidia]\ndependencies: [python=3.11, pytorch=2.6.0, pytorch-cuda=12.4]\n"
     (tmp_path / "environment.yml").write_text(text)

@@ -84,7 +84,9 @@ def _requested_words(built: ImageContents, python: ImagePython) -> tuple[str, ..
     may_have_more = built.unread or not built.base.is_known or "own" in (built.base.build, *(pin.build for pin in pins))
     if may_have_more or built.base.torch or built.base.brings or python.kind == "conda":
         return ()
-    if not all(pin.sure and (pin.version or not pin.build) for pin in pins):
+    if not all(
+        pin.sure and (pin.version or not pin.build) and UNKNOWN not in f"{pin.version}{pin.spec}" for pin in pins
+    ):
         return ()
     labels = {pin.name: f"+{pin.build}" for pin in pins if pin.build and "+" not in (pin.version or "")}
     return tuple(

@@ -100,19 +100,19 @@ def check_machine(
         facts = facts.with_facts(*settings.to_facts())
     try:
         chosen = []
-        if packages is not None:
+        if packages is not None or dockerfile is not None:
             from gpuready.workflow import asked_file
-
+        if packages is not None:
             named = (what_if or {}).get("python-version", "")
             package_file = asked_file.read_package_file(packages, facts, named)
             facts = asked_file.add_packages(facts, package_file, named)
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
-        chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
         if dockerfile is not None and ask_index:
-            from gpuready.workflow import asked_file
-
             facts = asked_file.resolve_container_file(facts, dockerfile, note)
+        chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
+        if dockerfile is not None and "python.packages" in facts:
+            chosen = [asked_file.without_unlocked(one, facts) for one in chosen]
         if packages is not None:
             chosen = [asked_file.add_ranges(one, package_file) for one in chosen]
         reports = _judge_contracts(facts, chosen, file, with_reasons, strict)
@@ -158,6 +158,9 @@ def _choose_contracts(
 ) -> list[Contract]:
     """Return the contracts to judge by: of the named frameworks, of the user's file, or of what is installed."""
     chosen_specs = specs or ([] if own_contract else contract_choice.installed_frameworks(facts))
+    if not specs and (named := facts.value_if_known("container.requests")):  # not what these bring along
+        names = {packages.canonical_package_name(packages.split_requirement(word)[0]) for word in named}
+        chosen_specs = [spec for spec in chosen_specs if contracts.distribution_name(spec[0]) in names] or chosen_specs
     extras = [contracts.parse_extras(word) for word in words] if specs else [()] * len(chosen_specs)
     if (
         dockerfile is not None

@@ -193,7 +193,7 @@ def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage
     plan = Plan("", "", "plan", python=python, torch=torch, packages=found | stated, lock=rows)
     end = end_state_facts(facts, plan.replace(cuda=build.cuda if build else "")) if torch else facts
     source = f"uv, for {file.path} on Python {python}"
-    planned = [one for one in end if one.source == SOURCE or one.key.startswith("torch.")]
+    planned = [one for one in end if one.source == SOURCE or one.key.startswith(("torch.", "package.torch"))]
     is_new = {one.key for one in planned if one.key not in facts}
     more = [Fact("package." + name, version, source, "stated") for name, version in found.items()] if not torch else []
     return [one.replace(source=source) for one in (*planned, *more) if one.key in is_new or one in more]
@@ -201,7 +201,8 @@ def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage
 
 def _default_torch(version: str, facts: Facts) -> str:
     """``2.6.0`` -> ``2.6.0+cu124``: what the default index has of a release for this processor."""
-    builds = list_torch_builds(version, str(facts.value_if_known("os.arch") or "x86_64")) if version else ()
+    is_open = version and "+" not in version
+    builds = list_torch_builds(version, str(facts.value_if_known("os.arch") or "x86_64")) if is_open else ()
     return next((f"{version}+{one.variant}" for one in builds if one.pypi), version)
 
 
@@ -219,11 +220,11 @@ def choose_file_contracts(facts: Facts, file: EnvironmentFile, ask_index: bool) 
     torch = next((pin for pin in file.pins if pin.name == "torch"), None)
     version = (torch and torch.version) or _newest_inside("torch", torch.spec if torch else "")
     if "python.packages" in facts:
-        chosen = [_without_unlocked(one, facts) for one in chosen]
+        chosen = [without_unlocked(one, facts) for one in chosen]
     return chosen or [make_torch_contract(version or "", file.path)]
 
 
-def _without_unlocked(contract: Contract, facts: Facts) -> Contract:
+def without_unlocked(contract: Contract, facts: Facts) -> Contract:
     """Return a contract without its needs of packages that a lock does not have: what releases require is in it."""
     kept = ("package.torch", f"package.{contract.distribution or contract.framework}")
     needs = (n for n in contract.needs if not n.key.startswith("package.") or n.key in kept or n.key in facts)
