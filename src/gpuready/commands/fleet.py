@@ -66,28 +66,19 @@ def run(request: Request) -> Result:
         return _run_prolog(request)
     require_writable(request.get_option("output"))
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
-    if environments := [word for word in request.arguments if "/" in word and not word.endswith(".json")]:
-        return _check_environments(request, environments)
+    if environments := [word for word in request.arguments if _is_path(word) and not word.endswith(".json")]:
+        reject_unread(request, "wants", "strict", "output", "as", *WHAT_IF)
+        recordings = [word for word in request.arguments if word.endswith(".json")]
+        task = _make_fleet_task(request)
+        return _make_result(request, check_environments(task, environments, recordings, request.show_progress))
     reach = _parse_reach(request)
     tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
     return _make_result(request, run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
 
 
-def _check_environments(request: Request, environments: list[str]) -> Result:
-    """Environments of this machine, or of the one recorded: which of them would break, as by another driver."""
-    reject_unread(request, "wants", "strict", "output", "as", *WHAT_IF)
-    words = [word for word in request.arguments if word not in environments]
-    recordings = [word for word in words if word.endswith(".json")]
-    report = check_environments(
-        environments,
-        recordings,
-        [word for word in words if word not in recordings],
-        request.what_if,
-        request.get_option("wants"),
-        request.has_switch("strict"),
-        request.show_progress,
-    )
-    return _make_result(request, report)
+def _is_path(word: str) -> bool:
+    """Whether a word names a recording or an environment, and no framework."""
+    return word.endswith(".json") or "/" in word
 
 
 def _parse_reach(request: Request) -> Any:
@@ -110,7 +101,7 @@ def reject_unread_with_recordings(request: Request, names: Iterable[str]) -> Non
 def _make_fleet_task(request: Request) -> Any:
     return FleetTask(
         request.command.name.partition(" ")[2],
-        tuple(word for word in request.arguments if not word.endswith(".json")),
+        tuple(word for word in request.arguments if not _is_path(word)),
         request.get_option("timeout", 0.0),
         request.get_option("reference", ""),
         request.get_option("resume", ""),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuready import workflow
 from gpuready.model import worst_verdict
@@ -11,19 +11,15 @@ from gpuready.model.fleet import ANSWERED, ENVIRONMENTS, FleetReport
 from gpuready.model.node_names import fold_node_names
 from gpuready.workflow.fleet import rule_meaning
 from gpuready.workflow.fleet_node import verdict_codes
+from gpuready.workflow.fleet_run import FleetTask, ShowProgress
 from gpuready.workflow.refusal import Refused
 
 
 def check_environments(
-    environments: Sequence[str],
-    recordings: Sequence[str],
-    frameworks: Sequence[str],
-    what_if: Mapping[str, str],
-    wants: str | None,
-    strict: bool,
-    show_progress: Callable[..., None],
+    task: FleetTask, environments: Sequence[str], recordings: Sequence[str], show_progress: ShowProgress
 ) -> FleetReport:
     """Check each environment on this machine, or on the recorded one, as if it had another driver."""
+    what_if = task.options.get("what_if") or {}
     if len(recordings) > 1:
         raise Refused("environments are checked for one machine: name one recording")
     started, gpus = time.monotonic(), 0
@@ -32,8 +28,14 @@ def check_environments(
     judged: dict[str, None] = {}
     for number, path in enumerate(environments):
         show_progress("checking environments", number, len(environments))
-        on = recordings[0] if recordings else None
-        reports = workflow.check_machine(frameworks, on=on, python=path, what_if=what_if, wants=wants, strict=strict)
+        reports = workflow.check_machine(
+            task.frameworks,
+            on=next(iter(recordings), None),
+            python=path,
+            what_if=what_if,
+            wants=task.options.get("wants"),
+            strict=task.strict,
+        )
         verdict = worst_verdict(report.verdict for report in reports)
         verdicts.setdefault(verdict, []).append(path)
         for code in dict.fromkeys(verdict_codes(reports, verdict)):
@@ -49,7 +51,7 @@ def check_environments(
         codes={code: fold_node_names(paths) for code, paths in codes.items()},
         meanings={code: rule_meaning(code) for code in codes},
         seconds=time.monotonic() - started,
-        strict=strict,
+        strict=task.strict,
         gpus=gpus,
         judged=tuple(judged),
         environment="each environment",
