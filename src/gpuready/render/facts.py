@@ -71,11 +71,7 @@ def _fact_change_rows(change: FactChange, told: set[str]) -> list[tuple[str, str
         f"{f.code}: {_OUTCOME_WORDS.get(f.was, f.was)} -> {_OUTCOME_WORDS.get(f.now, f.now)}" for f in new if f.now
     ]
     ended = sum(not flip.now for flip in new)
-    flips += (
-        [f"{units.format_count(ended, 'check')} no longer applies" if ended == 1 else f"{ended} checks no longer apply"]
-        if ended
-        else []
-    )
+    flips += [f"{units.format_count(ended, 'check')} no longer appl{'ies' if ended == 1 else 'y'}"] if ended else []
     return [(change.key, values, change.now.source), *(("", text, "") for text in flips)]
 
 

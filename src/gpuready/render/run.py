@@ -9,6 +9,7 @@ from typing import Any
 from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
+from gpuready.render.units import format_count
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
 MAX_OUTPUT_LINES = 12
@@ -107,14 +108,9 @@ def _format_beside_label(
 
 def render_run_refusal(items: Iterable[PreflightItem], screen: Screen = PLAIN_SCREEN) -> str:
     rows = list(items)
-    errors = sum(item.severity == "error" for item in rows)
-    obstacles = "1 problem" if errors == 1 else f"{errors} problems"
-    end = f"not started: {obstacles}; --no-preflight starts without these checks"
+    problems = format_count(sum(item.severity == "error" for item in rows), "problem")
+    end = f"not started: {problems}; --no-preflight starts without these checks"
     return render_preflight(rows, screen) + "\n" + "\n".join(screen.format_paragraph(end)) + "\n"
-
-
-def _count_ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
 
 
 def render_run_plan(start_plan: Mapping[str, Any], screen: Screen = PLAIN_SCREEN) -> str:
@@ -122,7 +118,7 @@ def render_run_plan(start_plan: Mapping[str, Any], screen: Screen = PLAIN_SCREEN
     job = start_plan["job"]
     nodes = f" on each of {job['nnodes']} nodes" if job["nnodes"] > 1 else ""
     lines = screen.format_paragraph(
-        f"{_count_ranks(job['nproc'])}{nodes} by {job['engine']}; dry run: nothing is started", 0
+        f"{format_count(job['nproc'], 'rank')}{nodes} by {job['engine']}; dry run: nothing is started", 0
     )
     lines += screen.format_paragraph(f"logs in {job['logs']}", 2)
     lines += screen.format_command(tuple(start_plan["command"]), 2)
@@ -153,7 +149,7 @@ def format_outcome_line(outcome: RunOutcome) -> str:
 def _describe_ranks(outcome: RunOutcome) -> str:
     """The ranks that this gpuready has started; under torchrun those of one node."""
     several = outcome.job.engine == "torchrun" and outcome.job.nnodes > 1
-    return _count_ranks(len(outcome.last.ends)) + (f" on node {outcome.job.node_rank}" if several else "")
+    return format_count(len(outcome.last.ends), "rank") + (f" on node {outcome.job.node_rank}" if several else "")
 
 
 def _start_count_suffix(outcome: RunOutcome) -> str:
