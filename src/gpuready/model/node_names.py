@@ -12,10 +12,6 @@ from collections.abc import Iterable, Sequence
 
 NameParts = list[str]  # text, number, text, number ..., text
 
-
-MAX_DIGITS = 9
-"""A longer number does not count nodes: a date, a serial number, part of an address."""
-
 MAX_HOSTS = 100_000
 """More hosts than any cluster has; a longer list is a mistake or an attack."""
 
@@ -40,8 +36,11 @@ def fold_node_names(names: Iterable[str], *, trailing: bool = False) -> str:
 
 
 def _split_name(name: str) -> NameParts:
-    """Split ``r01n7`` into ``r 01 n 7`` and an empty text: text and numbers in turn."""
-    return re.split(rf"(?<![0-9])([0-9]{{1,{MAX_DIGITS}}})(?![0-9])", name)
+    """Split ``r01n7`` into ``r 01 n 7`` and an empty text: text and numbers in turn.
+
+    A longer number does not count nodes: a date, a serial number, part of an address.
+    """
+    return re.split(r"(?<![0-9])([0-9]{1,9})(?![0-9])", name)
 
 
 def _fold_shape(
@@ -92,7 +91,8 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
 
 def _split_outside_brackets(text: str) -> list[str]:
     """Split the list at commas outside brackets."""
-    if re.search(r"[][]", re.sub(r"\[[^][]*\]", "", text)):
+    outside = re.sub(r"\[[^][]*\]", "", text)
+    if "[" in outside or "]" in outside:
         raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
     masked = re.sub(r"\[[^][]*\]", lambda inside: inside[0].replace(",", "\0"), text)
     return [part.replace("\0", ",") for part in masked.split(",")]
