@@ -55,7 +55,7 @@ def test_the_script_turns_the_findings_off(target):
     shown = gpuready("plan", "demo", "--fix", *here, cwd=target, **shell)
     assert shown.code == 0, shown.err
     assert "helper-kit==1.4.2" in shown.out and "other-kit>=2" in shown.out
-    assert "set UNSLOTH_COMPILE_DISABLE=long" in shown.out and "fixes PKG002, PKG003" in shown.out
+    assert "set UNSLOTH_COMPILE_DISABLE=long" in shown.out and "for PKG002, PKG003" in shown.out
     made = gpuready("plan", "demo", "--fix", *here, "-o", "fix.sh", cwd=target, **shell)
     assert made.code == 0 and "wrote fix.sh" in made.err
     again = gpuready("check", *here, "-q", cwd=target, **shell)
