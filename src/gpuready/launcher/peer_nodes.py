@@ -204,6 +204,8 @@ class PeerNodes:
 
     def _exchange_reports(self, ledger: RankLedger, now: float) -> None:
         if self.published_at is None:
+            self.beat_at = -BEAT_SECONDS
+            self.exchange_beats(now)  # a beat that is new after this one is of a node that lives
             self.published_at, self.store_lost = now, False
             self._publish(ledger)
         self._read_reports()
