@@ -57,6 +57,7 @@ def run_programs(
     base_env = os.environ if variables is None else variables
     waiting: Iterator[ProgramTask] = iter(tasks)
     running: list[_ParallelProgram] = []
+    guard = _Guard()
     try:
         while True:
             while len(running) < max(parallel, 1):
@@ -65,6 +66,7 @@ def run_programs(
                     break
                 try:
                     running.append(_ParallelProgram(task, base_env, on_line))
+                    guard.tell("born", running[-1].pid)
                 except (OSError, ValueError) as error:
                     on_end(ProgramEnd(task.key, None, end=start_error_text(error)))
             if not running:
@@ -76,10 +78,36 @@ def run_programs(
                     reason = "deadline"
                 if reason is not None:
                     running.remove(program)
-                    on_end(program.finish_program(reason))
+                    ended = program.finish_program(reason)
+                    guard.tell("gone", program.pid)
+                    on_end(ended)
     finally:
         for program in running:
             program.finish_program("interrupted")
+            guard.tell("gone", program.pid)
+        guard.close()
+
+
+class _Guard:
+    """A shell that ends the programs where this process is gone, even by SIGKILL: ssh with a host that hangs would stay."""
+
+    SCRIPT = """while read word group; do case $word in born) all="$all $group ";;
+        gone) all="${all%%" $group "*}${all#*" $group "}";; esac; done; for group in $all; do kill -9 -$group; done"""
+
+    def __init__(self) -> None:
+        read, self.pipe = os.pipe()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        actions = [(os.POSIX_SPAWN_DUP2, read, 0), *((os.POSIX_SPAWN_DUP2, nothing, fd) for fd in (1, 2))]
+        self.pid = os.posix_spawn("/bin/sh", ["sh", "-c", self.SCRIPT], {}, file_actions=actions, setpgroup=0)
+        os.close(read)
+        os.close(nothing)
+
+    def tell(self, word: str, group: int) -> None:
+        os.write(self.pipe, f"{word} {group}\n".encode())
+
+    def close(self) -> None:
+        os.close(self.pipe)
+        os.waitpid(self.pid, 0)
 
 
 class _ParallelProgram(StartedProgram):
