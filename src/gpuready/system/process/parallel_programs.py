@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from gpuready.model import Record
 from gpuready.model.record import field
@@ -103,7 +104,8 @@ class _Guard:
         os.close(nothing)
 
     def tell(self, word: str, group: int) -> None:
-        os.write(self.pipe, f"{word} {group}\n".encode())
+        with suppress(OSError):  # somebody has killed the shell
+            os.write(self.pipe, f"{word} {group}\n".encode())
 
     def close(self) -> None:
         os.close(self.pipe)
