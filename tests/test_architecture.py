@@ -221,7 +221,6 @@ ACCESS_MODULES = {
     "cli/terminal.py": "os.dup2 os.environ os.fstat os.get_terminal_size os.open",
     "commands/mcp.py": "os.getcwd",
     "commands/parameters.py": "os.environ",
-    "commands/serve.py": "os.environ",
     "contracts/contract_file.py": "os.path.isfile",
     "contracts/toml.py": "open os.path.exists os.path.isfile",
     "fleet/node_payload.py": "open os.scandir os.stat",
