@@ -225,7 +225,7 @@ def test_only_the_machine_itself_can_be_recorded(reported, workflow, more):
 
 
 def test_contract(reported, workflow):
-    assert reported("contract", "list")[1] == "framework  version  variant  page\ndemo       1.0\n"
+    assert reported("contract", "list")[1] == "framework  version  variant\ndemo       1.0\n"
     assert json.loads(reported("contract", "list", "--json")[1])["contracts"] == [
         {"framework": "demo", "version": "1.0"}
     ]
