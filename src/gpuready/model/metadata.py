@@ -147,7 +147,8 @@ def _compare_values(left: str, operator: str, right: str, are_versions: bool) ->
 
 def _split_marker(text: str) -> list[str]:
     """Split a marker into words; a quoted text begins with one quote: ``os_name == "nt"`` -> os_name, ==, 'nt."""
-    words, at, pattern = [], 0, re.compile(_MARKER_WORD)
+    words, at = [], 0
+    pattern = re.compile(_MARKER_WORD)
     while found := pattern.match(text, at):
         words.append("'" + found["quoted"][1:-1] if found["quoted"] else found["plain"])
         at = found.end()
