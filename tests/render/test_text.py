@@ -32,7 +32,7 @@ def screen(report: Report, **options) -> str:
 
 def row(report: Report, name: str) -> str:
     """The row of one family, or nothing where it is left out."""
-    rows = [line for line in screen(report, verbose=True).splitlines() if line[4:].startswith(f"{name} ")]
+    rows = [line for line in screen(report, verbose=True).splitlines() if line[2:].startswith(f"{name}: ")]
     return rows[0] if rows else ""
 
 
@@ -58,7 +58,7 @@ def test_the_mark_of_a_family_is_its_gravest(findings, undecided, judged, mark):
         undecided=tuple(UndecidedRule(f"DRV01{i}", "error", "It is wrong") for i in range(undecided)),
         judged=tuple(PassedRule(f"DRV02{i}", ("driver.version",)) for i in range(judged)),
     )
-    assert row(report, "driver")[2] == mark
+    assert row(report, "driver")[0] == mark
 
 
 def test_the_count_is_of_all_rules_that_were_judged():
@@ -91,7 +91,7 @@ def test_a_family_of_which_nothing_was_judged_is_left_out_and_proof_never():
 def test_proof_shows_what_was_executed(ran, mark, says):
     known = [Fact(k, v, "prove", "run", gap="" if v is not None else "it hung") for k, v in ran.items()]
     shown = row(Report(DEMO, Facts(known)), "proof")
-    assert shown[2] == mark and says in shown and shown.endswith(f"{len(ran)} executed")
+    assert shown[0] == mark and says in shown
 
 
 def test_what_was_not_given_is_one_line():
@@ -100,7 +100,7 @@ def test_what_was_not_given_is_one_line():
 
 def test_nothing_given_is_not_a_tick():
     shown = screen(REPORTS["stated"], verbose=True)
-    assert "  ? driver     not given" in shown and "  ? packages   not given" in shown
+    assert "\n? driver: 1 not given\n? packages: 2 not given\n" in shown
     assert "gpuready plan axolotl --on h100x8" in shown
     assert "torch.cuda      PKG001, PKG002" in shown
     assert "gpuready prove" not in shown, "nobody can execute anything on a machine that is only named"
@@ -110,9 +110,9 @@ def test_nothing_given_is_not_a_tick():
 def test_little_that_holds_of_what_is_not_stated_is_no_tick_either():
     stated = REPORTS["stated"]
     more = stated.replace(judged=(*stated.judged, PassedRule("PKG009", ("gpu.count",))))
-    assert row(more, "packages")[2] == "?" and row(more, "packages").endswith("2 not given, 1 check")
+    assert row(more, "packages")[0] == "?" and row(more, "packages").endswith("2 not given, 1 check")
     half = stated.replace(unstated=(*stated.unstated, UndecidedRule("GPU009", "error", "x")))
-    assert row(half, "gpu")[2] == "✓", "the GPU is stated, and three of its rules hold"
+    assert row(half, "gpu")[0] == "✓", "the GPU is stated, and three of its rules hold"
 
 
 def test_a_contract_that_says_something_says_it_under_the_header():
@@ -125,10 +125,9 @@ def test_a_contract_that_says_something_says_it_under_the_header():
 def test_undecided_names_the_fact_and_why():
     shown = " ".join(screen(REPORTS["undecided"], verbose=True).split())
     assert (
-        "? GPU004 can't tell whether the GPU is older than the wheel has code for: "
-        "gpu.capability unknown, permission denied" in shown
+        "can't tell for 3 checks (GPU004, DRV001, SYS009): gpu.capability, driver.version, memory.total unknown "
+        "(permission denied)" in shown
     )
-    assert "can't tell whether NVML and the driver disagree" in shown, "a name keeps its capitals"
     brief = " ".join(screen(REPORTS["undecided"]).split())
     assert brief.startswith("can't tell: 4 checks could not be made")
     assert "? can't tell whether gcc is too new for nvcc: compiler.gcc unknown BLD001 (it hung)" in brief
@@ -237,9 +236,9 @@ def test_one_reason_for_many_rules_is_told_once():
     brief = screen(Report(DEMO, Facts([dark]), undecided=many))
     assert "can't tell for 27 checks: gpu.count unknown" in brief and " GPU001 +26\n" in brief
     shown = screen(Report(DEMO, Facts([dark]), undecided=many), verbose=True)
-    assert shown.count("NVML did not answer") == 3, "of the machine, in its row and in one sentence"
+    assert shown.count("NVML did not answer") == 2, "of the machine, and in one sentence"
     assert "can't tell for 27 checks" in shown
     assert all(item.code in shown for item in many)
     other = UndecidedRule("SYS002", "error", "The disk is full", (Fact("disk.free", None, gap="denied"),))
     loud = screen(Report(DEMO, Facts([]), undecided=(*many, other)), verbose=True)
-    assert "? SYS002 can't tell whether the disk is full" in loud
+    assert "?  can't tell whether the disk is full: disk.free unknown (denied)      SYS002\n" in loud

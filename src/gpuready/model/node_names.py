@@ -91,11 +91,14 @@ def expand_nodelist(text: str) -> tuple[str, ...]:
 
 def _split_outside_brackets(text: str) -> list[str]:
     """Split the list at commas outside brackets."""
-    outside = re.sub(r"\[[^][]*\]", "", text)
-    if "[" in outside or "]" in outside:
-        raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
-    masked = re.sub(r"\[[^][]*\]", lambda inside: inside[0].replace(",", "\0"), text)
-    return [part.replace("\0", ",") for part in masked.split(",")]
+    parts = [""]
+    for at, piece in enumerate(re.split(r"(\[[^][]*\])", text)):
+        first, *others = [piece] if at % 2 else piece.split(",")  # what the brackets hold stands at odd places
+        if not at % 2 and ("[" in piece or "]" in piece):
+            raise ValueError(f"the node list {text[:60]!r} has brackets that do not match")
+        parts[-1] += first
+        parts += others
+    return parts
 
 
 def _expand_part(part: str, text: str) -> list[str]:

@@ -105,7 +105,8 @@ class Report(Record):
     def lacking(self) -> tuple[str, ...]:
         """What was not given of a machine that is only described, and could refute that it is ready."""
         needed = {fact.key for one in self.unstated if one.severity == "error" for fact in one.missing}
-        is_for_cpu = "cpu" in (self.facts.value_if_known("job.wants") or ())
+        wants = self.facts.value_if_known("job.wants")
+        is_for_cpu = isinstance(wants, (tuple, list)) and "cpu" in wants  # a recording may have anything there
         names = () if is_for_cpu else _DECIDING_NAMES.get(self.facts.value_if_known("platform.name") or "cuda", ())
         return tuple(name for name in names if needed.intersection(_DECIDING_FACTS[name]) and self._is_open(name))
 
