@@ -284,7 +284,7 @@ def test_a_recomputed_layer_stops_before_its_last_rows_are_put_in_order():
 def test_the_places_of_the_largest_are_kept_for_the_backward():
     tape = Tape()
     ops = TorchOps(tape, processors=0, workspace=0)
-    weights, places = experts.top_k_values(ops, ops.new_parameter((10, 8), 4), 2)
+    weights, places = experts._top_k_values(ops, ops.new_parameter((10, 8), 4), 2)
     start = len(tape.events)
     del places
     assert tape.events[start:] == []
