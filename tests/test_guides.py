@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuready import rollcall
 from gpuready.fleet import outliers
 from gpuready.launcher import hang_watch, peer_nodes, standstill, supervisor
+from gpuready.rollcall import rank_register
 from gpuready.runtime import launch
 
 GUIDES = Path(__file__).parents[1] / "docs" / "how-to"
 NUMBERS = {
-    "launch": {"The start window is {:.0f} s": rollcall.WINDOW_SECONDS, "`seed={}` by default": launch.DEFAULT_SEED},
+    "launch": {"The start window is {:.0f} s": rank_register.WINDOW_SECONDS, "`seed={}` by default": launch.DEFAULT_SEED},
     "run": {
         "(state T) | {:.0f} s": hang_watch.STOPPED_SECONDS,
         "| holds the GIL | {:.0f} s": hang_watch.GIL_SECONDS,
@@ -26,7 +26,7 @@ NUMBERS = {
         "under torchrun {:.0f} s | certain": peer_nodes.SILENT_SECONDS,
         "by its processor or its disk | {:.0f} s": hang_watch.SLOW_SECONDS,
         "waits for {:.0f} minutes": hang_watch.KILL_SECONDS / 60,
-        "gets {:.0f} s to end by itself": supervisor.CLEAN_UP_SECONDS,
+        "gets {:.0f} s for its exit handlers": supervisor.CLEAN_UP_SECONDS,
         "ranks get the signal and {:.0f} s": supervisor.INTERRUPT_GRACE_SECONDS,
     },
     "fleet": {"The test looks for a loss of {:.0f} %": 100 * outliers.LOSS_SOUGHT, "if it is {:.0f} % below the best": 100 * outliers.FEW_LOSS},

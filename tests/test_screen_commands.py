@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import shlex
 import subprocess
 from pathlib import Path
@@ -75,7 +76,7 @@ SITUATIONS = (
     "check transformers --on 8xH100 --as driver=580.95.05,torch=2.13.0",
     "check transformers --on v100 --driver 470.57.02",
     *(f"check transformers --on tests/machines/{name}.json" for name in ("h200", "old-driver", "no-gpu")),
-    "check transformers --python .venv/torch",
+    f"check transformers --python {sys.base_prefix}/bin/python3",
     "prove trl",
     "plan trl --on 8xH100 --no-resolve",
 )

@@ -48,9 +48,9 @@ def move_record_back(env: EnvironmentCopy) -> None:
 
 
 def edit_keeping_size(env: EnvironmentCopy) -> None:
-    """Edited an hour after the installation, however new the wheel that was linked is."""
+    """Edited an hour after the installation, however new that is."""
     env.rewrite("yaml/nodes.py", lambda data: data.replace(b"class Node(", b"clasz Node(", 1))
-    later = env.path("yaml/loader.py").stat().st_mtime + 3600
+    later = env.path("*yaml-*.dist-info/RECORD").stat().st_mtime + 3600
     os.utime(env.path("yaml/nodes.py"), (later, later))
 
 

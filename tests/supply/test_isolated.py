@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuready.fleet import node_payload, ssh_hosts
-from gpuready.fleet.scripts import ray_tasks, store
+from gpuready.fleet.scripts import ray_tasks
 from gpuready.fleet.slurm import SlurmTransport
 from gpuready.launcher import engines, rank_process
 from gpuready.model.run import LaunchJob
@@ -59,11 +59,6 @@ def test_every_engine_starts_a_node_in_isolated_mode(mark: Path):
     data = node_payload.build_stdin(node_payload.NodeOrders({"do": "nothing"}, 5.0, "t0"))
     out = ray_tasks.run_in_worker(node_payload.STARTER, data, "node-1", 30, 1 << 20, sys.executable)
     assert "hello node-1" in out
-    child, thread, _ = store.start_node_python(
-        {"python": sys.executable, "starter": node_payload.STARTER, "cap": 1 << 20}, "node-2", data
-    )
-    thread.join(30)
-    assert child.wait(30) == 0
     command = SlurmTransport(LiveHost(), "t0", python=sys.executable).srun_command(["node-1"], 5.0)
     assert command[-4:] == (sys.executable, "-I", "-c", node_payload.STARTER)
     assert not mark.exists()
