@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import sys
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
