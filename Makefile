@@ -66,7 +66,7 @@ test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
 $(ALONE) test-others test-started test-environments test-pages test-texts test-files: $(VENV)/.tested
-	$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo 'passed only when run again: $(TESTS)'; }
+	@$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo '$@: passed only when it was run again'; }
 
 test-types: $(VENV)/.tested
 	$(BIN)/ruff check .

@@ -320,7 +320,7 @@ def test_a_name_that_another_took_gives_no_word(monkeypatch):
     job = Rendezvous(0, 2, 0, 2, port=free_port(), run_id="r", nodes=1)
     with beacon._bind_abstract_socket(f"gpuready-word-{beacon._job_key(job)}"):
         monkeypatch.setattr(beacon, "is_own_user", lambda conn: False)
-        assert beacon.share_word(job, "ours", 0.2) == ""
+        assert beacon.share_word(job, "ours") == ""
 
 
 # -- what was said before, or to another ---------------------------------------------------------------

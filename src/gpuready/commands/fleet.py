@@ -1,4 +1,4 @@
-"""``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, torchrun, kubectl or ssh."""
+"""``gpuready fleet``: check, prove, bench, drift and bisect on every node, through Slurm, Ray, kubectl or ssh."""
 
 from __future__ import annotations
 
