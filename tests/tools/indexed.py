@@ -74,6 +74,7 @@ class Served:
                 outer.sent += len(body)
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.handle_error = lambda *asked: None  # a client may leave before it has everything
         self.address = f"http://127.0.0.1:{self.server.server_port}/simple/"
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
