@@ -3,7 +3,7 @@
     python tools/add_releases.py axolotl --base axolotl-0.18 axolotl-0.19.0-py3-none-any.whl ...
     python tools/add_releases.py vllm --base vllm-0.32 vllm==0.32.0 --index URL
 
-Files and syntax trees are read (``gpuready.workflow.contract_draft``); nothing is imported or run. Of a wheel on an index only the sources are fetched, by ranges.
+Files are read (``gpuready.workflow.contract_draft``); nothing is imported or run. Of a wheel on an index only the sources are fetched, by ranges.
 ``make catalog`` then makes contracts of the rows.
 """
 

@@ -19,7 +19,7 @@ ENDS = ("", "\x01\n")
 
 BUILT = {
     "apply/build_errors.py", "catalog/gpus.py", "catalog/machine_names.py", "fleet/facets.py", "fleet/verdict.py", "logs/lazy_regex.py", "logs/log_patterns.py", "logs/log_summary.py",
-    "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/variable_uses.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
+    "render/files/quoting.py", "system/imports/installed_modules.py", "system/imports/package_source.py", "system/imports/plain_body.py", "system/imports/search_path.py", "system/imports/source_parts.py", "system/imports/version_gates.py", "system/redaction/named_secrets.py", "system/redaction/text.py", "system/redaction/secret_patterns.py",
     "workflow/knowledge.py",
 }  # fmt: skip
 """Where expressions are put together while the program works, or come from a table: those are heard, or in `tables`."""

@@ -1,6 +1,6 @@
 """Contracts made from releases: a row per version, read from its wheel, over the contract that people wrote nearest to it.
 
-A row has what files tell: pins, Python, variables, version gates; and in ``starts`` what commands import at their start. What they cannot tell (gates
+A row has what files tell: pins, Python, variables; and in ``starts`` what commands import at their start. What they cannot tell (gates
 on hardware and on jobs, capabilities, errors) comes from the base; that of another version only advises.
 """
 
@@ -204,7 +204,7 @@ def _notes(row: Mapping[str, Any]) -> list[str]:
         if unnamed
         else []
     )
-    return notes + ([f"Version gates in its code: {', '.join(row['gates'])}."] if row["gates"] else [])
+    return notes + ([f"Version gates in its code: {', '.join(row['gates'])}."] if row.get("gates") else [])
 
 
 def _install_step(row: Mapping[str, Any]) -> dict[str, Any]:

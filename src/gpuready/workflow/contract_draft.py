@@ -1,7 +1,6 @@
 """Draft a contract of a release from its files, or from its metadata on the user's index.
 
-Files and syntax trees are read; nothing is imported or run. A draft has pins, Python, variables and version gates;
-people add gates on hardware and jobs.
+Files are read; nothing is imported or run. A draft has pins, Python and variables; people add gates on versions, hardware and jobs.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ from gpuready.model import Contract
 from gpuready.model.contract import ContractCheck
 from gpuready.system import file_contents
 from gpuready.system.archive_members import ARCHIVE_ERRORS
-from gpuready.system.imports.package_source import (
-    SOURCES_WITH_GATES,
-    PackageSource,
-    find_version_gates,
-    read_package_source,
-)
-from gpuready.system.imports.variable_uses import SOURCES_WITH_VARIABLES, VariableUse, find_variable_uses
+from gpuready.system.imports.package_source import PackageSource, list_variable_uses, read_package_source
 from gpuready.workflow.index_contract import ReleaseFinder
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -127,32 +120,8 @@ def read_release_row(source: PackageSource, where: str, name: str = "", version:
         "python": source.requires_python,
         "dynamic": source.is_dynamic,
         "requires": list(source.requires_dist),
-        "variables": _summarize_uses(find_variable_uses(source.parse_modules(SOURCES_WITH_VARIABLES))),
-        "gates": [
-            f"{g.package}{g.specifier} ({g.path}:{g.line})"
-            for g in find_version_gates(source.parse_modules(SOURCES_WITH_GATES))
-        ],
+        "variables": list_variable_uses(source.files),
     }
-
-
-def _summarize_uses(uses: list[VariableUse]) -> list[str]:
-    """One text for each variable: ``NAME read,set-if-unset path:line value``, at the first place, that of a set before that of a read."""
-    found: dict[str, list[VariableUse]] = {}
-    for use in uses:
-        found.setdefault(use.name, []).append(use)
-    return [_summarize_variable(name, found[name]) for name in sorted(found)]
-
-
-def _summarize_variable(name: str, uses: list[VariableUse]) -> str:
-    sets = [use for use in uses if use.access == "set"]
-    words = ["read"] if len(sets) < len(uses) else []
-    words += ["set-if-unset" if all(use.keeps for use in sets) else "set"] if sets else []
-    first = (sets or uses)[0]
-    values = {use.value for use in sets}
-    value = values.pop() if len(values) == 1 else "*" if values else ""
-    return " ".join(
-        part for part in (name, ",".join(words), f"{first.path}:{first.line}", value.replace("\n", " ")) if part
-    )
 
 
 _CITED_BY = {"steps": "note"}

@@ -1,14 +1,12 @@
-"""The sources of a release (a wheel, an archive or a checkout) and the versions they ask for. Nothing is imported or run."""
+"""The sources of a release (a wheel, an archive or a checkout) and the environment variables they name. Nothing is imported or run."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 
 from gpuready.model import Record
 from gpuready.model.metadata import parse_metadata, parse_requires_file
@@ -16,7 +14,6 @@ from gpuready.system.archive_members import list_tar_members
 
 MAX_SOURCE_BYTES = 4 << 20
 _ASIDE = r"(?:^|/)(?:tests?|docs?[\w-]*|examples?|benchmarks?|scripts|cicd|\.github|build|third_party|applications)/|(?:^|/)(?:setup|conftest)\.py$"
-Modules = Iterator[tuple[str, ast.Module]]
 _METADATA = r"[^/]+\.dist-info/METADATA|PKG-INFO"
 
 
@@ -29,14 +26,6 @@ class PackageSource(Record):
     requires_python: str
     is_dynamic: bool  # its requirements are worked out anew by each build
     files: dict[str, str]
-
-    def parse_modules(self, pattern: str = "") -> Modules:
-        """Yield the path and the syntax tree of each module whose text has a pattern, and that this Python can parse."""
-        wanted = re.compile(pattern, re.M)
-        for path, text in self.files.items():
-            if wanted.search(text):
-                with suppress(SyntaxError, ValueError, RecursionError):
-                    yield path, ast.parse(text)
 
 
 def read_package_source(path: str) -> PackageSource:
@@ -110,67 +99,29 @@ def _folder_files(folder: str) -> Iterator[tuple[str, str]]:
                     yield relative, file.read()
 
 
-SOURCES_WITH_GATES = r"__version__|_version\b|\bversion\(|greater_or_equal|less_than"
-"""What a source has that may ask for a version."""
-
-_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-_NUMBER = r"\d{1,6}(?:\.\d{1,6}){1,4}[.\w]{0,20}"
-
-
-class VersionGate(Record):
-    """A comparison with a version: ``torch < 2.6``."""
-
-    package: str
-    specifier: str
-    path: str
-    line: int
+_NAME = r"(?P<quote>['\"])(?P<name>[A-Z_][A-Za-z0-9_]{0,80}[A-Z0-9][A-Za-z0-9_]{0,80}|[a-z]{1,9}_proxy)(?P=quote)"
+_VARIABLE = re.compile(
+    rf"\b(?:environ(?:\.(?P<method>get|pop|setdefault))?\s*[\[(]|getenv\s*\()\s*{_NAME}"
+    r"(?P<set>\s*\]\s*=(?!=))?(?:\s*,\s*(?P<mark>['\"])(?P<value>[^'\"\n]{0,80})(?P=mark))?"
+    r"|(?P<sign>['\"])(?P<asked>[A-Z_][A-Z0-9_]{2,80})(?P=sign)\s+(?:not\s+)?in\s+(?:os\.)?environ\b"
+)
 
 
-def find_version_gates(modules: Modules) -> list[VersionGate]:
-    """Return each gate once, at the first place that has it."""
-    found: dict[tuple[str, str], VersionGate] = {}
-    for path, tree in modules:
-        for node in ast.walk(tree):
-            for package, specifier in _gates_of(node):
-                gate = VersionGate(package, specifier, path, node.lineno)  # type: ignore[attr-defined]
-                found.setdefault((package, specifier), gate)
-    return list(found.values())
+def list_variable_uses(files: Mapping[str, str]) -> list[str]:
+    """One text for each variable that sources name: ``NAME read,set-if-unset path:line value``, at the first place that sets it, else reads it."""
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for path, text in files.items():
+        for match in _VARIABLE.finditer(text):
+            keeps = match["method"] == "setdefault"
+            place = f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
+            use = ("set-if-unset" if keeps else "set" if match["set"] else "read", place, match["value"] or "")
+            found.setdefault(match["name"] or match["asked"], []).append(use)
+    return [_summarize_uses(name, found[name]) for name in sorted(found)]
 
 
-def _gates_of(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """``version.parse(torch.__version__) < version.parse("2.6")``, ``is_torch_version(">=", "2.6")``, ``require_version("x>=1")``."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SIGNS:
-        number = next((m for one in ast.walk(node.comparators[0]) if (m := _version_text(one))), "")
-        package = _package_of(ast.unparse(node.left)) if number else ""
-        if package:
-            yield package, f"{_SIGNS[type(node.ops[0])]}{number}"
-    elif isinstance(node, ast.Call):
-        yield from _gates_of_call(node)
-
-
-def _version_text(node: ast.AST) -> str:
-    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-    return text if re.fullmatch(_NUMBER, text) else ""
-
-
-def _package_of(words: str) -> str:
-    """``version.parse(torch.__version__)``, ``metadata.version('torch')``, ``torch_version`` -> ``torch``."""
-    patterns = (
-        r"\b([a-z]\w*)\.(?:__version__|version\.cuda)",
-        r"version\(['\"]([\w-]+)['\"]\)",
-        r"\b_?([a-z]+)_version$",
-    )
-    names = [match[1] for pattern in patterns if (match := re.search(pattern, words))]
-    return names[0].replace("_", "-") if names else ""
-
-
-def _gates_of_call(node: ast.Call) -> Iterator[tuple[str, str]]:
-    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-    texts = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    if match := re.fullmatch(r"is_(\w{1,60})_(?:version|greater_or_equal|less_than)(?:_\w{1,60})?", name):
-        sign = next((t for t in texts if t in _SIGNS.values()), "<" if "less" in name else ">=")
-        yield from ((match[1].replace("_", "-"), sign + t) for t in texts if re.fullmatch(_NUMBER, t))
-    elif name in ("require_version", "require_version_core"):
-        for text in texts:
-            if match := re.fullmatch(rf"([\w-]+)((?:>=|<=|==|<|>|!=){_NUMBER})", text.replace(" ", "")):
-                yield match[1], match[2]
+def _summarize_uses(name: str, uses: list[tuple[str, str, str]]) -> str:
+    sets = [use for use in uses if use[0] != "read"]
+    words = ["read"] if any(use[0] != "set" for use in uses) else []
+    words += [min(access for access, _, _ in sets)] if sets else []
+    _, place, value = (sets or uses)[0]
+    return " ".join(part for part in (name, ",".join(words), place, value if "set-if-unset" in words else "") if part)
