@@ -1,7 +1,6 @@
 """torchao: quantise a small network, compare it with float64, and train in float8.
 
-Argument: int8 (weights, and weights with activations), float8 (cuda), training (float8 linear layers), nvfp4,
-attention (fp8 through FlashAttention-3).
+Argument: int8 (weights, and weights with activations), float8 (cuda), training (float8 linear layers).
 """
 
 import package_import
@@ -80,42 +79,3 @@ def check_training(p, torch):
         loss.backward()
         optimizer.step()
     tiny_llama.check_loss_fell(p, losses, 0.5)
-
-
-def check_nvfp4(p, torch):
-    package_import.require_capability(p, 10, 0, "NVFP4")
-    formats = package_import.import_compiled(p, "torchao.prototype.mx_formats", "torchao")
-    names = ("NVFP4DynamicActivationNVFP4WeightConfig", "NVFP4InferenceConfig")
-    kind = next((getattr(formats, one) for one in names if hasattr(formats, one)), None)
-    if kind is None:
-        raise proof.Absent("torchao %s has no NVFP4 configuration" % p.record_version("torchao"))
-    # Four bits on both sides: rounding alone may reach a sixth of the largest value.
-    check_quantised(p, torch, "nvfp4", kind(), torch.bfloat16, 0.3)
-
-
-def check_attention(p, torch):
-    """Check a module whose SDPA torchao replaces by fp8 FlashAttention-3."""
-    import float64
-
-    package_import.require_capability(p, 9, 0, "fp8 attention of torchao")
-    if p.cuda and p.capability() >= (10, 0):
-        raise proof.Unsupported("fp8 attention of torchao is FlashAttention-3, which is for compute capability 9.0")
-    # torchao itself reports only that no backend is compatible.
-    package_import.import_compiled(p, "flash_attn_interface", "flash-attn-3")
-    attention_module = package_import.import_compiled(p, "torchao.prototype.attention", "torchao")
-    apply = package_import.get_attributes(attention_module, "apply_low_precision_attention")
-
-    class Attend(torch.nn.Module):
-        def forward(self, q, k, v):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    p.begin_step("replace the attention")
-    model = apply(Attend().to(p.device))
-    q, k, v = (torch.randn(2, 4, 256, 64, device=p.device, dtype=torch.bfloat16) for _ in range(3))
-    p.begin_step("attend in fp8")
-    with torch.no_grad():
-        got = model(q, k, v)
-    turned = (x.transpose(1, 2) for x in (q, k, v))
-    p.check_close("attention", got.transpose(1, 2), float64.exact_attention(*turned, causal=True), 0.12)
-    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    p.record_number("differs_from_bf16", float((got - plain).abs().max()), "least", 1e-6)

@@ -1,6 +1,6 @@
 """Fused training kernels against float64, forward and backward.
 
-Argument: liger (linear cross entropy, RMS norm, SwiGLU), cut-cross-entropy, lora (Axolotl's LoRA kernels), mamba.
+Argument: liger (linear cross entropy, RMS norm, SwiGLU), cut-cross-entropy, mamba.
 """
 
 import package_import
@@ -70,50 +70,6 @@ def check_cut_cross_entropy(p, torch):
         patch = package_import.import_compiled(p, "cut_cross_entropy.transformers.patch")
         if not getattr(patch, "AXOLOTL_CCE_FORK", False):
             raise proof.WrongResult("cut-cross-entropy is not Axolotl's fork, which is the only one that it takes")
-
-
-def check_lora(p, torch):
-    """Check Axolotl's LoRA kernels: a projection and the whole SwiGLU block."""
-    package_import.require_capability(p, 7, 0, "Triton")
-    package = package_import.import_compiled(p, "axolotl.kernels.lora", "axolotl")
-    block, output = package_import.get_attributes(package, "apply_lora_mlp_swiglu", "apply_lora_o")
-    mlp, attention = make_lora_layers(p, torch)
-    x = torch.randn(2, 48, 256, device=p.device, dtype=torch.bfloat16) / 4
-    for label, apply, holder in (("mlp", block, mlp), ("o_proj", output, attention)):
-        p.begin_step("lora " + label)
-        plain = (lambda a: mlp(a)) if label == "mlp" else (lambda a: attention.o_proj(a))
-        leaf = x.detach().clone().requires_grad_()
-        out = apply(holder, leaf.clone())
-        towards = torch.randn_like(out)
-        out.backward(towards)
-        got = [leaf.grad] + [w.grad for w in holder.parameters() if w.grad is not None]
-        holder.zero_grad(set_to_none=True)
-        compare_plain_pass(p, plain, x, towards, out, got, holder.double(), label)
-
-
-def compare_plain_pass(p, plain, x, towards, out, got, holder, label):
-    """Compare with the layers themselves, in float64."""
-    leaf = x.detach().double().requires_grad_()
-    exact = plain(leaf)
-    exact.backward(towards.double())
-    p.check_close(label, out, exact, 3e-2)
-    slopes = [leaf.grad] + [w.grad for w in holder.parameters() if w.grad is not None]
-    p.record_number(label + "_gradients", len(got), "equal", len(slopes))
-    for place, (one, slope) in enumerate(zip(got, slopes)):
-        p.check_close("%s_d%d" % (label, place), one, slope, 6e-2)
-
-
-def make_lora_layers(p, torch):
-    """Return an MLP and an attention of the tiny Llama under LoRA with non-zero B matrices."""
-    import tiny_llama
-    import trainer
-
-    model = trainer.add_lora(p, tiny_llama.make_llama(p)).to(p.device, torch.bfloat16)
-    for name, weight in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(weight, std=0.05)
-    layer = model.base_model.model.model.layers[0]
-    return layer.mlp, layer.self_attn
 
 
 def check_mamba(p, torch):

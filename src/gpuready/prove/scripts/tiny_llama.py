@@ -3,8 +3,6 @@
 The sizes are the smallest that the strictest kernels accept: blocks of 128 for fp8, heads of 64, groups of 128.
 """
 
-import os
-
 import proof
 
 HIDDEN, INTER, LAYERS, HEADS, KV_HEADS, VOCABULARY, LENGTH = 256, 512, 2, 4, 2, 384, 128
@@ -136,22 +134,3 @@ def check_weight_device(p, model):
     where = {str(x.device.type) for x in model.parameters()}
     if where != {p.device.type}:
         raise proof.WrongResult("the weights are on %s instead of %s" % (", ".join(sorted(where)), p.device.type))
-
-
-def replace_checkpoint(folder, tensors, quantization, **changes):
-    """Replace the weights of a saved checkpoint, and add their quantisation to its configuration."""
-    import json
-
-    from safetensors.torch import save_file
-
-    for name in os.listdir(folder):
-        if name.endswith((".safetensors", ".index.json")):
-            os.remove(os.path.join(folder, name))
-    save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-    path = os.path.join(folder, "config.json")
-    with open(path) as file:
-        config = json.load(file)
-    config["quantization_config"] = quantization
-    config.update((name, value) for name, value in changes.items() if name in config)
-    with open(path, "w") as file:
-        json.dump(config, file)
