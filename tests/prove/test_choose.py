@@ -123,16 +123,21 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
         contract = selection.select_capabilities(DEMO.replace(framework=framework), facts(job__wants=wants))
         return {row.name for row in selection.list_needed_proofs(contract)}, levels(contract)
 
-    names, reported = rows("vllm", "flash-attn", "gptq", "awq")
-    assert {"flash-attn-vllm", "gptq-vllm", "awq-vllm"} <= names and not {"flash-attn", "gptq", "awq"} & names
+    names, reported = rows("vllm", "flash-attn", "gptq")
+    assert "flash-attn-vllm" in names and "flash-attn" not in names
     assert reported["flash-attn"] == reported["gptq"] == "required"
-    names, _ = rows("transformers", "flash-attn", "gptq", "cut-cross-entropy")
-    assert {"flash-attn", "gptq", "cut-cross-entropy"} <= names
-    assert not {"flash-attn-vllm", "gptq-vllm", "cut-cross-entropy-fork"} & names
+    names, _ = rows("transformers", "flash-attn", "cut-cross-entropy")
+    assert {"flash-attn", "cut-cross-entropy"} <= names
+    assert not {"flash-attn-vllm", "cut-cross-entropy-fork"} & names
     names, _ = rows("axolotl", "cut-cross-entropy")
     assert "cut-cross-entropy-fork" in names and "cut-cross-entropy" not in names
     assert {row.name for row in selection.select_named_proofs(["flash-attn"], "2.11.0")[1]} == {"flash-attn"}
     assert {row.name for row in selection.select_named_proofs(["flash-attn-vllm"], "2.11.0")[1]} == {"flash-attn-vllm"}
+
+
+def test_what_a_job_asks_for_and_has_no_proof_is_required_all_the_same():
+    contract = selection.select_capabilities(DEMO, facts(job__wants=("gptq",)))
+    assert levels(contract)["gptq"] == "required" and selection.unproved_capabilities(contract) == ("gptq",)
 
 
 def test_a_package_without_a_proof_of_its_own_is_imported():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuready import contracts
-from gpuready.catalog import proofs
+from gpuready.catalog import load_catalog, proofs
 from gpuready.prove import runner
 from tests import target_environment
 from tests.every import every
@@ -244,17 +244,10 @@ except OSError as missing:
 # -- the catalogue ----------------------------------------------------------------------------------------
 
 
-UNPROVED = {
-    "awq", "compressed-fp8", "deepgemm", "eetq", "fbgemm-fp8", "finegrained-fp8", "fp-quant", "fp8-attention", "gptq", "lora-kernels",
-    "mxfp4", "nvfp4", "sonicmoe",
-}  # fmt: skip
-"""What contracts know and no GPU has run for us: ``prove`` says that there is no proof yet."""
-
-
 def test_every_other_capability_of_every_contract_has_a_proof():
     files = sorted(Path(contracts.__file__).parent.glob("*.toml"))
     wanted = {c.name for path in files for c in contracts.read_contract_file(str(path)).capabilities}
-    assert wanted - set(proofs.list_proof_capabilities()) == UNPROVED
+    assert wanted - set(proofs.list_proof_capabilities()) == set(load_catalog("proofs")["without"])
 
 
 @every("row", OURS, ids=lambda row: row.name)

@@ -54,6 +54,11 @@ def list_proof_capabilities() -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in list_proofs() for name in row.capability))
 
 
+def is_capability(word: str) -> bool:
+    """Whether a job's word is a capability, with a proof or without one."""
+    return bool(proofs_for_capability(word)) or word in load_catalog("proofs")["without"]
+
+
 def proofs_for_framework(framework: str) -> tuple[ProofSpec, ...]:
     """Return the proofs a framework always needs, whatever its contract lists."""
     return tuple(row for row in list_proofs() if framework in row.framework or "*" in row.framework)

@@ -26,7 +26,7 @@ def select_capabilities(contract: Contract, facts: Facts) -> Contract:
     applicable = (_weigh_capability(capability, contract, facts) for capability in contract.capabilities)
     capabilities = {capability.name: capability for capability in applicable if capability is not None}
     for word in _wanted_words(facts):
-        if word != "cpu" and proofs.proofs_for_capability(word, contract.framework):
+        if word != "cpu" and proofs.is_capability(word):
             capabilities[word] = capabilities.get(word, Capability(word, cite="--wants")).replace(level="required")
     on_cpu = is_cpu_requested(facts)
     if contract.framework:
