@@ -137,7 +137,7 @@ def test_a_framework_that_brings_its_own_build_is_proved_by_that():
 
 def test_what_a_job_asks_for_and_has_no_proof_is_required_all_the_same():
     contract = selection.select_capabilities(DEMO, facts(job__wants=("gptq",)))
-    assert levels(contract)["gptq"] == "required" and selection.unproved_capabilities(contract) == ("gptq",)
+    assert levels(contract)["gptq"] == "required" and "gptq" in selection.unproved_capabilities(contract)
 
 
 def test_a_package_without_a_proof_of_its_own_is_imported():

@@ -56,7 +56,7 @@ def list_proof_capabilities() -> tuple[str, ...]:
 
 def is_capability(word: str) -> bool:
     """Whether a job's word is a capability, with a proof or without one."""
-    return bool(proofs_for_capability(word)) or word in load_catalog("proofs")["without"]
+    return bool(proofs_for_capability(word)) or word in load_catalog("proofs")["without"]["capability"]
 
 
 def proofs_for_framework(framework: str) -> tuple[ProofSpec, ...]:
