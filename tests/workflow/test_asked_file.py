@@ -8,6 +8,7 @@ from gpuready import workflow
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.model.plan import LockedPackage, PlanConflict, UnresolvedCause
 from gpuready.workflow import asked_file, machine_facts
+from gpuready.workflow.refusal import Refused
 
 FILES = {
     "requirements.txt": "torch==2.6.0\nnumpy\n",
@@ -145,3 +146,34 @@ def test_a_torch_that_its_only_channel_does_not_have(tmp_path):
     (tmp_path / "environment.yml").write_text(text)
     (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "environment.yml"), ask_index=True)
     assert report.verdict == "not-ready" and "ends with 2.5.1" in report.findings[0].says
+
+
+@pytest.mark.parametrize(
+    ("installs", "answer", "verdict", "says"),
+    [
+        (["torch==2.8.0 nosuch"], InconclusiveResolution("no index that was asked has nosuch", cause=UnresolvedCause("missing", ("nosuch",))), "undecided", "no index that was asked has nosuch"),
+        (["torch==2.8.0 nosuch"], InconclusiveResolution("the network is off"), "clear", ""),
+        (["torch==2.8.0 vllm==0.8.0"], PlanConflict("vllm 0.8.0 needs torch==2.6.0"), "not-ready", "vllm 0.8.0 needs torch==2.6.0"),
+        (["torch==2.8.0", "vllm==0.8.0"], PlanConflict("vllm 0.8.0 needs torch==2.6.0"), "clear", ""),  # the later command wins
+        (["--no-deps torch==2.8.0 vllm==0.8.0"], PlanConflict("vllm 0.8.0 needs torch==2.6.0"), "clear", ""),
+    ],
+)  # fmt: skip
+def test_what_uv_holds_against_a_container_file_counts_where_pip_would_fail_too(
+    tmp_path, monkeypatch, installs, answer, verdict, says
+):
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *words: answer)
+    path = tmp_path / "Dockerfile"
+    path.write_text("FROM python:3.12\n" + "".join(f"RUN pip install {words}\n" for words in installs))
+    reports = workflow.check_machine(
+        ["torch"], on="h100", what_if={"driver": "580.95.05"}, dockerfile=str(path), ask_index=True
+    )
+    shown = str([*reports[0].findings, *reports[0].undecided])
+    assert reports[0].verdict == verdict and says in shown
+
+
+def test_a_path_whose_name_says_no_kind_of_file_is_no_package(tmp_path):
+    (tmp_path / "image").write_text("FROM python:3.12\n")
+    with pytest.raises(Refused, match="says no kind of file: give it with --packages, --dockerfile or --config"):
+        workflow.sort_asked_files([str(tmp_path / "image")])
+    with pytest.raises(Refused, match="does not exist"):
+        workflow.sort_asked_files(["./nothing"])

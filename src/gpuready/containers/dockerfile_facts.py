@@ -75,6 +75,7 @@ def image_facts(built: ImageContents, path: str, arch: str) -> list[Fact]:
             stated.append(Fact(f"package.{name}", pin.version, source, "stated"))
     if words := _requested_words(built, python):
         stated.append(Fact("container.requests", words, path, "stated"))
+        stated.append(Fact("container.installs", python.installs, path, "stated"))
     return stated + variable_facts({n: (v, f"{path}:{line}") for n, (v, line) in built.variables.items()})
 
 
@@ -82,7 +83,7 @@ def _requested_words(built: ImageContents, python: ImagePython) -> tuple[str, ..
     """What the file installs, for a resolver; empty where something else may be there: from the base, or by what was not looked at."""
     pins = [pin for pin, _ in python.packages.values()]
     may_have_more = built.unread or not built.base.is_known or "own" in (built.base.build, *(pin.build for pin in pins))
-    if may_have_more or built.base.torch or built.base.brings or python.kind == "conda":
+    if may_have_more or built.base.torch or built.base.brings or python.kind == "conda" or not python.is_resolved:
         return ()
     if not all(
         pin.sure and (pin.version or not pin.build) and UNKNOWN not in f"{pin.version}{pin.spec}" for pin in pins

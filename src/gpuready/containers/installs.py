@@ -27,6 +27,12 @@ INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "--index", "--default
 OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run", "-h", "--help")
 """With one of these options nothing is installed where the program would find it."""
 
+RULE_OPTIONS = {
+    "--no-deps", "-c", "--constraint", "--constraints", "--override", "--overrides", "--pre", "--prerelease",
+    "--resolution", "--exclude-newer",
+}  # fmt: skip
+"""With one of these options a resolver finds another set than by the requirements alone."""
+
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX",
                     "UV_INDEX", "UV_TORCH_BACKEND")  # fmt: skip
 
@@ -58,6 +64,7 @@ class Install(Record):
     system: bool = False  # --system of uv
     allowed: bool = False  # --break-system-packages
     inherits: bool = False  # --system-site-packages
+    own_rules: bool = False  # --no-deps, --constraint and what else makes another set than its words
 
 
 def parse_install(command: LiteralCommand, environment: Mapping[str, str]) -> Install | None:
@@ -118,6 +125,7 @@ def _parse_pip_install(words: list[str], program: str, environment: Mapping[str,
         program=program,
         is_literal=len(pins) == len(asked) or any(name == "--no-deps" for name, _ in options),
         allowed=_may_break_system(options, environment),
+        own_rules=any(name in RULE_OPTIONS for name, _ in options),
     )
 
 

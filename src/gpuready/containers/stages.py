@@ -43,7 +43,8 @@ class ImagePython:
     def __init__(self, path: str, version: str = "", kind: str = "", managed: bool | None = None, line: int = 0):
         self.path, self.version, self.kind, self.managed, self.line = path, version, kind, managed, line
         self.packages: dict[str, tuple[PackagePin, int]] = {}
-        self.last_install = 0
+        self.last_install = self.installs = 0
+        self.is_resolved = True  # False where a command resolved by rules of its own, such as --no-deps
 
 
 class ImageContents:
@@ -277,7 +278,8 @@ def _install_packages(
 ) -> None:
     if not image.unread and environment.managed is True and not install.allowed:
         image.refused.append((PEP_668, line))
-    environment.last_install = line
+    environment.last_install, environment.installs = line, environment.installs + 1
+    environment.is_resolved &= not install.own_rules
     if install.python:
         environment.version, environment.line = install.python, line
     for pin in pins:

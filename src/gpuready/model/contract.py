@@ -92,7 +92,7 @@ class Contract(Record):
 
     @property
     def name(self) -> str:
-        return f"{self.framework} {self.version}" + (f":{self.variant}" if self.variant else "")
+        return f"{self.framework} {self.version}".rstrip() + (f":{self.variant}" if self.variant else "")
 
     @property
     def judged_name(self) -> str:

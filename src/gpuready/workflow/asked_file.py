@@ -64,7 +64,11 @@ def _option_of_file(word: str) -> str:
         return "dockerfile" if "services" in keys else "packages" if "dependencies" in keys else "config"
     if name.endswith(".json") and '"facts"' in read_named_file(path):
         raise Refused(f"{path} is a recording of a machine: give it with --on")
-    return "config" if name.endswith(JOB_SUFFIXES) else ""
+    if name.endswith(JOB_SUFFIXES):
+        return "config"
+    if "/" in path and read_named_file(path):
+        raise Refused(f"the name of {path} says no kind of file: give it with --packages, --dockerfile or --config")
+    return ""
 
 
 def read_package_file(path: str, facts: Facts, python: str = "") -> EnvironmentFile:
@@ -112,31 +116,46 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         first = first or answer
         if isinstance(answer, InconclusiveResolution) and (answer.cause is None or answer.cause.kind != "no-wheel"):
             break
+    fix = ""
     if isinstance(first, PlanConflict):
-        needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or file.path} for n in first.needs)
-        table = {"says": f"{first.says} (uv, Python {pythons[0]})", "needs": needs}
-        table["fix"] = _find_other_pin(host, facts, file, pythons[0], first, note)
-        return facts.with_facts(Fact("contract.conflict", table, file.path, "stated"))
-    gap = (
-        f"uv could not say whether what {file.path} asks for fits together: {first.why if first else 'no Python fits'}"
-    )
-    return facts.with_facts(Fact("contract.conflict", None, file.path, "stated", gap))
+        fix = _find_other_pin(host, facts, file, pythons[0], first, note)
+    return facts.with_facts(_make_conflict(file.path, first, pythons, fix))
 
 
 def resolve_container_file(facts: Facts, path: str, note: Callable[..., object]) -> Facts:
-    """Return the facts with what the installs of a container file bring along, as far as uv can say it.
+    """Return the facts with what the installs of a container file bring along, or with what uv holds against them.
 
-    pip does not hold one command against another: where uv finds no set for all of them, nothing is added.
+    pip does not hold one command against another: a conflict counts where one command installs all.
     """
     words = facts.value_if_known("container.requests") or ()
     if not words:
         return facts
     file = EnvironmentFile(path, parse_requirements_file("\n".join(words), "").pins, words=words)
     stated = str(facts.value_if_known("python.version") or "")
-    for python in [python_minor_version(stated)] if stated else _list_usual_pythons(file):
-        if isinstance(answer := _resolve_on_python(LiveHost(), facts, file, python, note), tuple):
+    pythons = [python_minor_version(stated)] if stated else _list_usual_pythons(file)
+    first: PlanConflict | InconclusiveResolution | None = None
+    for python in pythons:
+        answer = _resolve_on_python(LiveHost(), facts, file, python, note)
+        if isinstance(answer, tuple):
             return facts.with_facts(*_locked_facts(facts, file, answer, python))
-    return facts
+        first = first or answer
+    if isinstance(first, InconclusiveResolution):
+        is_held = first.cause is not None and first.cause.kind == "missing"
+    else:
+        is_held = facts.value_if_known("container.installs") == 1
+    return facts.with_facts(_make_conflict(path, first, pythons)) if is_held else facts
+
+
+def _make_conflict(
+    path: str, answer: PlanConflict | InconclusiveResolution | None, pythons: Sequence[str], fix: str = ""
+) -> Fact:
+    """Return what uv holds against a file; without a proof of it the fact is a gap."""
+    if isinstance(answer, PlanConflict):
+        needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or path} for n in answer.needs)
+        table = {"says": f"{answer.says} (uv, Python {pythons[0]})", "needs": needs, "fix": fix}
+        return Fact("contract.conflict", table, path, "stated")
+    gap = f"uv could not say whether what {path} asks for fits together: {answer.why if answer else 'no Python fits'}"
+    return Fact("contract.conflict", None, path, "stated", gap)
 
 
 def _find_other_pin(
@@ -218,10 +237,10 @@ def choose_file_contracts(facts: Facts, file: EnvironmentFile, ask_index: bool) 
         if contracts.has_contract(name)
     ]
     torch = next((pin for pin in file.pins if pin.name == "torch"), None)
-    version = (torch and torch.version) or _newest_inside("torch", torch.spec if torch else "")
+    version = (torch and torch.version) or versions.get("torch", "").partition("+")[0]
     if "python.packages" in facts:
         chosen = [without_unlocked(one, facts) for one in chosen]
-    return chosen or [make_torch_contract(version or "", file.path)]
+    return chosen or [make_torch_contract(version, file.path)]
 
 
 def without_unlocked(contract: Contract, facts: Facts) -> Contract:
