@@ -100,7 +100,6 @@ def missing_steps(framework: str, proof: str, package: str) -> list[tuple[str, .
         ("axolotl", "trainer-lora", "peft", "uv pip install --python /venv/bin/python peft"),
         ("", "bnb-optimizer", "bitsandbytes", "uv pip install --python /venv/bin/python bitsandbytes"),
         ("", "flash-attn", "flash-attn", f"{INSTALL} --no-build-isolation-package flash-attn flash-attn"),
-        ("", "mamba", "mamba-ssm", f"{INSTALL} --no-build-isolation-package mamba-ssm mamba-ssm"),
         ("", "xformers", "xformers", f"{INSTALL} xformers"),
     ],
 )
@@ -165,6 +164,8 @@ def test_words_are_frameworks_capabilities_or_proofs():
     assert prove.classify_words(["transformers", "bf16", "Matmul_FP8"]) == (["transformers"], ["bf16", "matmul-fp8"])
     with pytest.raises(Refused, match=r"'bf61' is not a framework, a capability or a proof \(nearest: bf16"):
         prove.classify_words(["bf61"])
+    with pytest.raises(Refused, match="there is no proof of gptq yet"):
+        prove.classify_words(["gptq"])
 
 
 def test_a_word_may_be_an_installed_package_without_a_contract():

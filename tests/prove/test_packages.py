@@ -247,7 +247,8 @@ except OSError as missing:
 def test_every_other_capability_of_every_contract_has_a_proof():
     files = sorted(Path(contracts.__file__).parent.glob("*.toml"))
     wanted = {c.name for path in files for c in contracts.read_contract_file(str(path)).capabilities}
-    assert wanted - set(proofs.list_proof_capabilities()) == set(load_catalog("proofs")["without"]["capability"])
+    proved, without = set(proofs.list_proof_capabilities()), set(load_catalog("proofs")["without"]["capability"])
+    assert wanted - proved <= without and not without & proved
 
 
 @every("row", OURS, ids=lambda row: row.name)
@@ -260,4 +261,4 @@ def test_a_row_names_a_script_that_knows_its_word(row):
         assert f'"{word}"' in text or f"check_{word.replace('-', '_')}" in text
 
 
-TABLES = {"attention_kernels", "bits", "ao", "fused_kernels", "fp8_engines", "colossal_kernels", "quantised"}
+TABLES = {"attention_kernels", "bits", "ao", "fused_kernels", "colossal_kernels", "quantised"}

@@ -117,6 +117,8 @@ def _refuse_unknown_words(frameworks: Sequence[str], facts: Facts) -> None:
 
 
 def _unknown_word(word: str) -> Refused:
+    if proofs.is_capability(word):
+        return Refused(f"there is no proof of {word} yet; gpuready prove --list shows what can be proved")
     known = [*proofs.list_proof_capabilities(), *(row.name for row in proofs.list_proofs())]
     nearest = suggest_nearest(word, [*contracts.list_frameworks(), *known])
     return Refused(f"{word!r} is not a framework, a capability or a proof{nearest}; gpuready prove --list shows them")

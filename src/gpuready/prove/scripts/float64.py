@@ -60,28 +60,6 @@ def exact_rms_norm(x, weight, eps=1e-6):
     return x.double() * (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt() * weight.double()
 
 
-def exact_selective_scan(u, delta, a, b, c, d, z, bias):
-    """Mamba's recurrence: u, delta, z (batch, width, length), a (width, state), b and c (batch, state, length)."""
-    u, delta, a, b, c, d, z, bias = (x.double() for x in (u, delta, a, b, c, d, z, bias))
-    delta = torch.nn.functional.softplus(delta + bias[:, None])
-    state = torch.zeros(u.shape[0], u.shape[1], a.shape[1], dtype=torch.float64, device=u.device)
-    outs = []
-    for t in range(u.shape[2]):
-        step = delta[:, :, t, None]
-        state = (step * a).exp() * state + step * b[:, None, :, t] * u[:, :, t, None]
-        outs.append((state * c[:, None, :, t]).sum(-1))
-    y = torch.stack(outs, 2) + d[:, None] * u
-    return y * torch.nn.functional.silu(z)
-
-
-def exact_conv1d(x, weight, bias):
-    """Causal depthwise convolution with SiLU: x (batch, width, length), weight (width, taps)."""
-    taps = weight.shape[1]
-    padded = torch.nn.functional.pad(x.double(), (taps - 1, 0))
-    made = torch.nn.functional.conv1d(padded, weight.double()[:, None], bias.double(), groups=x.shape[1])
-    return torch.nn.functional.silu(made)
-
-
 def exact_adamw(weight, gradients_, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
     """Return the weight after one AdamW step per gradient (decoupled decay), in float64."""
     w = weight.detach().double().clone()

@@ -1,6 +1,6 @@
 """Fused training kernels against float64, forward and backward.
 
-Argument: liger (linear cross entropy, RMS norm, SwiGLU), cut-cross-entropy, mamba.
+Argument: liger (linear cross entropy, RMS norm, SwiGLU), cut-cross-entropy.
 """
 
 import package_import
@@ -70,31 +70,3 @@ def check_cut_cross_entropy(p, torch):
         patch = package_import.import_compiled(p, "cut_cross_entropy.transformers.patch")
         if not getattr(patch, "AXOLOTL_CCE_FORK", False):
             raise proof.WrongResult("cut-cross-entropy is not Axolotl's fork, which is the only one that it takes")
-
-
-def check_mamba(p, torch):
-    import float64
-
-    package = package_import.import_compiled(p, "mamba_ssm.ops.selective_scan_interface", "mamba-ssm")
-    scan = package_import.get_attributes(package, "selective_scan_fn")
-    width, state, length = 64, 16, 96
-    draw = lambda *shape: torch.randn(*shape, device=p.device)  # noqa: E731
-    u, delta, z = draw(2, width, length), draw(2, width, length) / 2, draw(2, width, length)
-    a = -torch.rand(width, state, device=p.device) - 0.1
-    b, c, d, bias = draw(2, state, length), draw(2, state, length), draw(width), draw(width) / 2
-    p.begin_step("selective scan")
-    compare_function(
-        p,
-        "scan",
-        lambda u, delta, b, c, z: scan(u, delta, a, b, c, d, z=z, delta_bias=bias, delta_softplus=True),
-        lambda u, delta, b, c, z: float64.exact_selective_scan(u, delta, a, b, c, d, z, bias),
-        [u, delta, b, c, z],
-        1e-3,
-    )
-    conv = package_import.get_attributes(
-        package_import.import_compiled(p, "causal_conv1d", "causal-conv1d"), "causal_conv1d_fn"
-    )
-    p.begin_step("causal convolution")
-    x, weight, add = draw(2, width, length), draw(width, 4), draw(width)
-    ours = lambda x, w, b: conv(x, w, b, activation="silu")  # noqa: E731
-    compare_function(p, "conv", ours, float64.exact_conv1d, [x, weight, add], 1e-3)
