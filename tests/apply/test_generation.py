@@ -38,6 +38,7 @@ def made(home: EnvironmentHome, plan: str, complete: bool = True):
 def home(tmp_path):
     found = EnvironmentHome(str(tmp_path / "env"))
     found.claim_folder()
+    found.prepare_folder()
     return found
 
 

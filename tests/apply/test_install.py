@@ -258,11 +258,41 @@ def test_f08_different_environments_share_a_cache(bench):
     assert [bench.version(h) for h in homes] == versions
 
 
+SWEEPS = """
+import os, gpuready.system.durable_files as files
+rename = files._rename_or_unlink
+def as_another_install_would(draft, path, *more):
+    if path.startswith({home!r}) and (lock := files.take_lock({home!r} + "/.gpuready/lock")) is not None:
+        os.unlink(draft)
+        files.release_lock(lock)
+    rename(draft, path, *more)
+files._rename_or_unlink = as_another_install_would
+"""
+"""Whoever holds the lock removes the drafts of those who died: a draft that is written without it is gone."""
+
+
 def test_two_plans_at_once_on_one_folder_take_turns(bench):
-    crowd = [bench.start(*bench.argv(v)) for v in ("1.0", "2.0")]
-    assert [p.wait(timeout=120) for p in crowd] == [0, 0]
+    crowd = [bench.start(*bench.argv(v), before=SWEEPS.format(home=str(bench.home))) for v in ("1.0", "2.0")]
+    said = [p.communicate(timeout=120) for p in crowd]
+    assert [p.returncode for p in crowd] == [0, 0], said
     assert bench.version() in ("1.0", "2.0") and len(bench.complete()) == 2
     bench.whole()
+
+
+def test_what_another_install_replaces_meanwhile_is_not_told_as_unchanged(standing):
+    """The published generation is looked at without the lock: here another is published and it is removed, at that moment."""
+    late = """import os, gpuready.apply.install as i
+check = i.Installer._check_generation
+def late(self, generation):
+    i.Installer._check_generation = check
+    other = self.home.next_generation("0" * 12)
+    os.rename(generation.path, other.path)
+    self.home.publish_generation(other)
+    return check(self, generation)
+i.Installer._check_generation = late"""
+    ran = standing.install("1.0", "--json", before=late)
+    assert ran.code == 0, ran.out + ran.err
+    assert reported(ran)["verdict"] == "installed" and standing.version() == "1.0" and len(standing.complete()) == 2
 
 
 def test_f09_a_dead_holder_is_replaced_at_once(bench):

@@ -157,8 +157,11 @@ class EnvironmentHome:
     # -- changing ---------------------------------------------------------------------------------------
 
     def claim_folder(self) -> None:
-        """Mark the folder as ours. OSError if it cannot hold links, which all of this needs."""
+        """Mark the folder as ours: all that may be done without the lock, whose holder removes drafts that it finds."""
         durable_files.make_folder(self.join_path(_OWN_FOLDER))
+
+    def prepare_folder(self) -> None:
+        """Make the folder of generations, with the lock held. OSError if it cannot hold links, which all of this needs."""
         durable_files.make_folder(self.join_path("generations"))
         durable_files.replace_link(self.join_path(_OWN_FOLDER, "links"), "work")
         durable_files.remove_file(self.join_path(_OWN_FOLDER, "links"))

@@ -64,42 +64,57 @@ class Installer:
 
     def install_plan(self) -> InstallResult:
         """Install, or return what is already installed. InstallFailed if it cannot; then nothing has changed."""
-        reused = self._reuse_generation(locked=False)
-        if reused:
+        if reused := self._reuse_published():
             return reused
+        self._take_lock()
         try:
-            self.home.claim_folder()
-            self.lock.acquire(on_wait=self.show_progress)
-        except InstallLockBusyError as busy_error:
-            raise InstallFailed(str(busy_error)) from None
-        except OSError as error:
-            raise InstallFailed(f"{self.home.path} cannot hold an environment: {format_os_error(error)}") from None
-        try:
-            return self._reuse_generation(locked=True) or self._build_generation()
+            return self._reuse_generation() or self._build_generation()
         except OSError as error:
             raise InstallFailed(f"the install could not go on: {format_os_error(error)}") from None
         finally:
             self.lock.release()
 
-    def _reuse_generation(self, locked: bool) -> InstallResult | None:
-        """Return an intact generation of this plan if there is one, publishing it if necessary."""
-        if not locked and self._needs_cleanup():
+    def _take_lock(self) -> None:
+        try:
+            self.home.claim_folder()
+            self.lock.acquire(on_wait=self.show_progress)
+            self.home.prepare_folder()
+        except InstallLockBusyError as busy_error:
+            raise InstallFailed(str(busy_error)) from None
+        except OSError as error:
+            self.lock.release()
+            raise InstallFailed(f"{self.home.path} cannot hold an environment: {format_os_error(error)}") from None
+
+    def _reuse_published(self) -> InstallResult | None:
+        """Return the published generation if it is intact and of this plan. Without the lock: another install may
+        publish its own meanwhile and remove this one, and then nothing that was found counts."""
+        generation = self.home.current_generation()
+        if generation is None or generation.plan != self.identity or self._needs_cleanup():
             return None
-        if locked:
-            for name in self.home.remove_unfinished():
-                self.journal.record_step("swept", generation=name, why="it was never finished")
+        try:
+            report = self._check_generation(generation) if self._is_as_published(generation) else None
+        except Exception:
+            if self.home.current_generation() == generation:
+                raise
+            report = None
+        if report and self.home.current_generation() == generation:
+            return self._make_result("unchanged", generation, self.home.previous_generation(), report)
+        self.notes, self.imported = [], None
+        return None
+
+    def _reuse_generation(self) -> InstallResult | None:
+        """Return an intact generation of this plan if there is one, publishing it if necessary."""
+        for name in self.home.remove_unfinished():
+            self.journal.record_step("swept", generation=name, why="it was never finished")
         for generation in self.home.generations_of_plan(self.identity):
             published = self.home.current_generation()
-            if generation != published and not locked:
-                return None
             if not self._is_as_published(generation):
                 continue
             report = self._check_generation(generation)
             if generation != published:
                 self.home.mark_newest(generation)
                 self._publish_generation(generation, published)
-            if locked:
-                self._remove_old_generations()
+            self._remove_old_generations()
             if generation != published:
                 return self._make_result("installed", generation, published, report)
             return self._make_result("unchanged", generation, self.home.previous_generation(), report)
