@@ -135,8 +135,7 @@ release-check: $(VENV)/.tested
 	rm -rf dist
 	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
 	$(BIN)/python tools/sbom.py -o dist/sbom.cdx.json
-	cd dist && sha256sum sbom.cdx.json >> SHA256SUMS
-	$(BIN)/python tools/verify_release.py dist
+	cd dist && sha256sum sbom.cdx.json >> SHA256SUMS && sha256sum --check --strict SHA256SUMS
 
 clean:
 	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache

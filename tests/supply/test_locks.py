@@ -104,12 +104,25 @@ def test_a_workflow_takes_every_action_by_its_commit(path):
 def test_a_workflow_may_only_read_and_keeps_no_credentials(path):
     text = path.read_text()
     assert re.search(r"^permissions:\n  contents: read\n(?! )", text, re.M)
-    # Which jobs of these may write: test_verify_release, and below.
+    # Which jobs of these may write: below.
     writes = path.name in ("release.yml", "refresh.yml")
     assert (text.count("permissions:") == 1 and ": write" not in text) or writes
     assert ("contents: write" not in text or path.name == "refresh.yml") and "secrets." not in text
     assert text.count("persist-credentials: false") == text.count("actions/checkout@")
     assert "pull_request_target" not in text
+
+
+def test_what_signs_a_release_runs_no_code_of_the_project():
+    import yaml
+
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    writers = {name for name, job in jobs.items() if "write" in (job.get("permissions") or {}).values()}
+    assert writers == {"attest", "publish"} and "permissions" not in jobs["build"]
+    for name in writers:
+        steps = jobs[name]["steps"]
+        assert not any("checkout" in step.get("uses", "") for step in steps)
+        assert [step["run"] for step in steps if "run" in step] in ([], ["rm dist/SHA256SUMS dist/sbom.cdx.json"])
+    assert any("GITHUB_REF_NAME#v" in step.get("run", "") for step in jobs["build"]["steps"])
 
 
 def test_a_refresh_writes_only_where_nothing_of_it_runs():
