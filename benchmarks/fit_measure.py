@@ -49,7 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "accumulation": 1, "loss": "plain", "lora_r": 16, "lora_targets": "all", "lora_dtype": "fp32", "lora_dropout": 0.0,
     "dora": False, "autocast": "", "quant": "", "double_quant": False, "kbit": False, "keep_outputs": False,
     "padded": False, "dpo": False, "clip": True, "loop": "plain", "alloc_conf": "", "task": "train", "new_tokens": 32,
-    "cache": "dynamic", "experts": "grouped_mm",
+    "cache": "dynamic",
 }  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def built(job: Any, config: dict[str, Any], device: str) -> Any:
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.precision, torch.float32)
     settings = {"attn_implementation": IMPLEMENTATIONS[job.attention], "dtype": dtype}
     if "num_experts_per_tok" in config:
-        settings["experts_implementation"] = job.experts
+        settings["experts_implementation"] = "grouped_mm"
     with torch.device(device), quickly(torch) if job.quant else contextlib.nullcontext():
         model = AutoModelForCausalLM.from_config(made, **settings)
     model.tie_weights()

@@ -19,9 +19,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma": {"head_dim": 32, "tie_word_embeddings": True},
     "gemma2": {"head_dim": 32, "tie_word_embeddings": True, "sliding_window": 24},
     "gemma3_text": {"head_dim": 32, "tie_word_embeddings": True, "sliding_window": 24, "num_hidden_layers": 6},
-    "phi": {"num_key_value_heads": 8},
     "phi3": {"pad_token_id": 0, "sliding_window": None},
-    "gpt_neox": {"num_key_value_heads": None},
     "gpt2": {},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None},
     "qwen2_moe": {**MOE, "shared_expert_intermediate_size": 160},
@@ -71,16 +69,10 @@ SETUPS: dict[str, dict[str, Any]] = {
     "lora-amp": {**LORA, "precision": "amp-bf16"},
     "lora-autocast": {**LORA, "autocast": "bf16"},
     "lora-autocast-checkpoint": {**LORA, "autocast": "bf16", "checkpointing": "nonreentrant"},
-    "dora": {**LORA, "dora": True},
-    "dora-fp32": {**LORA, "dora": True, "precision": "fp32"},
-    "dora-checkpoint": {**LORA, "dora": True, "checkpointing": "nonreentrant"},
-    "dora-dropout": {**LORA, "dora": True, "lora_dropout": 0.1},
-    "dora-autocast": {**LORA, "dora": True, "autocast": "bf16"},
     "dropout": {"drop": True},
     "dropout-eager": {"drop": True, "attention": "eager"},
     "dropout-amp": {"drop": True, "precision": "amp-bf16"},
     "dropout-checkpoint": {"drop": True, "checkpointing": "nonreentrant"},
-    "experts": {"experts": "eager"},
     "generate": {"task": "generate", "new_tokens": 6},
     "generate-eager": {"task": "generate", "new_tokens": 6, "attention": "eager"},
     "generate-static": {"task": "generate", "new_tokens": 6, "cache": "static"},
@@ -88,14 +80,12 @@ SETUPS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 DROPS = {
     "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-    "gpt_neox": {"hidden_dropout": 0.1, "attention_dropout": 0.1},
-    "phi": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attention_dropout": 0.1},
     "phi3": {"resid_pdrop": 0.1, "attention_dropout": 0.1},
 }
 ODD: dict[str, dict[str, Any]] = {
     "as-is": {}, "tied": {"tie_word_embeddings": True}, "untied": {"tie_word_embeddings": False},
     "bias": {"attention_bias": True}, "head_dim": {"head_dim": 24}, "one-kv": {"num_key_value_heads": 1},
-    "no-window": {"sliding_window": None}, "serial": {"use_parallel_residual": False},
+    "no-window": {"sliding_window": None},
     "wide": {"intermediate_size": 777, "vocab_size": 1777}, "deep": {"num_hidden_layers": 5, "n_layer": 5},
 }  # fmt: skip
 NONE: dict[str, Any] = {}
@@ -113,17 +103,15 @@ AXES: dict[str, dict[str, dict[str, Any]]] = {
     "dpo": {"": NONE, "dpo": {"dpo": True}},
     "method": {
         "full": NONE, "lora": LORA, "qv": {**LORA, "lora_targets": "qv"}, "lora16": {**LORA, "lora_dtype": "bf16"},
-        "lora-drop": {**LORA, "lora_dropout": 0.1}, "dora": {**LORA, "dora": True},
-        "qv-dora-drop": {**LORA, "lora_targets": "qv", "dora": True, "lora_dropout": 0.1},
+        "lora-drop": {**LORA, "lora_dropout": 0.1},
     },
-    "experts": {"": NONE, "eager-experts": {"experts": "eager"}},
     "clip": {"": NONE, "no-clip": {"clip": False}},
     "size": {"2x48": NONE, "3x77": {"micro_batch": 3, "seq": 77}, "1x131": {"micro_batch": 1, "seq": 131}},
 }  # fmt: skip
 GENERATION: dict[str, dict[str, dict[str, Any]]] = {
     "task": {"generate": {"task": "generate", "new_tokens": 6}, "generate9": {"task": "generate", "new_tokens": 9}},
     "cache": {"": NONE, "static": {"cache": "static"}},
-    **{axis: AXES[axis] for axis in ("shape", "attention", "experts", "size")},
+    **{axis: AXES[axis] for axis in ("shape", "attention", "size")},
     "precision": {name: {"precision": name} for name in ("fp32", "bf16", "fp16")},
 }  # fmt: skip
 NO_DROPS = {"gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}}

@@ -51,7 +51,6 @@ def job_of(row: dict[str, Any]) -> FitJob:
         keep_outputs=bool(row.get("hold")),
         padded=bool(row.get("mask")),
         dpo=bool(row.get("dpo")),
-        experts=row.get("experts") or "grouped_mm",
         alloc_conf=row.get("alloc") or "",
     )
     return of_peft(job, row) if row["kind"] == "peft" else of_loop(job, row)

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_leaves
 
 CLASSES = {
     "llama": "LlamaConfig", "mistral": "MistralConfig", "qwen2": "Qwen2Config", "qwen3": "Qwen3Config",
-    "gemma": "GemmaConfig", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig", "phi": "PhiConfig",
-    "phi3": "Phi3Config", "gpt_neox": "GPTNeoXConfig", "gpt2": "GPT2Config", "mixtral": "MixtralConfig",
+    "gemma": "GemmaConfig", "gemma2": "Gemma2Config", "gemma3_text": "Gemma3TextConfig",
+    "phi3": "Phi3Config", "gpt2": "GPT2Config", "mixtral": "MixtralConfig",
     "qwen2_moe": "Qwen2MoeConfig", "qwen3_moe": "Qwen3MoeConfig",
 }  # fmt: skip
 
@@ -76,12 +76,9 @@ def shapes(family: str, dice: random.Random) -> dict[str, Any]:
             "n_positions": 256, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
         }  # fmt: skip
         return config
-    if family not in ("gpt_neox",):
-        config["num_key_value_heads"] = dice.choice([1, 2, heads])
+    config["num_key_value_heads"] = dice.choice([1, 2, heads])
     if family.startswith(("gemma", "qwen3")):
         config["head_dim"] = size
-    if family in ("gpt_neox", "phi"):
-        config["tie_word_embeddings"] = False
     if family == "mixtral":
         config.update(num_local_experts=4, num_experts_per_tok=2)
     if family.startswith("qwen") and family.endswith("moe"):

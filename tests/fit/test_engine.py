@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpuready.fit import H200, FitJob, FitUndecided, GpuCard, predict_memory
+from gpuready.fit.job.gpu_candidates import judge_gpu
 from gpuready.fit.job.model_parser import parse_model_config
 from gpuready.fit.job.model_shape import MODEL_FAMILIES
 from gpuready.fit.search import prediction, traced_prediction
 from gpuready.fit.tape.training import TrainingRun
+from gpuready.model.fit import GpuCandidate
 
 DATA = json.loads(Path(__file__).with_name("measured.json").read_text(encoding="utf-8"))
 CASES = DATA["cases"]
@@ -30,6 +32,10 @@ def job_of(case: dict) -> FitJob:
 
 def small(**fields) -> FitJob:
     return FitJob(**{"model": SMALL, "micro_batch": 2, "seq": 512, **fields})
+
+
+def judged(fit, memory: int = H200.memory, held: int = 0) -> str:
+    return judge_gpu(GpuCandidate("", "9.0", (memory, memory), held), fit).verdict
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +79,7 @@ def test_minimum_lies_between_survival_and_death(case):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["status"] == "oom"], ids=lambda c: c["id"])
 def test_deaths_are_called(case):
-    assert predict_memory(job_of(case), H200).verdict_on(H200) == "does not fit"
+    assert judged(predict_memory(job_of(case), H200)) == "does not fit"
 
 
 def test_parts_add_up_to_the_peak():
@@ -93,10 +99,10 @@ def test_verdict_has_a_band():
     fit = predict_memory(small(), card)
     low, high = fit.overhead
     assert low < high
-    assert fit.verdict_on(card.replace(memory=fit.minimum + high)) == "fits"
-    assert fit.verdict_on(card.replace(memory=fit.minimum + low - 1)) == "does not fit"
-    assert fit.verdict_on(card.replace(memory=fit.minimum + low)) == "undecided"
-    assert fit.verdict_on(card.replace(memory=fit.minimum + high, in_use=GIB)) == "does not fit"
+    assert judged(fit, fit.minimum + high) == "fits"
+    assert judged(fit, fit.minimum + low - 1) == "does not fit"
+    assert judged(fit, fit.minimum + low) == "undecided"
+    assert judged(fit, fit.minimum + high, GIB) == "does not fit"
 
 
 def test_grouped_heads_fall_to_the_slow_kernel_without_a_fused_one():
@@ -134,7 +140,7 @@ def test_what_saves_memory_saves_memory(change):
     "change",
     [
         {"dpo": True}, {"padded": True}, {"attention": "eager"}, {"keep_outputs": True}, {"precision": "fp32"},
-        {"method": "lora", "dora": True}, {"method": "qlora"}, {"quant": "int8", "method": "lora"}, {"attention": "flash"},
+        {"method": "qlora"}, {"quant": "int8", "method": "lora"}, {"attention": "flash"},
         {"method": "qlora", "kbit": True, "quant": "nf4", "autocast": "bf16", "loop": "trainer"}, {"loss": "liger"},
         {"optimizer": "paged_adamw_8bit"}, {"precision": "amp-fp16"}, {"task": "generate"}, {"accumulation": 3},
         {"task": "generate", "cache": "static"}, {"world": 8}, {"world": 8, "zero": 1}, {"world": 8, "zero": 2},
@@ -174,9 +180,10 @@ def test_adapters_on_every_layer_reach_the_experts_as_peft_has_it():
     assert not any(layer.adapters for layer in TrainingRun(alone.validate_fields(), H200).model.layers)
 
 
-def test_dora_on_experts_is_undecided_since_peft_refuses_it():
-    with pytest.raises(FitUndecided, match="refuses"):
-        predict_memory(small(model={**SMALL, "model_type": "mixtral"}, method="lora", dora=True), H200)
+@pytest.mark.parametrize(("family", "words"), [("mixtral", "refuses"), ("llama", "DoRA.*--trace")])
+def test_dora_is_traced_and_undecided_on_experts_since_peft_refuses_it(family, words):
+    with pytest.raises(FitUndecided, match=words):
+        predict_memory(small(model={**SMALL, "model_type": family}, method="lora", dora=True), H200)
 
 
 def test_a_window_bounds_a_growing_cache():
@@ -354,7 +361,7 @@ def test_a_model_of_a_trillion_parameters_gets_an_answer():
     }  # fmt: skip
     fit = predict_memory(small(model=model, checkpointing="nonreentrant"), H200, search=False)
     assert fit.parts["parameters"] > 10**12
-    assert fit.verdict_on(H200) == "does not fit"
+    assert judged(fit) == "does not fit"
 
 
 def test_defaults_of_configs_are_those_of_transformers():

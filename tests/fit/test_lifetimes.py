@@ -28,7 +28,6 @@ JOBS = {
 }
 LLAMA_JOBS = {
     "reentrant": {"checkpointing": "reentrant"},
-    "dora": {"method": "lora", "dora": True, "lora_dropout": 0.1},
     "dpo": {"dpo": True},
     "liger": {"loss": "liger"},
     "eager": {"attention": "eager"},

@@ -21,9 +21,6 @@ SHOWN = {
     "E04": "Liger adds to the head's gradient where it lies",
     "M43": "gpt2 casts its attention weights back before it drops some",
     "M42": "the first pass of a checkpointed layer drops values too",
-    "M61": "GPT-NeoX drops values of its embeddings",
-    "M46": "Phi's attention has names for the parts that it turns",
-    "N05": "and so it has when it answers",
     "M52": "torch's fallback writes out even one head for all",
     "Q01": "small states of a paged optimizer stay on the GPU",
     "W31": "autocast keeps the head that Liger multiplies by",
@@ -141,16 +138,6 @@ def test_hidden_states_are_gone_when_dpo_takes_log_probabilities():
     assert logits + scores <= peak - end < logits + scores + hidden / 2
 
 
-def test_embeddings_that_an_adapter_starts_from_live_as_long_as_the_graph():
-    model, seq, ends = LLAMA | {"model_type": "phi", "num_key_value_heads": 4}, 64, []
-    for share in (0.0, 0.1):
-        dropping = model | {"embd_pdrop": share}
-        job = FitJob(model=dropping, seq=seq, method="lora", checkpointing="nonreentrant", optimizer="sgd")
-        ends.append(levels(job, "fwd0")[1])
-    result, mask = 2 * seq * 256, seq * 256
-    assert ends[1] - ends[0] == result + mask
-
-
 def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
     """Gate and up are as large and follow each other: root, quotient, and the quotient before."""
     job = FitJob(model=LLAMA | {"intermediate_size": 4096, "vocab_size": 512}, seq=64, optimizer="adamw_forloop")
@@ -158,15 +145,10 @@ def test_adamws_loop_holds_the_denominator_of_the_parameter_before():
     assert levels(job, "opt1")[0] - before == 3 * largest
 
 
-@pytest.mark.parametrize(
-    ("model", "norms"), [(LLAMA | {"model_type": "gpt_neox"}, 4), (GPT2, 2)], ids=["gpt_neox", "gpt2"]
-)
-def test_norms_that_the_model_makes_first_come_first(model, norms):
+def test_norms_that_the_model_makes_first_come_first():
     """What a step that goes parameter by parameter holds at once hangs on their order."""
-    made = births(FitJob(model=model, seq=64), "build")
-    after = 2 if model is GPT2 else 1  # the tables
-    assert made[after : after + norms] == [2 * 256] * norms
-    assert made[after + norms] == 2 * 3 * 256 * 256
+    made = births(FitJob(model=GPT2, seq=64), "build")
+    assert made[2:5] == [2 * 256, 2 * 256, 2 * 3 * 256 * 256]  # behind the two tables
 
 
 @pytest.mark.parametrize(("family", "biased"), [("llama", True), ("mistral", False), ("phi3", False)])
@@ -205,26 +187,6 @@ def test_a_gradient_takes_its_type_before_torch_lets_go_of_what_the_operation_ke
     assert found[:7] == [whole, whole, 4000, -whole, 2000, -4000, -whole]
 
 
-@pytest.mark.parametrize(
-    ("fields", "count"),
-    [
-        ({"lora_dropout": 0.1}, 3),
-        ({}, 0),  # the base is not run again
-        ({"lora_dropout": 0.1, "precision": "bf16"}, 0),  # a cast makes it no parameter any more
-    ],
-)
-def test_dora_with_dropout_trains_the_turned_weight_of_a_conv1d_unasked(fields, count):
-    job = FitJob(
-        model=GPT2 | {"n_layer": 3}, seq=48, method="lora", dora=True, lora_targets="qv",
-        **{"precision": "fp32", "optimizer": "sgd", **fields},
-    )  # fmt: skip
-    weight = 4 * 256 * 3 * 256
-    assert births(job, "bwd0").count(weight) == count
-    if count:  # they live as long as the graph, and go with it
-        plain, dropped = (levels(job.replace(lora_dropout=p), "bwd0") for p in (0.0, 0.1))
-        assert dropped[1] == plain[1]
-
-
 def test_phi3_cuts_its_queries_keys_and_values_out_one_by_one():
     layers, seq, size = 2, 80, 256
     model = LLAMA | {"model_type": "phi3", "num_key_value_heads": 4, "num_hidden_layers": layers}
@@ -232,7 +194,7 @@ def test_phi3_cuts_its_queries_keys_and_values_out_one_by_one():
     assert found.count(2 * seq * 3 * size) == 3 * layers  # each has a whole of zeros as its gradient
 
 
-@pytest.mark.parametrize(("family", "times"), [("gpt_neox", 1), ("llama", 0)])
+@pytest.mark.parametrize(("family", "times"), [("qwen2", 1), ("llama", 0)])
 def test_a_four_bit_product_with_a_bias_has_a_workspace_of_its_own(family, times):
     job = FitJob(model=LLAMA | {"model_type": family}, seq=48, method="qlora")
     assert births(job, "fwd0").count(1 << 20) == times
@@ -307,15 +269,3 @@ def test_written_out_attention_takes_its_gradient_head_by_head(batch, copies):
     start = len(ops.tape.ops)
     ops.backward(out, [ops.new_empty((batch, 4, 50, 16), 2)])
     assert len(ops.tape.ops) - start == 1 + 2 + copies
-
-
-def test_the_norm_of_a_turned_weight_has_a_buffer():
-    model = GPT2 | {"n_embd": 1280, "n_head": 20, "n_layer": 1}
-    job = FitJob(model=model, seq=48, method="lora", dora=True, lora_targets="qv")
-    assert births(job, "fwd0").count(39_321_600) == 1
-    assert births(job.replace(dora=False), "fwd0").count(39_321_600) == 0
-
-
-def test_dora_computes_a_norm_before_the_first_step():
-    made = {dora: births(FitJob(model=LLAMA, seq=48, method="lora", dora=dora), "build") for dora in (True, False)}
-    assert made[True].count(32 << 20) == 1 and made[False].count(32 << 20) == 0

@@ -7,7 +7,7 @@ from typing import Any
 from gpuready.commands.declaration import Parameter, Request, UsageError
 from gpuready.fit.job.records import AUTO_BUCKET, BUCKET_FIELDS, FIELD_CHOICES, FIELD_MAXIMA, FitJob
 
-_WITHOUT_SCHEMA = ("model", "steps", "loop", "clip", "experts")
+_WITHOUT_SCHEMA = ("model", "steps", "loop", "clip")
 """The model is an argument of its own; the others follow from the files of a job."""
 CHECKPOINTING = Parameter(
     "recompute activations instead of storing them",

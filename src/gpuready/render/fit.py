@@ -22,7 +22,7 @@ ALWAYS_SHOWN_FIELDS = (
 )  # fmt: skip
 """Job fields that are always shown; others only where they are set."""
 NEVER_SHOWN_FIELDS = (
-    "loop", "steps", "clip", "experts", "kbit", "double_quant", "task", "model",
+    "loop", "steps", "clip", "kbit", "double_quant", "task", "model",
     "prefetch_bucket", "persistence", "live_parameters", "reuse_distance", "sub_group", "contiguous_gradients",
 )  # fmt: skip
 

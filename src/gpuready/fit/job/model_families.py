@@ -31,7 +31,7 @@ def parse_family_shape(config: Mapping[str, Any], family: str) -> ModelShape:
 def with_defaults(config: Mapping[str, Any], family: str) -> dict[str, Any]:
     """Return a config with transformers' defaults for the keys that it does not have."""
     rows = load_catalog("architectures")["architecture"]
-    return {**next(row["defaults"] for row in rows if row["type"] == family), **config}
+    return {**next((row["defaults"] for row in rows if row["type"] == family), {}), **config}
 
 
 def _parse_granite(config: Mapping[str, Any], family: str) -> ModelShape:
@@ -119,6 +119,8 @@ def parse_olmoe(config: Mapping[str, Any], family: str) -> ModelShape:
 
 
 FAMILY_PARSERS: dict[str, ShapeParser] = {
+    "phi": parse_common_shape,
+    "gpt_neox": parse_common_shape,
     "olmoe": parse_olmoe,
     "gpt2": _parse_gpt2,
     "granite": _parse_granite,

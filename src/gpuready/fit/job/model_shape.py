@@ -49,14 +49,14 @@ class ModelShape(Record):
     norm: str = "rms"  # rms (Llama), gemma (1 + weight, in fp32), layer (torch's LayerNorm)
     activation: str = "silu"
     gated: bool = True
-    packed: str = ""  # how q, k and v are packed: "", neox, conv, phi3
+    packed: str = ""  # how q, k and v are packed: "", conv, phi3
     bias_qkv: bool = False
     bias_out: bool = False
     bias_mlp: bool = False
     bias_head: bool = False
     qk_norm: bool = False
     post_norms: bool = False
-    parallel: str = ""  # neox: two norms, one sum; phi: one norm for both
+    one_norm: bool = False  # of a layer, for attention and MLP
     scaled_embedding: bool = False
     positions: int = 0  # number of learned positions
     rotary: float = 1.0  # fraction of a head that is rotated
@@ -92,7 +92,7 @@ GATED_FAMILIES = (
     "qwen2_moe",
     "qwen3_moe",
 )
-MODEL_FAMILIES = (*GATED_FAMILIES, "phi", "phi3", "gpt_neox", "gpt2")
+MODEL_FAMILIES = (*GATED_FAMILIES, "phi3", "gpt2")
 """Families whose layers are written down in fit/tape; of those in model_families.py the sizes alone are."""
 FAMILY_ALIASES = {
     "gemma3": "gemma3_text", "ministral": "mistral", "codellama": "llama", "qwen2_5_vl": "qwen2",
@@ -215,19 +215,10 @@ def _apply_family_details(shape: ModelShape, config: Mapping[str, Any], family: 
     if family == "phi3":
         shape = shape.replace(packed="phi3", dropout_hidden=read_fraction(config, "resid_pdrop"))
     if family == "phi":
-        shape = shape.replace(
-            parallel="phi", gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, bias_head=True,
-            dropout_hidden=read_fraction(config, "resid_pdrop"), dropout_embedding=read_fraction(config, "embd_pdrop"),
-            activation=read_activation(config, ("hidden_act",), "gelu_new"),
-        )  # fmt: skip
+        shape = shape.replace(one_norm=True, gated=False, bias_qkv=True, bias_out=True, bias_mlp=True, bias_head=True)
     if family == "gpt_neox":
         bias = bool(config.get("attention_bias", True))
-        shape = shape.replace(
-            packed="neox", gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads,
-            parallel="neox" if config.get("use_parallel_residual", True) else "",
-            dropout_hidden=read_fraction(config, "hidden_dropout"), dropout_embedding=read_fraction(config, "hidden_dropout"),
-            activation=read_activation(config, ("hidden_act",), "gelu"),
-        )  # fmt: skip
+        shape = shape.replace(gated=False, bias_qkv=bias, bias_out=bias, bias_mlp=True, kv_heads=shape.heads)
     shape = shape.replace(rotary=_rotary_fraction(config, family), windows=_layer_windows(config, family, shape.layers))
     return _apply_expert_fields(shape, config, family)
 

@@ -8,7 +8,7 @@ from gpuready.fit.job.model_shape import ModelShape
 def count_parameters(shape: ModelShape) -> int:
     """Count the parameters of the whole model."""
     norm = shape.hidden * (2 if shape.norm == "layer" else 1)
-    norms_per_layer = 1 if shape.parallel == "phi" else 4 if shape.post_norms else 2
+    norms_per_layer = 1 if shape.one_norm else 4 if shape.post_norms else 2
     sparse = sum(shape.is_sparse_layer(layer) for layer in range(shape.layers))
     embeddings = (shape.vocabulary * (1 if shape.tied else 2) + shape.positions) * shape.hidden
     return (

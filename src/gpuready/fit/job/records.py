@@ -25,7 +25,6 @@ FIELD_CHOICES = {
     "quant": ("", "nf4", "fp4", "int8"),
     "task": ("train", "generate", "score"),
     "cache": ("dynamic", "static"),
-    "experts": ("grouped_mm", "eager"),
     "zero": (0, 1, 2, 3),
     "offload": ("", "optimizer", "parameters", "activations"),
     "loop": ("plain", "trainer"),
@@ -82,7 +81,6 @@ class FitJob(Record):
     task: str = "train"
     new_tokens: int = 32
     cache: str = "dynamic"
-    experts: str = "grouped_mm"
     world: int = 1
     zero: int = 0
     reduce_bucket: int = 500_000_000  # DeepSpeed's, in values; AUTO_BUCKET derives it from the hidden size
@@ -175,10 +173,3 @@ class FitPrediction(Record):
     def peak_device(self) -> int:
         """Upper bound of what nvidia-smi shows when memory is not scarce."""
         return self.peak_reserved + self.overhead[1]
-
-    def verdict_on(self, card: GpuCard) -> str:
-        """Return ``fits``, ``does not fit`` or ``undecided``, by the minimum memory needed."""
-        available = card.memory - card.in_use
-        if self.minimum + self.overhead[1] <= available:
-            return "fits"
-        return "does not fit" if self.minimum + self.overhead[0] > available else "undecided"

@@ -76,11 +76,7 @@ class Checkpointing:
         leaf = ops.detach(x)
         leaf.fn = GraphNode(0, "input", (), _CatchInputGradient(caught), 1)
         before = ops.grad_enabled, ops.save_count, ops.stop_at_save, ops.autocast_cache, ops.autocast
-        outside, ops.frees_saved_early, unasked = (
-            ops.frees_saved_early,
-            not self.reentrant,
-            len(ops.unrequested_grads),
-        )
+        outside, ops.frees_saved_early = ops.frees_saved_early, not self.reentrant
         ops.grad_enabled, ops.save_count, ops.autocast_cache, ops.autocast = True, 0, {}, autocast
         ops.stop_at_save = -1 if self.reentrant else self.save_counts[kind]
         out = call(leaf)
@@ -89,8 +85,6 @@ class Checkpointing:
         leaf.memory = None
         ops.backward(out, incoming, early)
         ops.frees_saved_early = outside
-        if self.reentrant:  # the reentrant graph ends here
-            del ops.unrequested_grads[unasked:]
         return caught.pop() if caught else None
 
 

@@ -33,7 +33,7 @@ class DecoderModel:
     """A decoder with its weights and its forward pass."""
 
     def __init__(self, ops: TorchOps, shape: ModelShape, job: FitJob, card: GpuCard, maker: WeightMaker) -> None:
-        if shape.family not in MODEL_FAMILIES:
+        if shape.family not in MODEL_FAMILIES or (0.0 < shape.rotary < 1.0 and shape.packed != "phi3"):
             refuse_unknown_layers(shape.family)
         self.ops, self.shape, self.job = ops, shape, job
         major, _, minor = card.capability.partition(".")
@@ -46,11 +46,7 @@ class DecoderModel:
         self.position_table = maker.new_table((shape.positions, shape.hidden)) if shape.positions else None
         self.layers = [new_layer_weights(self, n) for n in range(shape.layers)]
         self.norm = new_norm_weights(self, shape.hidden)
-        self.head = (
-            LinearLayer(self.token_table)
-            if shape.tied
-            else maker.new_head(shape.hidden, shape.vocabulary, shape.bias_head)
-        )
+        self.head = LinearLayer(self.token_table) if shape.tied else maker.new_head(shape.hidden, shape.vocabulary)
         self.width = width
         self.cache: KeyValueCache | None = None
         self.total_length = 0
@@ -154,10 +150,6 @@ class DecoderModel:
     def run_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
         """Run one decoder layer."""
         s = self.shape
-        if s.parallel == "phi":
-            return self._run_phi_layer(layer, hidden, rotary, mask)
-        if s.parallel == "neox":
-            return self._run_neox_layer(layer, hidden, rotary, mask)
         ops, drop = self.ops, s.dropout_hidden if self.training else 0.0
         names = s.packed == "conv"  # gpt2 has one variable per step, which lives until reassigned
         residual = hidden
@@ -180,26 +172,6 @@ class DecoderModel:
             x = self.apply_norm(x, layer.norms["post"])
         out = ops.add(residual, x)
         del before, live_results
-        return out
-
-    def _run_neox_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
-        ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
-        attended, weights = self.self_attention(layer, self.apply_norm(hidden, layer.norms["in"]), rotary, mask)
-        attended = ops.dropout(attended, drop)
-        mlp = self.run_mlp(layer, self.apply_norm(hidden, layer.norms["mid"]))
-        mlp = ops.dropout(mlp, drop)
-        out = ops.add(ops.add(mlp, attended), hidden)
-        del weights
-        return out
-
-    def _run_phi_layer(self, layer: LayerWeights, hidden: Tensor, rotary: RotaryTables, mask: Tensor | None) -> Tensor:
-        ops, drop = self.ops, self.shape.dropout_hidden if self.training else 0.0
-        x = self.apply_norm(hidden, layer.norms["in"])
-        attended, weights = self.self_attention(layer, x, rotary, mask)
-        attended = ops.dropout(attended, drop)
-        mlp = ops.dropout(self.run_mlp(layer, x), drop)
-        out = ops.add(ops.add(attended, mlp), hidden)
-        del weights
         return out
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
@@ -236,17 +208,16 @@ class DecoderModel:
     ) -> AttentionOutput:
         ops = self.ops
         q, k, v = self._project_qkv(layer, x)
-        whole = v if self.shape.packed in ("neox", "phi3") else None  # they hold the unsplit tensor in a variable
-        kept_alive: list[object] = []
+        whole = v if self.shape.packed == "phi3" else None  # it holds the unsplit tensor in a variable
         if rotary is not None:
-            q, k = apply_rotary(self, q, k, rotary, kept_alive)
+            q, k = apply_rotary(self, q, k, rotary)
         if self.cache is not None:
             k, v = self.cache.update_layer(layer.index, k, v, self.total_length, self._layer_window(layer.index))
         out, weights = self.attention_core(q, k, v, mask)
         out = apply_linear(ops, out, layer.linears["o"])  # its input is freed before queries, keys and values
         if self.shape.packed == "conv" and self.training:  # gpt2 applies dropout inside its attention
             out = ops.dropout(out, self.shape.dropout_hidden)
-        del whole, kept_alive
+        del whole
         return out, weights
 
     def attention_core(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> AttentionOutput:
@@ -276,10 +247,6 @@ class DecoderModel:
     def _project_qkv(self, layer: LayerWeights, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         ops, s = self.ops, self.shape
         batch, seq = x.shape[0], x.shape[1]
-        if s.packed == "neox":
-            whole = ops.split_heads(apply_linear(ops, x, layer.linears["qkv"]), s.heads, 3 * s.head_size)
-            q, k, v = ops.split(whole, [(batch, s.heads, seq, s.head_size)] * 3)
-            return q, k, v
         if s.packed:
             sizes = (s.heads * s.head_size, s.kv_heads * s.head_size, s.kv_heads * s.head_size)
             whole = apply_linear(ops, x, layer.linears["qkv"])

@@ -1,4 +1,4 @@
-"""Mixture of experts as transformers runs it: sorted tokens through grouped products, or one expert at a time."""
+"""Mixture of experts as transformers runs it: sorted tokens through grouped products."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ def run_moe(model: ModelParts, layer: LayerWeights, x: Tensor) -> Tensor:
     shared = None
     if s.shared_inner:
         shared = model.run_gated_mlp(flat, *(layer.linears[f"shared_{n}"] for n in ("gate", "up", "down")))
-    weights, picks = _route_tokens(model, layer, flat)
-    run = _run_grouped if model.job.experts == "grouped_mm" else _run_one_by_one
-    if run is _run_grouped and model.cache is not None and model.has_row_masks and x.shape[1] == 1:
-        run = _run_batched  # generate uses this for every token after the first
-    out = run(model, layer, flat, weights, picks)
+    weights, _picks = _route_tokens(model, layer, flat)  # both are held to the end
+    # generate takes batched products for every token after the first
+    one_token = model.cache is not None and model.has_row_masks and x.shape[1] == 1
+    out = (_run_batched if one_token else _run_grouped)(model, layer, flat, weights)
     if shared is not None:
         gate = ops.unary_op(apply_linear(ops, flat, layer.linears["shared"]), "sigmoid", keeps="result")
         shared = ops.mul(gate, shared)
@@ -209,7 +208,7 @@ def mask_rows(ops: TorchOps, x: Tensor, mask: Tensor, in_place: bool = False) ->
     return out
 
 
-def _run_grouped(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+def _run_grouped(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor) -> Tensor:
     """Tokens sorted by expert, two grouped products, and back into their order."""
     ops, s = model.ops, model.shape
     rows, k = x.shape[0], s.experts_per_token
@@ -236,7 +235,7 @@ def _run_grouped(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Ten
     return ops.to_width(summed, x.width)
 
 
-def _run_batched(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
+def _run_batched(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor) -> Tensor:
     """Copy the expert's weights for every selected pair of token and expert; nothing is kept for a backward."""
     ops, s = model.ops, model.shape
     count = x.shape[0] * s.experts_per_token
@@ -275,39 +274,4 @@ def sum_expert_outputs(ops: TorchOps, x: Tensor, rows: int, k: int) -> Tensor:
             return (ops.new_empty(old, g[0].width),)
 
         ops.add_node(out, "sum", (x,), backward)
-    return out
-
-
-def _run_one_by_one(model: ModelParts, layer: LayerWeights, x: Tensor, weights: Tensor, picks: Tensor) -> Tensor:
-    """Loop over the experts; each weight is a slice, whose gradient is a full tensor of zeros."""
-    ops, s = model.ops, model.shape
-    rows, k = x.shape[0], s.experts_per_token
-    stacks = FoldedExperts(ops, layer)
-    final = ops.new_empty(x.shape, x.width)
-    one_hot = ops.new_scratch(8 * rows * k * (s.experts + 1))
-    for expert in range(s.experts):
-        count = rows * k * (expert + 1) // s.experts - rows * k * expert // s.experts
-        if count:
-            index = ops.new_scratch(16 * count)  # token, and rank of the expert
-            state = gather_rows(ops, x, count, index)
-            both = ops.linear(state, ops.slice(stacks["gate_up"], (2 * s.expert_inner, s.hidden)))
-            hidden = _apply_expert_gate(model, both)
-            hidden = ops.linear(hidden, ops.slice(stacks["down"], (s.hidden, s.expert_inner)))
-            hidden = ops.mul(hidden, gather_rows(ops, ops.view(weights, (rows * k, 1)), count, index))
-            final = _index_add(ops, final, ops.to_width(hidden, final.width), index)
-    del one_hot
-    return final
-
-
-def _index_add(ops: TorchOps, final: Tensor, part: Tensor, index: Tensor) -> Tensor:
-    """Add rows in place; the backward selects the part's rows of the gradient. torch keeps the part for its shape."""
-    out = Tensor(final.memory, final.shape, final.width)
-    if ops.any_requires_grad(final, part):
-        ops.count_saved()
-        shape = part.shape
-
-        def backward(g: Grads, kept: object = (index, ops.detach(part))) -> tuple[Tensor | None, ...]:
-            return g[0], ops.new_empty(shape, g[0].width)
-
-        ops.add_node(out, "index_add", (final, part), backward)
     return out

@@ -6,8 +6,6 @@ from gpuready.fit.job.model_shape import ModelShape
 from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.model_parts import LayerWeights, ModelParts
 
-LEADING_NORMS = {"neox": ("in", "mid"), "conv": ("in",)}  # norms created before a layer's attention
-
 
 def adapts_experts(shape: ModelShape) -> bool:
     """Whether peft adapts router and experts where all linear layers are: it knows the names of some families."""
@@ -22,8 +20,8 @@ def new_norm_weights(model: ModelParts, size: int) -> tuple[Tensor, Tensor | Non
 def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
     """Create the weights of a layer in module order."""
     s, layer = model.shape, LayerWeights(index)
-    for name in LEADING_NORMS.get(s.packed, ()):
-        layer.norms[name] = new_norm_weights(model, s.hidden)
+    if s.packed == "conv":  # it makes this norm before its attention
+        layer.norms["in"] = new_norm_weights(model, s.hidden)
     _add_attention_weights(model, layer)
     if s.packed == "conv":
         layer.norms["mid"] = new_norm_weights(model, s.hidden)
@@ -33,10 +31,8 @@ def new_layer_weights(model: ModelParts, index: int) -> LayerWeights:
         _add_expert_weights(model, layer)
     else:
         _add_mlp_weights(model, layer, s.inner)
-    if s.packed not in LEADING_NORMS:
-        layer.norms["in"] = new_norm_weights(model, s.hidden)
-        if s.parallel != "phi":
-            layer.norms["mid"] = new_norm_weights(model, s.hidden)
+    if s.packed != "conv":
+        layer.norms["in"], layer.norms["mid"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     if s.post_norms:
         layer.norms["pre"], layer.norms["post"] = (new_norm_weights(model, s.hidden), new_norm_weights(model, s.hidden))
     return layer
@@ -47,14 +43,12 @@ def _add_attention_weights(model: ModelParts, layer: LayerWeights) -> None:
     s, make = model.shape, model.maker.new_linear
     q, kv = s.heads * s.head_size, s.kv_heads * s.head_size
     if s.packed:
-        name = {"conv": "c_attn", "phi3": "qkv_proj"}.get(s.packed, "query_key_value")
+        name = "c_attn" if s.packed == "conv" else "qkv_proj"
         layer.linears["qkv"] = make(name, s.hidden, q + 2 * kv, s.bias_qkv)
     else:
         for name, size in (("q", q), ("k", kv), ("v", kv)):
             layer.linears[name] = make(f"{name}_proj", s.hidden, size, s.bias_qkv)
-    dense = s.parallel == "phi" and s.norm == "layer"
-    out = {"neox": "dense", "conv": "c_proj"}.get(s.packed, "dense" if dense else "o_proj")
-    layer.linears["o"] = make(out, q, s.hidden, s.bias_out)
+    layer.linears["o"] = make("c_proj" if s.packed == "conv" else "o_proj", q, s.hidden, s.bias_out)
 
 
 def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix: str = "") -> None:
@@ -64,11 +58,9 @@ def _add_mlp_weights(model: ModelParts, layer: LayerWeights, inner: int, prefix:
     elif s.gated:
         layer.linears[prefix + "gate"] = make("gate_proj", s.hidden, inner, s.bias_mlp)
         layer.linears[prefix + "up"] = make("up_proj", s.hidden, inner, s.bias_mlp)
-    else:
-        name = {"neox": "dense_h_to_4h", "conv": "c_fc"}.get(s.packed, "fc1")
-        layer.linears["up"] = make(name, s.hidden, inner, s.bias_mlp)
-    down = {"neox": "dense_4h_to_h", "conv": "c_proj"}.get(s.packed, "down_proj" if s.gated else "fc2")
-    layer.linears[prefix + "down"] = make(down, inner, s.hidden, s.bias_mlp)
+    else:  # gpt2
+        layer.linears["up"] = make("c_fc", s.hidden, inner, s.bias_mlp)
+    layer.linears[prefix + "down"] = make("down_proj" if s.gated else "c_proj", inner, s.hidden, s.bias_mlp)
 
 
 def _add_expert_weights(model: ModelParts, layer: LayerWeights) -> None:

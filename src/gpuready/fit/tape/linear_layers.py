@@ -5,26 +5,24 @@ from __future__ import annotations
 from math import erfc, exp, pi, sqrt
 
 from gpuready.fit.job.records import FitJob
-from gpuready.fit.tape.autograd import ACCUMULATE_SEQ, GraphNode, Tensor
-from gpuready.fit.tape.elementwise_ops import sum_scratch_sizes
+from gpuready.fit.tape.autograd import Tensor
 from gpuready.fit.tape.torch_ops import Grads, TorchOps
 from gpuready.fit.tape.weight_shards import new_shard, splits_weights
 
-UNADAPTED_MODULES = ("lm_head", "embed_out")
-QV_MODULE_NAMES = ("q_proj", "v_proj", "query_key_value", "c_attn", "qkv_proj")
+UNADAPTED_MODULES = ("lm_head",)
+QV_MODULE_NAMES = ("q_proj", "v_proj", "c_attn", "qkv_proj")
 
 
 class LinearLayer:
     """A weight as (out, in), with its bias and adapters."""
 
-    __slots__ = ("a", "b", "bias", "codes", "follows_gate", "magnitude", "packed", "quant", "shape", "weight")
+    __slots__ = ("a", "b", "bias", "codes", "follows_gate", "packed", "quant", "shape", "weight")
 
     def __init__(self, weight: Tensor | None, bias: Tensor | None = None) -> None:
         self.weight = weight
         self.bias = bias
         self.a: Tensor | None = None
         self.b: Tensor | None = None
-        self.magnitude: Tensor | None = None
         self.quant = ""
         self.follows_gate = False
         self.packed: Tensor | None = None  # codes of a quantised weight that is sharded
@@ -33,7 +31,7 @@ class LinearLayer:
 
     def list_tensors(self) -> list[Tensor]:
         """Return its weights, of a quantised one the codes where they are sharded."""
-        tensors = (self.weight, self.packed, self.bias, self.a, self.b, self.magnitude)
+        tensors = (self.weight, self.packed, self.bias, self.a, self.b)
         return [t for t in tensors if t is not None]
 
 
@@ -88,11 +86,8 @@ class WeightMaker:
         width, whole = 4 if self.job.lora_dtype == "fp32" else 2, rank * (experts[0] if experts else 1)
         return self._new_parameter((whole, size), width, True), self._new_parameter((out, whole), width, True)
 
-    def new_head(self, size: int, vocabulary: int, bias: bool) -> LinearLayer:
-        weight = self._new_parameter((vocabulary, size), self.unquantised_width, self.trains_weights)
-        return LinearLayer(
-            weight, self._new_parameter((vocabulary,), self.unquantised_width, self.trains_weights) if bias else None
-        )
+    def new_head(self, size: int, vocabulary: int) -> LinearLayer:
+        return LinearLayer(self._new_parameter((vocabulary, size), self.unquantised_width, self.trains_weights))
 
     def new_linear(self, name: str, size: int, out: int, bias: bool) -> LinearLayer:
         if self.job.quant and name not in UNADAPTED_MODULES and not self.has_own_linears:
@@ -118,9 +113,6 @@ class WeightMaker:
         width, rank = 4 if self.job.lora_dtype == "fp32" else 2, self.job.lora_r
         made.a = self._new_parameter((rank, size), width, True)
         made.b = self._new_parameter((out, rank), width, True)
-        if self.job.dora:
-            self.ops.ensure_workspace()  # for the first norm
-            made.magnitude = self._new_parameter((out,), width, True)
 
     def _new_quantised(self, name: str, size: int, out: int) -> LinearLayer:
         """Allocate what bitsandbytes keeps of a weight."""
@@ -170,11 +162,8 @@ def _apply_lora(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:
     result = _apply_base(ops, x, linear)
     width = result.width
     inside = ops.to_width(x, linear.a.width)
-    if linear.magnitude is not None:
-        result = apply_dora(ops, inside, result, linear)
-    else:
-        dropped = [ops.dropout(inside, ops.lora_dropout)]
-        result = ops.add(result, ops.scalar_op(ops.linear(ops.linear(dropped.pop(), linear.a), linear.b)))
+    dropped = [ops.dropout(inside, ops.lora_dropout)]
+    result = ops.add(result, ops.scalar_op(ops.linear(ops.linear(dropped.pop(), linear.a), linear.b)))
     return ops.to_width(result, width)
 
 
@@ -186,72 +175,11 @@ def _apply_quantised_lora(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tens
         result = ops.unary_op(result, "clone", keeps="", copies=False)
     width = result.width
     inside = x if ops.autocast else ops.to_width(x, linear.a.width)
-    if linear.magnitude is not None:
-        made = apply_dora(ops, inside, result, linear)
-        return made if ops.autocast else ops.to_width(made, width)
     output = ops.scalar_op(ops.linear(ops.linear(ops.dropout(inside, ops.lora_dropout), linear.a), linear.b))
     if not ops.autocast:
         output = ops.to_width(output, width)
     result = ops.add(result, output)
     return result
-
-
-def apply_dora(ops: TorchOps, x: Tensor, result: Tensor, linear: LinearLayer) -> Tensor:
-    """Weight-decomposed LoRA: the norm of the full weight is computed in every pass.
-
-    peft holds the product of the adapters, with its graph, and the weight in the adapters' dtype to the end of
-    the pass; with dropout the base runs once more on the dropped input, and keeps that weight.
-    """
-    a, b = linear.a, linear.b
-    assert a is not None and b is not None and linear.magnitude is not None
-    dropped = ops.dropout(x, ops.lora_dropout)
-    eye = ops.new_empty((a.shape[1], a.shape[1]), a.width)
-    delta = ops.linear(ops.linear(eye, a), b)
-    del eye
-    delta = ops.to_width(delta, x.width)
-    weight = dequantise_weight(ops, linear, ops.compute_width) if linear.quant else linear.weight
-    assert weight is not None
-    same = weight.width == x.width
-    weight = ops.to_width(weight, x.width)
-    whole = _sum_with_scaled(ops, weight)
-    norm = ops.new_empty((b.shape[0],), x.width)
-    if ops.bias_first:  # transposed weight: the norm reduces over the columns
-        live_buffers = [ops.new_scratch(n) for n in sum_scratch_sizes(a.shape[1], b.shape[0], x.width, ops.processors)]
-        del live_buffers
-    del whole
-    scale = ops.mul(linear.magnitude, norm)
-    lora = ops.linear(ops.linear(dropped, a), b)
-    if ops.lora_dropout:
-        base = ops.linear(dropped, _conv1d_parameter(ops, weight) if ops.bias_first and same else weight)
-    else:
-        base = result if linear.bias is None else ops.add(result, linear.bias)
-    more = ops.add(ops.mul(ops.scalar_op(scale, "add"), base), ops.scalar_op(ops.mul(scale, lora)))
-    del base, delta, weight, lora  # as peft's variables are freed; the dropped input belongs to the caller
-    return ops.add(result, more)
-
-
-def _conv1d_parameter(ops: TorchOps, weight: Tensor) -> Tensor:
-    """Return the transposed weight of a Conv1D. peft makes a new parameter of it each time, trained by default:
-    autocast caches its copy, and it gets a gradient that nothing reads.
-    """
-    made = ops.detach(weight)
-    made.fn = GraphNode(
-        ACCUMULATE_SEQ,
-        "accumulate",
-        (),
-        lambda g: ops.unrequested_grads.append(g.pop()) or (),  # type: ignore[func-returns-value]
-        1,
-    )
-    made.trained = True
-    ops.unrequested_grads.append(made)
-    return made
-
-
-def _sum_with_scaled(ops: TorchOps, weight: Tensor) -> Tensor:
-    scaled = ops.new_empty(weight.shape, weight.width)
-    whole = ops.new_empty(weight.shape, weight.width)
-    del scaled
-    return whole
 
 
 def _apply_base(ops: TorchOps, x: Tensor, linear: LinearLayer) -> Tensor:

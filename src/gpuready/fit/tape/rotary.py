@@ -30,30 +30,21 @@ def rotary_tables(model: ModelParts, seq: int, width: int) -> RotaryPair | None:
     return cos, sin
 
 
-def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair, kept_alive: list[object]) -> RotaryPair:
-    """Rotate queries and keys; if only a part is rotated, join it with the rest.
-
-    ``kept_alive`` receives what the attention holds in variables while it runs.
-    """
+def apply_rotary(model: ModelParts, q: Tensor, k: Tensor, rotary: RotaryPair) -> RotaryPair:
+    """Rotate queries and keys; if only a part is rotated, join it with the rest."""
     ops, size, rotated_size = model.ops, q.shape[-1], rotary[0].shape[-1]
     joins_each = model.shape.packed == "phi3"  # phi3 concatenates even an empty rest
     if model.job.loss == "liger":
         return liger.liger_rotary(ops, q, rotary[0], joins_each), liger.liger_rotary(ops, k, rotary[0], joins_each)
-    if rotated_size == size and not joins_each:
+    if not joins_each:
         return rotate_tensor(ops, q, rotary), rotate_tensor(ops, k, rotary)
     parts = []
     for x in (q, k):  # a full slice is the tensor itself; the gradient of an empty one is a full tensor of zeros
         first = ops.slice(x, (*x.shape[:-1], rotated_size)) if rotated_size != size else x
         parts.append((first, ops.slice(x, (*x.shape[:-1], size - rotated_size))))
     shapes = q.shape, k.shape
-    if joins_each:
-        q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
-        return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
-    rotated_parts = [rotate_tensor(ops, rot, rotary) for rot, _ in parts]
-    if model.shape.parallel == "phi":
-        kept_alive += [*rotated_parts, *parts]
-    q = ops.cat((rotated_parts.pop(0), parts[0][1]), shapes[0])
-    return q, ops.cat((rotated_parts.pop(), parts[1][1]), shapes[1])
+    q = ops.cat((rotate_tensor(ops, parts[0][0], rotary), parts[0][1]), shapes[0])
+    return q, ops.cat((rotate_tensor(ops, parts[1][0], rotary), parts[1][1]), shapes[1])
 
 
 def rotate_tensor(ops: TorchOps, x: Tensor, rotary: RotaryPair) -> Tensor:

@@ -51,7 +51,6 @@ class TorchOps(ElementwiseOps):
         self.bias_first = False  # gpt2's layers call addmm themselves
         self.zero3: WeightGatherer | None = None  # gathers a module's weights while it runs
         self.checkpoint_survivors: list[Tensor] | None = None  # tensors that outlive a checkpointed pass
-        self.unrequested_grads: list[Tensor] = []  # gradients that nothing reads; they live as long as the graph
 
     # -------------------------------------------------------------------------------------------- matrices
     def ensure_workspace(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from gpuready.fit.job.model_parser import parse_model_config
-from gpuready.fit.job.model_shape import ModelShape
+from gpuready.fit.job.model_shape import ModelShape, refuse_unknown_layers
 from gpuready.fit.job.records import FitJob, FitUndecided, GpuCard
 from gpuready.fit.tape import liger
 from gpuready.fit.tape import loss as losses
@@ -40,6 +40,8 @@ class TrainingRun:
                 "peft adapts the experts of this model as a whole, and refuses to with DoRA or dropout: "
                 "name the layers, as in --lora-targets q_proj,k_proj,v_proj,o_proj"
             )
+        if job.dora:
+            refuse_unknown_layers("DoRA")
         self.rows = job.micro_batch * (2 if job.dpo else 1)
         maker = WeightMaker(ops, job)
         self.model = DecoderModel(ops, shape, job, card, maker)
@@ -151,7 +153,6 @@ class TrainingRun:
         ops.backward(loss, ones)
         del loss
         kept.clear()
-        ops.unrequested_grads.clear()
         ops.in_backward = False
         if self.shards is not None:
             self.shards.finish_backward()
