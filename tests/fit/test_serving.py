@@ -95,7 +95,8 @@ def test_sglang_reserves_by_its_own_rule():
 
 def test_the_screen_leads_with_the_answer_and_names_the_setting():
     ran = gpuready("fit", "llama-3.1-8b", "--serve", "vllm", "--on", "rtx4090", "--seq", "32k", "--micro-batch", "2")
-    assert ran.code == 1 and ran.out.startswith("does not fit: vllm: context 32768 of at most")
+    assert ran.code == 1 and ran.out.startswith("does not fit: llama-3.1-8b on 1x RTX 4090 (--on rtx4090), by ")
+    assert "  vllm: context 32768 of at most" in ran.out
     assert "what would make it fit" in ran.out and "--kv-cache-dtype fp8" in ran.out
     found, code = document("llama-3.1-8b", "--serve", "vllm", "--on", "h100")
     assert code == 0 and found["serving"]["engine"] == "vllm" and found["serving"]["tokens"][0] > 300_000

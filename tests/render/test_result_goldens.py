@@ -43,10 +43,11 @@ FITS = FitResult(
     {"method": "lora", "lora_r": 16, "micro_batch": 1, "seq": 2048, "precision": "bf16", "optimizer": "adamw_fused",
      "checkpointing": "none", "attention": "sdpa", "loss": "plain", "accumulation": 1},
     {}, 58 * GIB, 60 * GIB, 62 * GIB, 61 * GIB, (GIB // 2, GIB), {"parameters": 15 * GIB, "activations": 43 * GIB},
-    peak_at=("backward", "linear"), places=(H100,), notes=("an estimated range on this GPU",),
+    peak_at=("backward", "linear"), places=(H100,), notes=("an estimated range on this GPU",), machine="--on h100",
+    judged_by="the templates of gpuready 0.1.0 (transformers 5.17)",
 )  # fmt: skip
 TOO_LARGE = FITS.replace(
-    kind="flags", places=(H100.replace(name="NVIDIA GeForce RTX 4090", memory=(23 * GIB, 24 * GIB), verdict="does not fit"),),
+    kind="flags", machine="--on rtx4090", places=(H100.replace(name="NVIDIA GeForce RTX 4090", memory=(23 * GIB, 24 * GIB), verdict="does not fit"),),
     proposals=(Proposal("gradient checkpointing", "each layer is computed twice", 1.0, {}, ("--gradient-checkpointing",),
                         ("gpuready", "fit", "llama-3.1-8b", "--on", "rtx4090", "--gradient-checkpointing"), "fits", minimum=21 * GIB),),
 )  # fmt: skip
@@ -138,8 +139,8 @@ def test_the_answer_comes_first():
         "MEM001"
     )
     assert first["diagnose_no_cause"].startswith("no cause found: ")
-    assert first["fit"].startswith("fits: needs 61.5 to 62.0 GiB of 79.0 GiB; expect about")
-    assert first["fit_too_large"].startswith("does not fit: needs 61.5 to 62.0 GiB")
+    assert first["fit"].startswith("fits: llama-3.1-8b (axolotl) on 1x H100 80GB (--on h100), by the templates of")
+    assert first["fit_too_large"].startswith("does not fit: llama-3.1-8b on 1x RTX 4090 (--on rtx4090), by")
     assert first["fleet"].startswith("not ready: 3 of 64 nodes with problems")
     assert first["bench"].startswith("not ready: ") and first["run_failed"].startswith("failed: rank 1 on gpu-07")
     assert first["install"].startswith("installed") and first["prove"].startswith(

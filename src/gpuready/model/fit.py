@@ -188,6 +188,9 @@ class FitResult(Record):
     time: TimePrediction | None = None  # on the GPU that decides
     lines: tuple[CodeLine, ...] = ()  # of a script that was run, the largest first
     traceback: str = ""  # of a script that failed
+    machine: str = ""  # whose GPUs: "--on h100", "this machine"
+    judged_by: str = ""  # what of ours: the templates of a release, its trace, its run of a script
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the environment that was looked at
 
     @property
     def verdict(self) -> str:

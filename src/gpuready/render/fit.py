@@ -8,12 +8,12 @@ from typing import Any
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render.facts_summary import shorten_gpu_name
+from gpuready.render.fit_header import format_fit_header
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
 from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
 from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen
 from gpuready.render.layout import Screen, join_sections, pad_text
-from gpuready.render.units import FIT_VERDICT_MARKS, GIB, format_gib, format_gib_range
+from gpuready.render.units import FIT_VERDICT_MARKS, GIB, format_count, format_gib, format_gib_range
 
 MIN_SHOWN_BYTES = GIB // 200
 """Smaller sizes would print as zero."""
@@ -72,7 +72,8 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
         return render_serving_screen(result, screen, verbose)
     if result.timeline:
         return render_timeline_screen(result, screen, verbose)
-    sections = [[*_format_fit_header(result, screen), *_format_job_setup(result, screen, verbose)]]
+    header = format_fit_header(result, explain_fit_verdict(result), screen)
+    sections = [[*header, *_format_job_setup(result, screen, verbose)]]
     sections.append(_format_fit_places(result, screen))
     if result.minimum is not None:
         sections += [_format_memory_bars(result, screen), _format_code_lines(result, screen)]
@@ -91,15 +92,6 @@ def _total_needed_bytes(result: FitResult) -> int:
 # -- job ------------------------------------------------------------------------------------------------------
 
 
-def _format_fit_header(result: FitResult, screen: Screen) -> list[str]:
-    word = verdict_words(result.verdict)
-    right = result.model if result.kind == "flags" else f"{result.model} ({result.kind})"
-    gpus = [f"{len(place.indexes)}x {shorten_gpu_name(place.name)}" for place in result.places]
-    right += f" on {', '.join(gpus)}" if gpus else ""
-    role = FIT_VERDICT_MARKS[result.verdict]
-    return screen.format_header(f"{word}: {explain_fit_verdict(result)}", right, role, f"{word}:")
-
-
 def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
     """The job in words; with -v the source of each setting."""
     job = dict(result.job)
@@ -116,7 +108,7 @@ def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
         return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
     if job.get("task") == "script":
         ranks = [f"one of {job['world']} ranks"] if job["world"] > 1 else []
-        return [f"{job.get('steps', 0)} optimizer steps of the script were run", *ranks]
+        return [f"{format_count(job.get('steps', 0), 'optimizer step')} of the script run", *ranks]
     if job.get("task") == "score":
         words = [
             f"scores {job['micro_batch']} x {job['seq']} tokens",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, ServingFit
 from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.fit_header import format_fit_header
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
@@ -36,10 +37,8 @@ def _format_count_range(pair: tuple[int, int]) -> str:
 
 
 def render_serving_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
-    word = verdict_words(result.verdict)
-    right = result.model if result.kind == "flags" else f"{result.model} ({result.kind})"
     text = describe_serving(result.serving) if result.serving is not None else result.why
-    sections = [screen.format_header(f"{word}: {text}", right, FIT_VERDICT_MARKS[result.verdict], f"{word}:")]
+    sections = [format_fit_header(result, text, screen)]
     if result.serving is not None:
         sections += [_format_places(result, screen), _format_pool(result.serving, screen)]
     sections += [_format_changes(result, screen, verbose), _format_gpus(result, screen)]

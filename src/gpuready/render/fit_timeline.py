@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuTimeline
 from gpuready.model.visible_text import escape_unprintable
+from gpuready.render.fit_header import format_fit_header
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
@@ -22,14 +23,11 @@ def describe_peak(result: FitResult) -> str:
 
 
 def render_timeline_screen(result: FitResult, screen: Screen, verbose: bool = False) -> str:
-    word = verdict_words(result.verdict)
     place = result.places[0]
     text = f"{describe_peak(result)}; the GPU has {format_gib_range(*place.available_memory)}"
     if result.unmodelled:
         text += "; not all of the job is counted"
-    header = screen.format_header(
-        f"{word}: {text}", f"{result.model} ({result.kind})", FIT_VERDICT_MARKS[result.verdict], f"{word}:"
-    )
+    header = format_fit_header(result, text, screen)
     timelines = [_format_timeline(one, place.name, screen, verbose) for one in result.timeline]
     notes = screen.format_paragraphs((f"note: {text}" for text in result.notes), 0, 6)
     gaps = screen.lead_paragraphs("not counted:", result.unmodelled, "warning")

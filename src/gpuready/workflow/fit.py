@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gpuready import probe, system
+from gpuready import __version__, probe, system
 from gpuready.fit import H200, FitJob, FitPrediction, FitUndecided, predict_memory
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.job.records import UnknownLayers
@@ -38,6 +38,9 @@ SMALL_SHARE = 0.005
 """What would need less than this share more is not mentioned."""
 AGREEMENT = 0.75
 """A prediction below this share of what a log shows does not describe the run of the log."""
+TEMPLATES = f"the templates of gpuready {__version__} (transformers 5.17)"
+TRACE_JUDGE, SCRIPT_JUDGE = (f"a {what} by gpuready {__version__}" for what in ("trace", "run"))
+"""What judges a job."""
 JOB_FIELDS = tuple(field for field in FitJob._fields if field != "model")
 """Fields of a job other than its model."""
 
@@ -68,6 +71,7 @@ def fit_job(
     machine = find_gpus(on, every)
     job, spec = job_spec.make_fit_job(spec, machine)
     result = _start_answer(label, spec, job).replace(notes=(*job_spec.unused_flag_notes(job, job_flags), *spec.notes))
+    result = result.replace(machine=name_machine(on), judged_by=TRACE_JUDGE if trace else TEMPLATES)
     folder = next((word for word in arguments if not job_spec.is_job_file(word)), "")
     tracer = Tracer(python, folder) if trace else None
     predictor = _make_predictor(tracer)
@@ -116,6 +120,10 @@ def _order_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
     """Sort flags by the order of a Job's fields, so that the result does not depend on their order."""
     place = {field: n for n, field in enumerate(JOB_FIELDS)}
     return dict(sorted(flags.items(), key=lambda row: place.get(row[0], len(place))))
+
+
+def name_machine(on: str | None) -> str:
+    return "this machine" if on is None else f"--on {on}"
 
 
 # -- the GPUs -------------------------------------------------------------------------------------------------
@@ -303,6 +311,7 @@ def add_peaks(result: FitResult, fit: FitPrediction) -> FitResult:
         phases=dict(fit.phases),
         stacks={phase: dict(parts) for phase, parts in fit.stacks.items()},
         peak_at=tuple(fit.peak_at),
+        versions=result.versions or dict(fit.versions),
         notes=tuple(dict.fromkeys((*result.notes, *fit.notes))),
     )
 

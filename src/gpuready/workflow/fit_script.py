@@ -26,7 +26,7 @@ from gpuready.system.file_journal import restore_files
 from gpuready.system.own_folders import TemporaryFolder, write_scratch_file
 from gpuready.system.process.runner import unredacted_variables
 from gpuready.system.process.termination import kill_marked_processes
-from gpuready.workflow.fit import NO_GPU, add_peaks, find_gpus
+from gpuready.workflow.fit import NO_GPU, SCRIPT_JUDGE, add_peaks, find_gpus, name_machine
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
@@ -74,7 +74,7 @@ def fit_script(
     machine = find_gpus(on, every)
     ranks = world or _count_ranks(launch, machine)
     watcher = ScriptWatcher(launch, python, ranks, steps, download, show_progress)
-    answer = ScriptAnswer(watcher, machine, clock)
+    answer = ScriptAnswer(watcher, machine, clock, name_machine(on))
     result = answer.complete(launch.words, every)
     if search and result.verdict == "does not fit":
         result = result.replace(proposals=answer.try_batches(result, tuple(command)), notes=(*result.notes, ADVICE))
@@ -169,15 +169,15 @@ def _misplaced_flag(words: Sequence[str]) -> str:
 class ScriptAnswer:
     """The result of a watched script on the GPUs of a machine."""
 
-    def __init__(self, watcher: ScriptWatcher, machine: Sequence[GpuCandidate], clock: RunClock | None):
-        self.watcher, self.machine, self.clock = watcher, machine, clock
+    def __init__(self, watcher: ScriptWatcher, machine: Sequence[GpuCandidate], clock: RunClock | None, on: str):
+        self.watcher, self.machine, self.clock, self.on = watcher, machine, clock, on
         tightest = min(machine, key=lambda place: place.available_memory[0], default=None)
         self.card = H200 if tightest is None else gpu_candidates.to_gpu_card(tightest)
         self.deciding = tightest or GpuCandidate(H200.name, H200.capability, (H200.memory, H200.memory))
 
     def complete(self, words: Sequence[str], every: bool) -> FitResult:
         job = {"task": "script", "world": self.watcher.world, "command": " ".join(words)}
-        result = FitResult(os.path.basename(words[0]), "script", job, {})
+        result = FitResult(os.path.basename(words[0]), "script", job, {}, judged_by=SCRIPT_JUDGE, machine=self.on)
         try:
             reply = self.watcher.watch(words, self.card)
             return self._judge(result, reply, every)
@@ -185,9 +185,12 @@ class ScriptAnswer:
             return result.replace(places=tuple(self.machine), why=str(undecided))
 
     def _judge(self, result: FitResult, reply: dict[str, Any], every: bool) -> FitResult:
-        result = result.replace(traceback=reply["traceback"], notes=(*_notes(reply, self.watcher.world),))
+        result = result.replace(
+            traceback=reply["traceback"], versions=dict(reply["versions"]), notes=_notes(reply),
+            job=dict(result.job) | {"steps": reply["steps"]},
+        )  # fmt: skip
         if reply["error"]:
-            after = f", after {reply['steps']} optimizer steps" if reply["steps"] else ""
+            after = f", after {count_steps(reply)}" if reply["steps"] else ""
             fails = "the script fails: " if reply["traceback"] else ""
             return result.replace(places=tuple(self.machine), why=f"{fails}{reply['error']}{after}", notes=())
         if not any(type(event) is int for event in reply["events"]):
@@ -208,7 +211,6 @@ class ScriptAnswer:
         return add_peaks(result, fit).replace(
             places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
             lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply["loader_seconds"]),
-            job=dict(result.job) | {"steps": reply["steps"], "versions": dict(reply["versions"])},
         )  # fmt: skip
 
     def _time(self, tape: ScriptTape, loader: float) -> Any:
@@ -256,18 +258,18 @@ def _find_batch(words: Sequence[str]) -> int | None:
     return None
 
 
-def _notes(reply: dict[str, Any], world: int) -> list[str]:
-    versions = ", ".join(f"{name} {version}" for name, version in reply["versions"].items())
-    said = [
-        f"ran {reply['steps']} optimizer steps of the script itself with {versions}; what comes later (evaluation, saving) was not watched"
-    ]
-    said += reply["notes"]
+def count_steps(reply: dict[str, Any]) -> str:
+    return f"{reply['steps']} optimizer step{'s' * (reply['steps'] != 1)}"
+
+
+def _notes(reply: dict[str, Any]) -> tuple[str, ...]:
+    said = [f"what comes after {count_steps(reply)} (evaluation, saving) was not watched", *reply["notes"]]
     said += [f"{place}: {what}" for place, what in reply["assumed"][:4]]
     if reply.get("math"):
         said.append("no fused attention kernel takes these shapes: torch writes all scores out")
     if reply.get("spread"):
         said.append("what depends on scores (which expert gets which token) is spread evenly")
-    return said
+    return tuple(said)
 
 
 def _name_lines(by_line: dict[int, int], places: Sequence[Any]) -> tuple[CodeLine, ...]:

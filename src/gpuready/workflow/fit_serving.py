@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuready import __version__
 from gpuready.fit import FitJob, FitUndecided
 from gpuready.fit.job import gpu_candidates
 from gpuready.fit.serving.memory_pool import (
@@ -18,7 +19,7 @@ from gpuready.fit.serving.memory_pool import (
 from gpuready.jobs.config_reader import JobSettings
 from gpuready.model.fit import FitResult, GpuCandidate, Proposal, ServingFit
 from gpuready.workflow import job_spec
-from gpuready.workflow.fit import NO_GPU, find_gpus
+from gpuready.workflow.fit import NO_GPU, find_gpus, name_machine
 from gpuready.workflow.refusal import Refused, call_or_refuse
 
 TRAINING_ONLY = (
@@ -64,7 +65,12 @@ def fit_serving(
     ).replace(precision=job.precision, quant=job.quant, world=job.tensor_parallel, tensor_parallel=job.tensor_parallel)
     result = FitResult(label, spec.kind, job_spec.job_without_model(shown), spec.said)
     notes = spec.notes if job.context or states_context(job.model) else (*spec.notes, NO_CONTEXT)
-    result = result.replace(notes=notes, unmodelled=spec.unmodelled)
+    result = result.replace(
+        notes=notes,
+        unmodelled=spec.unmodelled,
+        machine=name_machine(on),
+        judged_by=f"the accounting of {serve} in gpuready {__version__}",
+    )
     try:
         return _judge_serving(result, job, machine, every, (*arguments, *(("--on", on) if on else ())))
     except FitUndecided as undecided:

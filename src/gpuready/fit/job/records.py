@@ -165,6 +165,7 @@ class FitPrediction(Record):
     phases: Mapping[str, int]  # the highest allocation in each phase of a step
     peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
     notes: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)  # of the environment that was traced
     stacks: Mapping[str, Mapping[str, int]] = field(
         default_factory=dict
     )  # memory live at the peak of each phase, by kind

@@ -25,7 +25,7 @@ MAX_TRACE_EVENTS = 4_000_000  # largest accepted number of events
 MAX_NEW_TOKENS = 256  # largest number of generated tokens: each is a pass through all layers
 TRACE_KINDS = ("parameters", "adapters", "activations", "loss")
 TRACE_PHASES = ("build", "fwd", "bwd", "step", "zero", "prefill", "freed", "generate", "ref")
-TRACE_NOTE = "traced with {versions} on the meta device: what CUDA kernels ask for beside their results is counted for attention, sums, embeddings and convolutions"
+TRACE_NOTE = "traced on the meta device: what CUDA kernels ask for beside their results is counted for attention, sums, embeddings and convolutions"
 UNTRACEABLE: dict[str, tuple[Any, str]] = {
     "loss": ("plain", "a fused loss"), "zero": (0, "ZeRO"), "fsdp": (False, "FSDP"), "tensor_parallel": (1, "tensor parallel"),
     "offload": ("", "offloading"), "cache": ("dynamic", "a static cache"),
@@ -72,9 +72,8 @@ def predict_traced(job: FitJob, card: GpuCard, trace: Mapping[str, Any], search:
     """Predict a traced job; FitUndecided where the trace has other parameters than the config counts."""
     _compare_parameters(job, trace)
     fit = fit_from_tape(job, card, tape_from_trace(job, card, trace), search)
-    versions = ", ".join(f"{name} {version}" for name, version in sorted(trace["versions"].items()))
     played = (f"played as {trace['class']}",) if trace.get("class") else ()
-    return fit.replace(notes=(*fit.notes, *played, *trace.get("notes", ()), TRACE_NOTE.format(versions=versions)))
+    return fit.replace(notes=(*fit.notes, *played, *trace.get("notes", ()), TRACE_NOTE), versions=trace["versions"])
 
 
 def _compare_parameters(job: FitJob, trace: Mapping[str, Any]) -> None:
