@@ -120,3 +120,66 @@ def test_a_collective_with_other_sizes_on_one_rank_names_nobody():
     assert made.first_failed_ranks() == (0, 1, 2)
     said = rank_votes.explain_vote(made.list_ends(), 0, 3)
     assert said.startswith("a collective has 8000 bytes on one and 4000 on another") and "--check-collectives" in said
+
+
+FRAME = '[rank{0}]:   File "/x/torch/distributed/distributed_c10d.py", line 9, in {1}\n'
+GAVE_UP = "[rank{0}]: RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 12000ms for recv operation to complete\n"
+
+
+@pytest.mark.parametrize(
+    ("calls", "first"),
+    [
+        (["all_gather", "broadcast", "all_gather", "all_gather"], (1,)),
+        (["all_gather", "broadcast", "all_gather", "broadcast"], (0, 1, 2, 3)),
+        (["all_gather"] * 4, (0, 1, 2, 3)),
+        (["all_gather", "broadcast"], (0, 1)),
+    ],
+)
+def test_who_waited_in_another_collective_than_all_others_differs(calls, first):
+    made = ledger(len(calls))
+    for rank, call in enumerate(calls):
+        out(made, rank, f"Traceback (most recent call last):\n{FRAME.format(rank, call)}{GAVE_UP.format(rank)}", 9.0)
+        end(made, rank, 9.1 + rank / 10)
+    assert made.first_failed_ranks() == first
+    if len(first) == 1:
+        says = "it was in broadcast, and all others in all_gather"
+        assert rank_votes.explain_vote(made.list_failed_ends(), 1, 4) == says
+
+
+MISMATCH = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what(): op.preamble.length <= op.nbytes. 2048 vs 1024\n"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "first"),
+    [
+        (["float32", "float32", "float64"], (2,)),
+        (["float32", "bfloat16", "float32"], (1,)),
+        (["float32", "bfloat16", "float32", ""], (1,)),
+        (["float32", "bfloat16", "", ""], (0, 1, 2, 3)),
+        (["float32", "float16", "float64"], (0, 1, 2)),
+        (["float32", "float64"], (0, 1)),
+    ],
+)
+def test_a_line_that_one_rank_alone_prints_otherwise_names_it_where_sizes_differ(kinds, first):
+    made = ledger(len(kinds))
+    for rank, kind in enumerate(kinds):
+        said = f"rank {rank}: seed {rank}{rank}7\nmodel of rank {rank}: 2632 parameters, torch.{kind}\n" if kind else ""
+        out(made, rank, said + (MISMATCH if rank == 0 else LOST), 9.0)
+        end(made, rank, 9.1 + rank / 10)
+    assert made.first_failed_ranks() == first
+    says = rank_votes.explain_vote(made.list_failed_ends(), first[0], len(kinds))
+    assert "2048 bytes on one and 1024 on another" in says and ("its log says 'model of" in says) is (len(first) == 1)
+
+
+def test_a_line_of_its_own_explains_who_waited_in_vain_and_no_other_failure():
+    for error, shown in (
+        ("torch.distributed.DistStoreError: wait timeout after 12000ms", True),
+        ("ValueError: bad", False),
+    ):
+        made = ledger(3)
+        for rank, world in enumerate((3, 3, 4)):
+            text = f"Traceback (most recent call last):\n[rank2]: {error}\n" if rank == 2 else LOST
+            out(made, rank, f"rank {rank} of {world} starts\n{text}", 9.0)
+            end(made, rank, 9.1)
+        said = rank_votes.explain_vote(made.list_failed_ends(), 2, 3)
+        assert made.first_failed_ranks() == (2,) and ("its log says 'of 4 starts'" in said) is shown

@@ -239,9 +239,12 @@ class RankLedger:
             return (
                 self._find_absent(own)
                 or self._find_lost_peer(own)
+                or self._find_different()
                 or (tuple(self.ranks) if alike else self._first_of(own))
             )
         if rank_votes.find_size_mismatch(causes):
+            if different := self._find_different():
+                return different
             return tuple(sorted(self.ranks, key=lambda rank: rank not in {end.rank for end in causes}))
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
         odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks))
@@ -250,6 +253,12 @@ class RankLedger:
     def _had_failed(self, end: RankEnd) -> bool:
         """Whether its script had failed before it was stopped."""
         return self.ranks[end.rank].script_failed is not None
+
+    def _find_different(self) -> tuple[int, ...]:
+        """Return the one rank whose collective or output is another than that of all others, stopped ones included."""
+        ends = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values()]
+        difference = rank_votes.find_difference(ends, len(self.ranks))
+        return (difference[0],) if difference else ()
 
     def _find_absent(self, gave_up: list[RankEnd]) -> tuple[int, ...]:
         """Return the ranks that did not join, where the store has counted those that did: ``2/3 clients joined``."""

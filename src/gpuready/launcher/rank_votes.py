@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 
 from gpuready.model.run import RankEnd
 from gpuready.model.visible_text import cut_middle
@@ -16,8 +17,13 @@ _OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
-LINES = 64
-"""Lines before the end of a rank's output that are compared."""
+_COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in (\w+)")
+_ERROR_BEGINS = re.compile(
+    r"(?:\[rank\d+\]:\s?)?(?:Traceback \(most recent|terminate called|Fatal Python error|[\w.]*Error: )"
+)
+_WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+LINES, ALIKE_SHARE = 64, 0.8
+"""Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
 
 
 def find_odd_ranks(ends: Sequence[RankEnd], seconds: Mapping[int, float], world: int) -> tuple[int, ...]:
@@ -35,8 +41,10 @@ def find_odd_ranks(ends: Sequence[RankEnd], seconds: Mapping[int, float], world:
 
 def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     """Say by what a rank differs from the others; empty where it was named by the order of the failures."""
+    difference = find_difference(ends, world)
+    shown = difference[1] if difference and difference[0] == rank else ""
     if mismatch := find_size_mismatch(ends):
-        return mismatch
+        return f"{mismatch.partition('; ')[0]}; {shown}" if shown else mismatch
     accused = _list_accusations(ends)
     line = next((last_error_line(end.last) for end in ends if accused.get(end.rank) == rank), "")
     if line:
@@ -46,7 +54,48 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
         return f"it alone says so: {cut_middle(said)}" if len(accused) == 1 else "the others do not name each other"
     own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
-    return "its log shows a value that is not finite where those of the others show a number" if is_odd else ""
+    return (
+        "its log shows a value that is not finite where those of the others show a number"
+        if is_odd
+        else shown
+        if _WAITED.search(last_error_line(own.last if own else ()))
+        else ""
+    )
+
+
+def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | None:
+    """Return the one rank that was in another collective than all others, or that printed another line, and what it shows."""
+    if len(ends) != world or world < 3:
+        return None
+    calls = {end.rank: (_COLLECTIVE.findall("\n".join(end.last)) or [""])[-1] for end in ends}
+    for rank, call in calls.items():
+        others = {one for other, one in calls.items() if other != rank}
+        if len(others) == 1 and call not in others and call and "" not in others:
+            return rank, f"it was in {call}, and all others in {others.pop()}"
+    said = {end.rank: lines for end in ends if (lines := _list_lines_before_error(end))}
+    if len(said) < 3 or 2 * len(said) <= world:
+        return None
+    found = {rank: pair for rank in said if (pair := _find_odd_line(rank, said))}
+    rank, (own, other) = next(iter(found.items())) if len(found) == 1 else (-1, ("", ""))
+    return (
+        (rank, f"its log says {cut_middle(own, 120)!r}, and those of the others {cut_middle(other, 120)!r}")
+        if found and own
+        else None
+    )
+
+
+def _list_lines_before_error(end: RankEnd) -> list[str]:
+    at = next((i for i, line in enumerate(end.last) if _ERROR_BEGINS.match(line)), len(end.last))
+    return [" ".join(_OWN_RANK.sub("", line).split()) for line in end.last[:at][-LINES:] if line.strip()]
+
+
+def _find_odd_line(rank: int, said: Mapping[int, list[str]]) -> tuple[str, str] | None:
+    """Return a line of one rank and the other that all others have in its place: ``model: torch.float64``, ``model: torch.float32``."""
+    others = [set(lines) for other, lines in said.items() if other != rank]
+    shared = sorted(set.intersection(*others) - set(said[rank]))
+    alone = [line for line in said[rank] if not any(line in lines for lines in others)]
+    pairs = ((line, other) for line in alone for other in shared)
+    return next((pair for pair in pairs if SequenceMatcher(None, *pair).ratio() > ALIKE_SHARE), None)
 
 
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
