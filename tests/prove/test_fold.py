@@ -68,6 +68,12 @@ def test_a_capability_without_any_proof_is_never_ready():
     assert result.verdict == "undecided" and "no proof" in result.facts.fact("can.no-such-kernel").gap
 
 
+def test_a_capability_whose_proof_was_not_executed_is_never_ready():
+    """fp8 has no proof on a CPU, whatever else passed there."""
+    result = report([GOOD], names=("bf16", "fp8"))
+    assert result.verdict == "undecided" and result.facts.fact("can.bf16").value is True
+
+
 def test_the_cause_in_the_output_gives_the_finding_its_fix():
     output = """Traceback (most recent call last):
   File "loader.py", line 40, in act

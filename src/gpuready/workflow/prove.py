@@ -71,7 +71,10 @@ def run_proofs(
     rows = {row.name: row for _, proof_rows in needed for row in proof_rows}
     if all(row.device == "cpu" for row in rows.values()):
         facts = facts.with_facts(Fact("job.wants", ("cpu",), "the proofs that were named", "stated"))
-    if any(isinstance(placement.place_proof(row, facts, 1), placement.ProofTask) for row in rows.values()):
+    placed = [placement.place_proof(row, facts, 1) for row in rows.values()]
+    if rows and not any(placed):
+        raise Refused(f"no proof of {', '.join(words)} runs on a CPU: leave out --cpu, on a machine with a GPU")
+    if any(isinstance(task, placement.ProofTask) for task in placed):
         facts = machine_facts.add_import_result(facts, python, "always")
     facts = wait_for_free_memory(facts, tuple(rows.values()))
     proofs = _execute_proofs(tuple(rows.values()), facts, jobs, deadline, tell)
