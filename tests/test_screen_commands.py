@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from tests.running import call_gpuready
 
 GOLDENS = sorted(Path(__file__).parent.glob("*/golden/*.txt"))
 SGR = re.compile(r"(?:\x1b|␛)\[[0-9;]*m")
-START = re.compile(r"^ *(?:\$ |[a-z][a-z ]*:  +(?=gpuready ))(.*)$")
+START = re.compile(r"^ *(?:\$ |(?:undo|[a-z][a-z ]*: ) +(?=gpuready ))(.*)$")
 
 
 def find_commands(text: str) -> list[str]:
@@ -71,30 +73,91 @@ def test_the_words_of_every_command_are_whole():
             parser.parse_command_line(words[1:])
 
 
+PYTHON = f"{sys.base_prefix}/bin/python3"
 SITUATIONS = (
     "check transformers --on 8xH100",
     "check transformers --on 8xH100 --as driver=580.95.05,torch=2.13.0",
     "check transformers --on v100 --driver 470.57.02",
-    *(f"check transformers --on tests/machines/{name}.json" for name in ("h200", "old-driver", "no-gpu")),
-    f"check transformers --python {sys.base_prefix}/bin/python3",
+    *(f"check transformers --on {name}.json" for name in ("h200", "old-driver", "no-gpu")),
+    "check requirements.txt --on old-driver.json",
+    "check axolotl.yml --on h200.json",
+    "check Dockerfile --on h100",
+    f"check transformers --python {PYTHON}",
+    "check transformers --python venv",
+    "check transformers --python venv --on h200.json",
+    "check axolotl.yml --python venv --on h200.json",
     "prove trl",
+    "prove --cpu --python venv",
     "plan trl --on 8xH100 --no-resolve",
+    "plan --config axolotl.yml --on h100 --no-resolve",
+    "plan --fix transformers --on old-driver.json --no-resolve",
+    "plan transformers --on h200.json --python venv --no-resolve",
+    "fix transformers --python venv --dry-run",
+    "fix transformers --python venv --config axolotl.yml --dry-run",
+    "fit llama-3.1-8b --on h100 --method lora --micro-batch 4",
+    "fit axolotl.yml --on t4 --seq 32k",
+    "fit qwen2.5-7b --on rtx4090 --world 4",
+    "fit llama-3.1-8b --on t4 --serve vllm",
+    "fit llama-3.1-8b --on old-driver.json --micro-batch 64",
+    "fleet check h200.json old-driver.json",
+    "fleet check h200.json old-driver.json --as driver=550.54",
+    "fleet check transformers venv --on h200.json",
+    "diagnose driver.log",
+    "diagnose driver.log --on old-driver.json",
+    "diagnose memory.log --config axolotl.yml --on rtx4090",
+    "run transformers --python venv --nproc 2 -- train.py",
+    "run transformers --python venv --wants cpu --nproc 2 -- train.py",
+    "install --lock broken.lock -e new --dry-run",
+    "install --rollback -e venv",
+    "bench --python venv --only disk",
 )
-DRY = {"plan": ["--no-resolve"], "fix": ["--dry-run"]}
+SILENT = ("install --", "bench")
+"""Answers that name no command: they have none to name."""
+DRY = {"plan": ["--no-resolve"], "fix": ["--dry-run"], "install": ["--dry-run", "--offline"]}
 """What keeps a command from an index and from changing anything."""
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with an environment, a job, recordings and logs, as the situations name them."""
+    folder = tmp_path_factory.mktemp("place")
+    for name in ("h200", "old-driver", "no-gpu"):
+        shutil.copy(Path(__file__).parent / f"machines/{name}.json", folder)
+    venv.create(folder / "venv", with_pip=False)
+    too_old = "RuntimeError: The NVIDIA driver on your system is too old (found version 11040)."
+    files = {
+        "requirements.txt": "torch==2.11.0\ntransformers==4.57.0\n",
+        "Dockerfile": "FROM nvidia/cuda:12.4.1-devel-ubuntu22.04\nRUN pip install torch==2.11.0 transformers\n",
+        "axolotl.yml": "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nsequence_len: 512\nadapter: lora\n",
+        "train.py": "print('step')\n",
+        "driver.log": f"{too_old}\n",
+        "memory.log": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB\n",
+        "broken.lock": "",
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
 @pytest.mark.parametrize("asked", SITUATIONS)
-def test_a_printed_command_works_where_it_was_printed(asked):
-    """The first two of each screen are run as they stand."""
+def test_a_printed_command_works_where_it_was_printed(asked, place):
+    """Every command of ours on the screen is run in the folder where it was printed, and is about the same question."""
     words = asked.split()
-    commands = [one for one in map(split_words, find_commands(call_gpuready(*words).out)) if one[0] == "gpuready"]
-    assert commands
-    here = [one for one in commands if ".venv" not in one and one[1] not in ("install", "run") and "--cpu" not in one]
-    for command in here[:2]:
-        if "--on" in words and command[1] != "explain":
-            assert command[command.index("--on") + 1] == words[words.index("--on") + 1], "it is about the same machine"
-        if "--python" in words:
-            assert command[command.index("--python") + 1] == words[words.index("--python") + 1]
-        ran = call_gpuready(*command[1:], *DRY.get(command[1], []))
-        assert ran.code in (0, 1, 3) and ran.out and not ran.err, (command, ran.err)
+    shown = call_gpuready(*words, cwd=place)
+    own = [one for one in map(split_words, find_commands(shown.out)) if one[0] == "gpuready"]
+    assert own or asked.startswith(SILENT), shown
+    # What a step makes first is not there yet, and a new environment takes minutes: tests/apply installs really.
+    for command in (one for one in own if ".venv" not in one and "new" not in one):
+        for flag in ("--on", "--python", "--config"):
+            is_refuted = flag == "--python" and "does not support this Python" in shown.out and command[1] == "plan"
+            if flag in words and command[1] != "explain" and "--undo" not in command and not is_refuted:
+                assert value_of(flag, command) in (value_of(flag, words), *command[2:3]), f"{command} is about another"
+        dry = [] if "--undo" in command else DRY.get(command[1], [])
+        ran = call_gpuready(*command[1:], *dry, cwd=place)
+        undoes = "--undo" in command and "there is nothing to take back" in ran.err
+        assert undoes or (ran.code in (0, 1, 3) and ran.out and not ran.err), (command, ran.err)
+        assert "nothing that gpuready can change here" not in ran.out, command
+
+
+def value_of(flag: str, words: list[str]) -> str:
+    return words[words.index(flag) + 1] if flag in words else ""

@@ -224,7 +224,10 @@ FROZEN = {
     "completion": ((0, 999), {"--list": "KIND", "--words": ""} | ALWAYS),
     "fleet check": (
         (0, 999),
-        {"--wants": "LIST", "--reference": "FILE", "--prolog": "", "--hardware": ""} | WHAT_IF | FLEET | ALWAYS,
+        {"--wants": "LIST", "--reference": "FILE", "--prolog": "", "--hardware": "", "--on": "MACHINE"}
+        | WHAT_IF
+        | FLEET
+        | ALWAYS,
     ),
     "fleet prove": ((0, 99), {"--reference": "FILE"} | FLEET | ALWAYS),
     "fleet bench": ((0, 0), {"--only": "LIST"} | FLEET | ALWAYS),

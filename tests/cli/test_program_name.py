@@ -121,6 +121,17 @@ def test_the_folder_of_an_install_is_one_that_it_can_take(started, tmp_path):
     assert command_line.find_new_environment() == ".venv-gpuready" and own.explain_refusal()
     (tmp_path / ".venv/.gpuready").mkdir()
     assert command_line.find_new_environment() == ".venv" and not own.explain_refusal()
+    assert command_line.find_new_environment(takes_own=False) == ".venv-gpuready", "uv venv refuses one that is there"
+    (tmp_path / ".venv-gpuready/bin").mkdir(parents=True)
+    assert command_line.find_new_environment(takes_own=False) == ".venv-gpuready-2"
+
+
+def test_the_steps_of_a_plan_make_a_folder_that_is_not_there(script, tmp_path):
+    (tmp_path / ".venv/bin").mkdir(parents=True, exist_ok=True)
+    screen = _run_on_a_terminal(script, "plan", "trl", "--on", "h100", "--no-resolve")
+    steps = [line for line in screen.splitlines() if line.strip().startswith("$")]
+    assert any("uv venv" in line and line.endswith(".venv-gpuready") for line in steps)
+    assert all(".venv" not in line.replace(".venv-gpuready", "").replace(".venv/bin/gpuready", "") for line in steps)
 
 
 def test_the_screen_names_that_folder_in_an_install_alone():

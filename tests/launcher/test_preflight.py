@@ -154,10 +154,10 @@ def test_one_fix_of_several_problems_is_told_once():
     from gpuready.model.run import PreflightItem
     from gpuready.render.run import render_run_refusal
 
-    fix = "gpuready fix demo; details: gpuready check demo"
-    rows = [PreflightItem("contract", "error", f"problem {number}", fix, code="PKG002") for number in (1, 2, 3)]
+    fix = "gpuready check demo"
+    rows = [PreflightItem("framework", "error", f"problem {number}", fix, code="PKG002") for number in (1, 2, 3)]
     text = render_run_refusal([*rows, PreflightItem("script", "error", "gone", "the nearest name there is b.py")])
-    assert text.count("gpuready fix demo") == 1 and text.index("problem 3") < text.index("gpuready fix demo")
+    assert text.count("$ gpuready check demo") == 1 and text.index("problem 3") < text.index("gpuready check demo")
     assert "the nearest name" in text and "4 problems" in text
 
 

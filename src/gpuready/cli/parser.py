@@ -146,7 +146,7 @@ def _check_argument_count(command: Command, arguments: list[str]) -> None:
         raise UsageError(
             f"gpuready {command.name} was given an empty argument: leave it out, or name {command.arguments}"
         )
-    if "FRAMEWORK" in command.arguments:
+    if "FRAMEWORK" in command.arguments and "FILE" not in command.arguments:
         _refuse_file_names(command, arguments)
     if command.least <= len(arguments) <= command.most:
         return

@@ -26,7 +26,11 @@ def make_screen(color: str = "auto") -> Screen:
     screen = Screen(width, colour, not _is_utf8(stream))
     if sys.stderr is None or not sys.stderr.isatty():
         return screen  # for a person, commands that work from this folder
-    return screen.replace(program=tuple(find_start_words()) or screen.program, environment=find_new_environment())
+    return screen.replace(
+        program=tuple(find_start_words()) or screen.program,
+        environment=find_new_environment(),
+        new_environment=find_new_environment(takes_own=False),
+    )
 
 
 def _wants_colour() -> bool:

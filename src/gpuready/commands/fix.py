@@ -14,6 +14,7 @@ from gpuready.commands.declaration import (
     reject_unread,
 )
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import suggest_details
 from gpuready.model.plan import FixOutcome
 from gpuready.render import json_results
 from gpuready.render.fix import format_fix_line, render_fix_proposal, render_fix_screen
@@ -73,7 +74,8 @@ def run(request: Request) -> Result:
         show_search=request.show_progress,  # before anything changes, short work is silent
     )
     if is_dry or not order.changes_something:
-        return _make_result(order.dry_run() if is_dry else order.apply())
+        again = tuple(word for word in suggest_details(request)[0][1][:-1] if word != "--dry-run")
+        return _make_result(order.dry_run(), again) if is_dry else _make_result(order.apply())
 
     def render_proposal() -> str:
         return render_fix_proposal(order.dry_run(), request.session.screen.replace(colour=False))
@@ -90,8 +92,14 @@ def _undo(request: Request) -> Result:
     return _make_result(undo_fix(request.get_option("python"), request.session.write_note))
 
 
-def _make_result(outcome: "FixOutcome") -> Result:
-    return Result(outcome, json_results.renderer("fix"), render_fix_screen, line=format_fix_line)
+def _make_result(outcome: "FixOutcome", again: tuple[str, ...] = ()) -> Result:
+    rows = [("do it", again)] if again and any(item.by == "gpuready" for item in outcome.items) else []
+    return Result(
+        outcome,
+        json_results.renderer("fix"),
+        lambda outcome, screen, verbose=False: render_fix_screen(outcome, screen, verbose, rows),
+        line=format_fix_line,
+    )
 
 
 FIX = Command(

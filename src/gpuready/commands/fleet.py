@@ -22,7 +22,7 @@ from gpuready.render import html, json_results
 from gpuready.render.layout import Screen
 from gpuready.workflow import require_writable, save_text_file
 from gpuready.workflow.fleet import run_fleet
-from gpuready.workflow.fleet_environments import check_environments
+from gpuready.workflow.fleet_environments import check_environments, is_environment
 from gpuready.workflow.fleet_node import check_this_node
 from gpuready.workflow.fleet_run import RETRIES, FleetTask
 from gpuready.workflow.fleet_transport import ReachOptions
@@ -57,6 +57,9 @@ _REFERENCE = {"reference": Parameter("compare with this recording, not with the 
 _PROLOG = {
     "prolog": Parameter("this node's GPUs, driver, fabric, disk and clock, for Slurm: a fault is one line and exit 1")
 }
+_ON = {
+    "on": Parameter("the machine that the named environments are for: a recording, or a name such as h100x8", "MACHINE")
+}
 _HARDWARE = {"hardware": Parameter("judge GPUs, driver, fabric, disk and clock of each node, and no Python")}
 _ONLY = {"only": Parameter("only these measures of gpuready bench", "LIST")}
 
@@ -67,10 +70,13 @@ def run(request: Request) -> Result:
     require_writable(request.get_option("output"))
     reject_together(request, "hardware", "wants", "python", why="--hardware looks at no environment")
     if environments := [word for word in request.arguments if _is_path(word) and not word.endswith(".json")]:
-        reject_unread(request, "wants", "strict", "output", "as", *WHAT_IF)
-        recordings = [word for word in request.arguments if word.endswith(".json")]
+        reject_unread(request, "wants", "strict", "output", "on", "as", *WHAT_IF)
+        machines = [request.get_option("on"), *(word for word in request.arguments if word.endswith(".json"))]
         task = _make_fleet_task(request)
-        return _make_result(request, check_environments(task, environments, recordings, request.show_progress))
+        named = [one for one in machines if one]
+        return _make_result(request, check_environments(task, environments, named, request.show_progress))
+    if request.get_option("on") is not None:
+        raise UsageError("--on names the machine that environments are for: name their folders, such as /envs/a")
     reach = _parse_reach(request)
     tell = (lambda text: None) if request.has_switch("quiet") else request.session.write_sentence
     return _make_result(request, run_fleet(_make_fleet_task(request), reach, request.show_progress, tell))
@@ -78,7 +84,7 @@ def run(request: Request) -> Result:
 
 def _is_path(word: str) -> bool:
     """Whether a word names a recording or an environment, and no framework."""
-    return word.endswith(".json") or "/" in word
+    return word.endswith(".json") or "/" in word or is_environment(word)
 
 
 def _parse_reach(request: Request) -> Any:
@@ -163,6 +169,7 @@ COMMANDS = (
         _REFERENCE,
         _PROLOG,
         _HARDWARE,
+        _ON,
         WHAT_IF,
         AS_IF,
         most=999,
@@ -170,7 +177,7 @@ COMMANDS = (
             "vllm --hosts 'n[01-16]'",
             "axolotl --engine slurm -o fleet.html",
             "trl a.json b.json --hardware",
-            "/envs/a /envs/b --as driver=580.95.05",
+            "/envs/a /envs/b --on h100x8 --as driver=580.95.05",
             "--prolog",
         ),
     ),

@@ -100,6 +100,7 @@ def _suggest_next(request: Request, proved: ProveResult) -> CommandRows:
             check_report.contract_spec(one.contract) for one in proved.reports if one.contract.framework != "torch"
         ]
         words = ("gpuready", "check", *named, *option_words(request, ("python", "wants", "config", "contract")))
+        words += ("--wants", "cpu") if request.has_switch("cpu") and request.get_option("wants") is None else ()
         return [("what is missing", words), *rows]
     return [("on the CPU", (*rows[0][1][:-1], "--cpu")), *rows] if "gpu" in lacks else rows
 

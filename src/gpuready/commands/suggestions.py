@@ -40,9 +40,11 @@ def suggest_after_check(request: Request, reports: list[Report]) -> list[Command
 
 def _refuted_options(report: Report, spec: str) -> set[str]:
     """The options whose value an error was found in: a plan would find it again, unless an older release takes it."""
-    sources = {fact.source for one in report.findings if one.severity == "error" for fact in one.found}
+    found = [fact for one in report.findings if one.severity == "error" for fact in one.found]
+    sources = {fact.source for fact in found}
     free = ("torch", "python_version", "toolkit", "wants", *(("driver",) if "==" in spec else ()))
-    return {name for name in free if f"--{name.replace('_', '-')}" in sources}
+    refuted = {name for name in free if f"--{name.replace('_', '-')}" in sources}
+    return refuted | {"python" for fact in found if fact.key == "python.version"}
 
 
 def suggest_details(request: Request) -> CommandRows:
@@ -57,7 +59,7 @@ def _machine_options(request: Request) -> list[str]:
     return [
         name
         for name in request.options
-        if name in ("on", "wants", "contract", "config") or known[name].group == "what_if"
+        if name in ("on", "python", "wants", "contract", "config") or known[name].group == "what_if"
     ]
 
 

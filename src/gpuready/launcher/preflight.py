@@ -252,7 +252,7 @@ def _check_leftovers() -> Iterator[PreflightItem]:
             continue
         listed = "; ".join(one.says for one in rows[:8])
         says = f"{len(rows)} ranks of an earlier job live on without their launcher: {listed}"
-        fix = f"gpuready run --reap ends them first, or kill {' '.join(str(one.pid) for one in rows[:8])}"
+        fix = f"end them first with gpuready run --reap, or kill {' '.join(str(one.pid) for one in rows[:8])}"
         if not proven:
             says = f"{len(rows)} ranks may be left over: init has them, and who started them is not recorded: {listed}"
             fix = "they are left alone: see whose they are"

@@ -140,6 +140,7 @@ class FleetReport(Record):
     gpus: int = 0
     judged: tuple[str, ...] = ()  # what the nodes were judged by: trl 1.16
     environment: str = ""  # which one was looked at
+    next: tuple[str, ...] = ()  # the command that shows all of one node with problems, where one does from here
 
     @property
     def verdict(self) -> str:

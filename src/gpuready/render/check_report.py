@@ -285,15 +285,17 @@ def list_next_commands(
 
     ``flags``: those of each command, as the user gave them. ``together``: all frameworks of the call, if several.
     """
-    name, is_stated = name or contract_spec(report.contract), report.facts.otherwise == NOT_STATED
+    is_stated = report.facts.otherwise == NOT_STATED
     is_elsewhere = is_elsewhere or "--on" in report.asked
     flags = _keep_asked_options(report) if flags is None else flags
+    of_file = () if name else {"--contract", "--packages", "--dockerfile"}.intersection(flags["check"])
+    name = name or contract_spec(report.contract) + (_version_in_file(report) if "--packages" in of_file else "")
 
     def words(command: str, *more: str) -> tuple[str, ...]:
         takes_several = command == "check" or (command == "plan" and "--format" not in more)
         named = tuple(together) if together and takes_several else (name,)
-        names = () if "--contract" in flags.get(command, ()) and not together else named
-        return ("gpuready", command, *names, *more, *flags.get(command, ()))
+        is_of_file = "--contract" in flags.get(command, ()) or (command == "check" and of_file)
+        return ("gpuready", command, *(() if is_of_file and not together else named), *more, *flags.get(command, ()))
 
     rows = [("details", words("check"))]
     if report.verdict == "not-ready" and _judges_container_file(report):
@@ -314,7 +316,7 @@ _KEPT_OPTIONS = {
     "fix": ("--python", "--contract", "--config"),
     "install": ("--contract", "--config"),
     "prove": ("--python", "--config"),
-    "plan": ("--on", "--contract", "--config"),
+    "plan": ("--on", "--python", "--contract", "--config"),
 }
 
 
@@ -337,6 +339,12 @@ def _format_footer(report: Report, screen: Screen) -> list[str]:
     if report.facts.value_if_known("user.root"):
         lines += screen.format_paragraph("ran as root; permissions of other users not checked", 2)
     return lines
+
+
+def _version_in_file(report: Report) -> str:
+    """``==4.57.0`` where the file that was judged pins the framework: a plan is then for that release."""
+    version = report.facts.value_if_known(f"package.{report.contract.distribution or report.contract.framework}")
+    return f"=={version}" if version else ""
 
 
 def _judges_container_file(report: Report) -> bool:

@@ -31,13 +31,17 @@ _MAX_REASONS = 3
 """Reasons of one change without -v."""
 
 
-def render_fix_screen(outcome: FixOutcome, screen: Screen, verbose: bool = False) -> str:
+def render_fix_screen(
+    outcome: FixOutcome, screen: Screen, verbose: bool = False, rest: Sequence[tuple[str, tuple[str, ...]]] = ()
+) -> str:
     sections = [_format_fix_header(outcome, screen)]
     sections += [_format_fix_item(item, outcome, screen, verbose) for item in outcome.items]
     if outcome.says:
         sections.append(screen.lead_paragraph("failed:", outcome.says, "error"))
     sections.append(screen.lead_paragraphs("note:", outcome.notes, "dim"))
-    return join_sections([*sections, _format_what_is_left(outcome, screen), _format_next_commands(outcome, screen)])
+    return join_sections(
+        [*sections, _format_what_is_left(outcome, screen), _format_next_commands(outcome, screen, rest)]
+    )
 
 
 def render_fix_proposal(outcome: FixOutcome, screen: Screen) -> str:
@@ -137,8 +141,10 @@ def _format_what_is_left(outcome: FixOutcome, screen: Screen) -> list[str]:
     return lines
 
 
-def _format_next_commands(outcome: FixOutcome, screen: Screen) -> list[str]:
-    rows: list[tuple[str, tuple[str, ...]]] = []
+def _format_next_commands(
+    outcome: FixOutcome, screen: Screen, rest: Sequence[tuple[str, tuple[str, ...]]]
+) -> list[str]:
+    rows = list(rest)
     if outcome.settings_file:
         rows.append(("before the job", ("source", outcome.settings_file)))
     if outcome.undo:

@@ -37,7 +37,8 @@ def render_fleet_screen(report: FleetReport, screen: Screen, verbose: bool = Fal
     if verbose:
         sections.append(screen.format_paragraphs(map(_describe_node_pair, report.pairs), 2, 2))
     sections.append([*_format_exclude_hint(report, screen), *screen.format_paragraphs(report.notes, 0, 2)])
-    return join_sections(sections)
+    commands = [("one of them", report.next)] if report.next else []
+    return join_sections([*sections, screen.format_labelled_commands(commands)])
 
 
 def _format_exclude_hint(report: FleetReport, screen: Screen) -> list[str]:

@@ -33,6 +33,7 @@ class Screen(Record):
     ascii: bool = False
     program: tuple[str, ...] = ("gpuready",)  # the words that start gpuready where the screen is read
     environment: str = ".venv"  # the folder there that ``gpuready install`` may take
+    new_environment: str = ".venv"  # the one that the steps of a plan can make
 
     def status_mark(self, kind: str) -> str:
         return self.apply_style((_ASCII_MARKS if self.ascii else _MARKS)[kind], kind)

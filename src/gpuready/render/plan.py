@@ -211,7 +211,8 @@ def _format_plan_steps(
     for number, step in enumerate(steps, 1):
         lines += _format_number(number, step.does, screen, describe_safety(step.replace(note="")) if fixed else "")
         if step.run:
-            lines += screen.format_command(step.run, 5)
+            words = step.run if fixed else (screen.new_environment if w == ".venv" else w for w in step.run)
+            lines += screen.format_command(tuple(words), 5)
         elif step.note:
             lines += screen.format_paragraph(step.note, 5)
         if verbose and step.run and step.note:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -91,7 +92,10 @@ def render_preflight(rows: Iterable[PreflightItem], screen: Screen = PLAIN_SCREE
         code = f" [{row.code}]" if row.code and row.severity != "ok" else ""
         lines += _format_beside_label(row.what, row.says + code, 16, screen, "bold", row.severity)
         if row.severity != "ok" and row.fix and not (after and after.fix == row.fix):  # one fix of several: once
-            lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, screen)
+            if row.fix.startswith("gpuready "):
+                lines += screen.format_command(tuple(shlex.split(row.fix)), 16)
+            else:
+                lines += _format_beside_label(f"{'fix':>12}", row.fix, 16, screen)
     return "\n".join(lines) + "\n"
 
 

@@ -29,13 +29,16 @@ def find_start_words() -> list[str]:
     return [] if first and os.path.realpath(first) == os.path.realpath(path) else [_shorten_path(path)]
 
 
-def find_new_environment() -> str:
-    """Return the folder that ``gpuready install`` can take here: ``.venv``, unless another program made it."""
-    try:
-        names = os.listdir(".venv")
-    except OSError:
-        return ".venv"
-    return ".venv" if not names or ".gpuready" in names else ".venv-gpuready"
+def find_new_environment(takes_own: bool = True) -> str:
+    """Return the folder for an environment here: ``.venv``, unless it is taken; ``gpuready install`` takes its own."""
+    for name in (".venv", ".venv-gpuready"):
+        try:
+            names = os.listdir(name)
+        except OSError:
+            return name
+        if not names or (takes_own and ".gpuready" in names):
+            return name
+    return ".venv-gpuready-2"
 
 
 def _find_on_path() -> str:

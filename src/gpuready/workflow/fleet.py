@@ -21,7 +21,7 @@ from gpuready.model.fleet import Drift, FleetReport
 from gpuready.system.process.termination import note_interrupt
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.bench import choose_measures
-from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress
+from gpuready.workflow.fleet_run import FleetRun, FleetTask, ShowProgress, suggest_check
 from gpuready.workflow.fleet_transport import ReachOptions
 from gpuready.workflow.machine_facts import read_recording
 from gpuready.workflow.prove import classify_words
@@ -167,7 +167,11 @@ def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: Pa
     )
     units = {figure: figure_unit(figure) for figure in report.figures}
     looked = "no environment" if run.task.options.get("hardware") else run.python or "each node's own environment"
-    return report.replace(meanings={code: rule_meaning(code) for code in report.codes}, units=units, environment=looked)
+    paths = getattr(run.transport, "paths", {})  # of recordings
+    troubled = [name for name in paths if run.gather.records[name].verdict in ("not-ready", "undecided")]
+    shows = suggest_check(run.task, "--on", paths[troubled[0]]) if troubled and looked != "no environment" else ()
+    meanings = {code: rule_meaning(code) for code in report.codes}
+    return report.replace(meanings=meanings, units=units, environment=looked, next=shows)
 
 
 def figure_unit(figure: str) -> str:

@@ -5,23 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from gpuready import workflow
+from gpuready import system, workflow
 from gpuready.model import worst_verdict
 from gpuready.model.fleet import ANSWERED, ENVIRONMENTS, FleetReport
 from gpuready.model.node_names import fold_node_names
+from gpuready.probe.fact_helpers import read_if_present
 from gpuready.workflow.fleet import rule_meaning
 from gpuready.workflow.fleet_node import verdict_codes
-from gpuready.workflow.fleet_run import FleetTask, ShowProgress
+from gpuready.workflow.fleet_run import FleetTask, ShowProgress, suggest_check
 from gpuready.workflow.refusal import Refused
 
 
+def is_environment(word: str) -> bool:
+    """Whether a word without a slash names the folder of an environment here."""
+    host = system.LiveHost()
+    return any(
+        read_if_present(host.stat_path, f"{word}/{name}") for name in ("pyvenv.cfg", "conda-meta", "bin/python3")
+    )
+
+
 def check_environments(
-    task: FleetTask, environments: Sequence[str], recordings: Sequence[str], show_progress: ShowProgress
+    task: FleetTask, environments: Sequence[str], machines: Sequence[str], show_progress: ShowProgress
 ) -> FleetReport:
-    """Check each environment on this machine, or on the recorded one, as if it had another driver."""
+    """Check each environment on this machine, or on the named one, as if it had another driver."""
     what_if = task.options.get("what_if") or {}
-    if len(recordings) > 1:
-        raise Refused("environments are checked for one machine: name one recording")
+    if len(machines) > 1:
+        raise Refused("environments are checked for one machine: name one")
     started, gpus = time.monotonic(), 0
     verdicts: dict[str, list[str]] = {}
     codes: dict[str, list[str]] = {}
@@ -30,7 +39,7 @@ def check_environments(
         show_progress("checking environments", number, len(environments))
         reports = workflow.check_machine(
             task.frameworks,
-            on=next(iter(recordings), None),
+            on=next(iter(machines), None),
             python=path,
             what_if=what_if,
             wants=task.options.get("wants"),
@@ -42,6 +51,8 @@ def check_environments(
             codes.setdefault(code, []).append(path)
         judged |= dict.fromkeys(report.contract.judged_name for report in reports)
         gpus = reports[0].facts.value_if_known("gpu.count") or 0
+    troubled = [*verdicts.get("not-ready", ()), *verdicts.get("undecided", ())]
+    on = tuple(word for machine in machines for word in ("--on", machine))
     return FleetReport(
         "check",
         ENVIRONMENTS,
@@ -55,5 +66,6 @@ def check_environments(
         gpus=gpus,
         judged=tuple(judged),
         environment="each environment",
+        next=suggest_check(task, "--python", troubled[0], *on) if troubled else (),
         notes=tuple(f"as if: {name} {value}" for name, value in what_if.items()),
     )

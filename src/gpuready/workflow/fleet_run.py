@@ -52,6 +52,13 @@ class FleetTask(Record):
         return self.timeout or NODE_SECONDS[self.do]
 
 
+def suggest_check(task: FleetTask, *where: str) -> tuple[str, ...]:
+    """The words of the check that shows all of one node; ``where`` names its machine."""
+    stated = {"wants": task.options.get("wants"), **(task.options.get("what_if") or {})}
+    flags = [word for name, value in stated.items() if value for word in (f"--{name}", str(value))]
+    return ("gpuready", "check", *task.frameworks, *where, *flags)
+
+
 class FleetRun:
     """One run over a fleet: the transport, the answers, and the folder that it can be resumed from."""
 
@@ -74,9 +81,9 @@ class FleetRun:
         """Find the nodes, and open the journal of their answers."""
         self.show_progress("looking for nodes", 0, 0)
         try:
-            self.nodes = call_or_refuse(self.transport.list_nodes)
-        except TransportUnavailable as error:
-            raise Refused(f"{error}{NAME_NODES}") from None
+            self.nodes = self.transport.list_nodes()
+        except ValueError as error:
+            raise Refused(f"{error}{NAME_NODES if isinstance(error, TransportUnavailable) else ''}") from None
         if not self.nodes:
             raise Refused(f"{self.transport.name} knows no node")
         if self.task.do == "bisect" and len(self.nodes) < 2:

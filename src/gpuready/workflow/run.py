@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,7 +61,7 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
         raise Refused("gpuready run needs a SCRIPT after --, such as gpuready run --nproc 2 -- train.py --lr 1e-4")
     if flags.get("wants") and not framework:
         raise Refused(
-            "--wants is judged by a framework's contract: name the framework, as in gpuready run trl --wants cpu"
+            "--wants is judged by a framework's requirements: name the framework, as in gpuready run trl --wants cpu"
         )
     if script.is_in_deleted_folder():
         raise Refused("the current folder was deleted: change to one that exists, and start again")
@@ -115,9 +116,11 @@ def _run_preflight(
     name = report.contract.name
     errors = [finding for finding in report.findings if finding.severity == "error"]
     if not errors:
-        return [PreflightItem("contract", "ok", f"{name}: {verdict_words(report.verdict)}"), *sights]
-    fix = f"gpuready fix {report.contract.framework}; details: gpuready check {report.contract.framework}"
-    return [*(PreflightItem("contract", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
+        return [PreflightItem("framework", "ok", f"{name}: {verdict_words(report.verdict)}"), *sights]
+    wanted = ",".join(report.facts.value_if_known("job.wants") or ())
+    wants = ("--wants", wanted) if wanted else ()
+    fix = f"gpuready check {shlex.join((report.contract.framework, *report.asked, *wants))}"
+    return [*(PreflightItem("framework", "error", f"{name}: {e.says}", fix, code=e.code) for e in errors), *sights]
 
 
 def tell_refusal(flags: Mapping[str, Any], says: str, tell: Callable[[str], object]) -> None:

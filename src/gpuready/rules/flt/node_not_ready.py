@@ -37,10 +37,10 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     return make_finding(
         f"{row['count']:,} of {row['of']:,} nodes have {row['code']}: {fleet_findings.shorten_node_set(row['nodes'])}{more}",
         found=(facts.fact("fleet.codes"),),
-        needs=(Requirement("fleet.codes", "none", cite="the contract of the framework that was checked"),),
+        needs=(Requirement("fleet.codes", "none", cite="the requirements of the framework that was checked"),),
         so="a job on these nodes fails for the reason that the code names",
         fix=(
-            FixStep(f"read what it means and how to fix it: gpuready explain {row['code']}"),
+            FixStep("read what it means and how to fix it", ("gpuready", "explain", row["code"])),
             FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
     )
