@@ -152,10 +152,10 @@ def test_a_printed_command_works_where_it_was_printed(asked, place):
             is_refuted = flag == "--python" and "does not support this Python" in shown.out and command[1] == "plan"
             if flag in words and command[1] != "explain" and "--undo" not in command and not is_refuted:
                 assert value_of(flag, command) in (value_of(flag, words), *command[2:3]), f"{command} is about another"
-        dry = [] if "--undo" in command else DRY.get(command[1], [])
-        ran = call_gpuready(*command[1:], *dry, cwd=place)
-        undoes = "--undo" in command and "there is nothing to take back" in ran.err
-        assert undoes or (ran.code in (0, 1, 3) and ran.out and not ran.err), (command, ran.err)
+        if "--undo" in command:  # nothing was done yet: tests/workflow takes fixes back
+            continue
+        ran = call_gpuready(*command[1:], *DRY.get(command[1], []), cwd=place)
+        assert ran.code in (0, 1, 3) and ran.out and not ran.err, (command, ran.err)
         assert "nothing that gpuready can change here" not in ran.out, command
 
 
