@@ -288,7 +288,7 @@ def list_next_commands(
     is_stated = report.facts.otherwise == NOT_STATED
     is_elsewhere = is_elsewhere or "--on" in report.asked
     flags = _keep_asked_options(report) if flags is None else flags
-    of_file = () if name else {"--contract", "--packages", "--dockerfile"}.intersection(flags["check"])
+    of_file = () if name else {"--contract", "--packages", "--dockerfile"}.intersection(flags.get("check", ()))
     name = name or contract_spec(report.contract) + (_version_in_file(report) if "--packages" in of_file else "")
 
     def words(command: str, *more: str) -> tuple[str, ...]:
