@@ -129,7 +129,7 @@ def test_what_an_engine_says_of_the_platform(cause):
 
 
 NEIGHBOURS = [
-    ("container-without-gpu", "# docker exec job nvidia-smi\nFailed to initialize NVML: Unknown Error"),
+    ("container-lost-gpu", "# docker exec job nvidia-smi\nFailed to initialize NVML: Unknown Error"),
     ("no-gpu-visible", "# nvidia-smi\nFailed to initialize NVML: Unknown Error"),
     ("toolkit-too-old-for-arch", "ptxas /t/a.ptx, line 9; error : Feature 'x' requires PTX ISA .version 8.6 or later"),
     (

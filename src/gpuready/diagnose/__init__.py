@@ -43,7 +43,6 @@ Cause = Mapping[str, Any]
 Lookup = Callable[[str, str], Cause | None]
 PairLookup = Callable[[str, str], str]
 
-
 MAX_ALTERNATIVES, MIN_NAMED = 4, 0.5
 """Maximum number of alternatives, and the confidence below which no cause is named, only what it may be."""
 

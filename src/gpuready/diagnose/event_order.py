@@ -109,7 +109,8 @@ class EventOrder:
             (self.line_index(m.line), m.line.source) for other in others for m in other.seen if other is not suspect
         }
         before = {place for place in before if place[0] not in self._reports}
-        return any(end < at and where == source for end, where in (*self._own_ends(), *before))
+        is_wait = all(says_waited(match.line.folded_text) for match in suspect.seen)
+        return any(end < at and where == source for end, where in (*self._own_ends(is_wait), *before))
 
     def tells_end(self, suspect: CauseSuspect, by_itself: bool = False) -> bool:
         """Whether a suspect is of an exception that ended a process, or (not ``by_itself``) of what was written before it; true where there is none."""
@@ -147,14 +148,15 @@ class EventOrder:
         survived = number in self.survived.failures
         return bool(self.summary.failures[number].type) and number not in self._after and not survived
 
-    def _own_ends(self) -> Iterator[tuple[int, int]]:
-        """Index and source of each exception and each signal that ended a process, and that follows from no other."""
+    def _own_ends(self, is_any: bool) -> Iterator[tuple[int, int]]:
+        """Index and source of each exception and signal that ended a process and follows from no other; ``is_any``: of all that complains."""
         for number, failure in enumerate(self.summary.failures):
-            if self._ended_process(number):
-                yield self.exception_index(failure) or 0, failure.source
+            if self._ended_process(number) or (is_any and number not in self.survived.failures):
+                yield self.exception_index(failure) or failure.last, failure.source
         for at, line in enumerate(self.summary.lines):
-            is_error = line.level in ("E", "C", "F") and not line.place and "ProcessGroup" not in line.raw
-            if is_error and at not in self._reports:
+            is_complaint = is_any and is_complaint_line(line) and not self.survived.steps_after(at)
+            is_error = is_complaint or line.level in ("E", "C", "F")
+            if is_error and not line.place and "ProcessGroup" not in line.raw and (is_any or at not in self._reports):
                 yield at, line.source
         for number, end in enumerate(self.summary.exits):
             if end.code in OWN_SIGNALS and number not in self.survived.exits:
@@ -197,7 +199,7 @@ class EventOrder:
         """Whether it was only a warning, and its process went on; without a GPU it may, so then only progress counts."""
         line = match.line
         if _is_of_gpu(line):
-            return _is_mild(line) and self.survived.progresses_after(match)
+            return _is_mild(line) and self.survived.steps_after(match.index) > 1
         if not line.level and not line.place:
             return self.survived.works_on_after(match)
         return _is_mild(line) and self.survived.works_after(match)

@@ -15,7 +15,6 @@ from gpuready.model.diagnosis import HEALTHY, Consequence, Diagnosis, ExceptionL
 MAX_LINKS, MAX_MESSAGE = 8, 600
 """Exceptions of a chain, and characters of each message."""
 
-
 MAX_STATED = 2000
 _STATED_HOST = LazyRegex(r"\bGPU ?[=:] ?\d{1,4} ?[;,] ?hostname ?[=:] ?['\"]?([A-Za-z][\w.-]{0,63})")
 """The host of a GPU; a message of the network names the other side in such words."""

@@ -77,7 +77,6 @@ _DEVICE_ERRORS = LazyRegex(
 )
 _EXTENSIONS = LazyRegex(r"(?i)undefined symbol|\.so(?:\.\d{1,4}){0,3}: |DLL load failed|cannot open shared object")
 
-
 _BUILD_FOLDER = LazyRegex(
     r"/pip-(?:install|req-build|build-env|wheel|ephem\w{1,12})-|/(?:uv|pip)/cache/|/builds-v\d|<pip-setuptools-caller>|/mesonbuild/"
 )
@@ -194,7 +193,6 @@ _DATA_FILES = LazyRegex(
     r"(?i)(?:data|collat|preprocess|prompt|template|token|formatting)[^/]{0,40}(?:/[^/]{1,60}){0,2}$"
 )
 """Files in which a package reads the rows of a dataset."""
-
 
 _COMPILER_LINE = LazyRegex(
     r"(?i)(?:^|\s)(\S{1,400}\.(?:cpp|cc|cu|cuh|c|h|hpp))(?::\d{1,7}:\d{1,5}|\(\d{1,7}\)): (?:fatal )?error:"

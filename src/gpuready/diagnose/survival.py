@@ -127,9 +127,9 @@ class SurvivalAnalysis:
         """Whether the process of a match logs anything calmly after it."""
         return self._last_info.get((match.line.source, match.line.rank), -1) > match.index
 
-    def progresses_after(self, match: PatternMatch) -> bool:
-        """Whether progress is logged after a match, more than one line of it: more than any output."""
-        return self._counts_after(match.index, None, match.line.source)[0] > 1
+    def steps_after(self, at: int) -> int:
+        """Lines of progress after an index, in the same log."""
+        return self._counts_after(at, None, self.summary.lines[at].source)[0]
 
     def _counts_after(self, at: int, rank: int | None, source: int) -> tuple[int, int]:
         """Lines of progress and of success after an index: of one rank, or of all."""

@@ -41,7 +41,7 @@ _MESSAGES = {
     "driver version is insufficient for": 35, "not supported in the installed cuda driver": 36, "devices are busy or unavailable": 46, "uncorrectable ecc error": 214,
     "peer access is not supported": 217, "a ptx jit compilation failed": 218, "uncorrectable nvlink error": 220,
     "compiled with an unsupported toolchain": 222, "the launch timed out": 702, "device-side assert triggered": 710,
-    "hardware stack error": 714, "an illegal instruction": 715, "misaligned address": 716, "unspecified launch failure": 719,
+    "hardware stack error": 714, "an illegal instruction": 715, "an illegal memory access": 700, "misaligned address": 716, "unspecified launch failure": 719,
     "system not yet initialized": 802, "unsupported display driver": 803, "forward compatibility was attempted": 804,
     "failed to connect to the mps control daemon": 805,
 }  # fmt: skip

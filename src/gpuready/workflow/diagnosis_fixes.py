@@ -69,7 +69,7 @@ _REMEDY = re.compile(
     r"|if you [^,]{3,80}, (?:please|use|set|install|run|try))\b"
 )
 _REMEDY_WITHIN = re.compile(
-    r"(?i)\b(?:pip3? install|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:[,;:] |\bor |\band |\bto )(?:please )?(?:set|setting|export|define) [^.]{0,60}environment variables?)\b"
+    r"(?i)\b(?:pip3? install|re-?running .{1,60} will|conda install|auth login|cli login|wandb[. ]login|set it to|must be (?:set|specified|provided)|(?:by|or) setting|(?:or|and) (?:set|pass|use|increase|decrease|reduce) |(?:[,;:] |\bor |\band |\bto )(?:please )?(?:set|setting|export|define) [^.]{0,60}environment variables?)\b"
 )
 _NO_REMEDY = re.compile(
     r"(?i)bug report|own risk|an issue|report this|CUDA_LAUNCH_BLOCKING|TORCH_USE_CUDA_DSA|stack ?trace|NCCL_DEBUG|NCCL INFO|TORCHDYNAMO|TORCH_LOGS|more information|for details|^use of |^run (?:failed|id)|^set of |^call (?:to|of) "
