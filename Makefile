@@ -24,7 +24,7 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 	@[ -x $(BIN)/python ] && [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
-	@$(BIN)/python -m compileall -q src  # once, and not by each part that starts first
+	@$(BIN)/python -m compileall -q -j 2 src  # once, and not by each part that starts first
 	@touch $@ $(VENV)/.installed
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.
@@ -32,16 +32,19 @@ check: $(VENV)/.installed
 	@$(BIN)/gpuready check $(FRAMEWORK); code=$$?; [ $$code -ne 2 ] && [ $$code -lt 100 ]
 
 # In parts, four at a time for two cores since many tests wait; each is shown whole when it is done, all are run, and any may fail it. What
-# takes longest goes first. A part is a process of its own: where other tests or a worker left threads, nothing may fork, and tests/system does.
-# A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
-ALONE := $(addprefix tests/,apply faults fit prove runtime launcher system rules plan supply rollcall)
+# waits most goes first, then what takes longest. A part is a process of its own: where other tests or a worker left threads, nothing may
+# fork, and tests/system does. A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
+ALONE := $(addprefix tests/,apply faults fit prove launcher)
+RANKS := $(addprefix tests/,rollcall runtime)
+CHOICES := $(addprefix tests/,plan rules)
+MACHINES := $(addprefix tests/,system supply)
 STARTED := $(addprefix tests/,extensions fleet mcp)
 ENVIRONMENTS := $(addprefix tests/,imports workflow)
 PAGES := $(addprefix tests/,render web commands)
 TEXTS := $(addprefix tests/,fuzz logs machines contracts catalog containers secrets)
-OTHERS := $(filter-out $(ALONE) $(PAGES) $(TEXTS) $(STARTED) $(ENVIRONMENTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
-FIRST := tests/faults tests/apply tests/fit test-texts test-environments test-started tests/launcher test-pages test-others tests/plan tests/supply tests/prove test-types
-PARTS := $(FIRST) test-files $(filter-out $(FIRST),$(ALONE))
+OTHERS := $(filter-out $(ALONE) $(RANKS) $(CHOICES) $(MACHINES) $(PAGES) $(TEXTS) $(STARTED) $(ENVIRONMENTS),$(patsubst %/,%,$(sort $(dir $(wildcard tests/*/test_*.py)))))
+TOGETHER := test-ranks test-choices test-machines test-others test-started test-environments test-pages test-texts test-files
+PARTS := tests/launcher test-ranks tests/faults tests/apply test-texts test-pages test-started tests/prove tests/fit test-others test-environments test-machines test-files test-types test-choices
 test: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --jobs 4 --output-sync=target $(VENV)/.browser $(PARTS)
 
@@ -58,6 +61,9 @@ test-pages test-started test-environments test-others test-files: $(VENV)/.brows
 
 # To take assertions apart so that a failure shows their values costs a third of all collecting: only what failed is run again with it.
 PYTEST = $(BIN)/python -m pytest -o cache_dir=build/failed/$(@F)
+test-ranks: TESTS = $(RANKS)
+test-choices: TESTS = $(CHOICES)
+test-machines: TESTS = $(MACHINES)
 test-others: TESTS = $(OTHERS)
 test-started: TESTS = $(STARTED)
 test-environments: TESTS = $(ENVIRONMENTS)
@@ -65,7 +71,7 @@ test-pages: TESTS = $(PAGES)
 test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
-$(ALONE) test-others test-started test-environments test-pages test-texts test-files: $(VENV)/.tested
+$(ALONE) $(TOGETHER): $(VENV)/.tested
 	@$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo '$@: passed only when it was run again'; }
 
 test-types: $(VENV)/.tested

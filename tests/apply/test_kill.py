@@ -33,13 +33,13 @@ for _name in ("mkdir", "rename", "symlink", "fsync", "unlink", "link", "rmdir"):
 
 
 def test_f01_random_kills(standing):
-    """At five moments; at 40 with FUZZ=1."""
+    """At three moments; at 40 with FUZZ=1."""
     began = time.monotonic()
     standing.install("2.0")
     usual = time.monotonic() - began
     choose = random.Random(7)
     stands, seen = "2.0", set()
-    for _ in range(40 if FUZZ else 5):
+    for _ in range(40 if FUZZ else 3):
         wanted = "1.0" if stands == "2.0" else "2.0"
         # Keep one: each turn is a build from the start, not a switch to what is still there.
         process = standing.start(*standing.argv(wanted, "--keep", "1"))
@@ -57,14 +57,14 @@ def test_f01_random_kills(standing):
 
 
 def test_f02_killed_at_every_call_that_changes_the_disk(standing, tmp_path):
-    """At six of them, the last ones among them; at all with FUZZ=1."""
+    """At five of them, the last ones among them; at all with FUZZ=1."""
     log = tmp_path / "calls"
     ran = standing.run(*standing.argv("2.0", "--keep", "1"), before=COUNTED.format(at=10**9, after=False, log=str(log)))
     assert ran.code == 0 and standing.version() == "2.0"
     calls = log.read_text().split()
     assert len(calls) > 30 and {"rename", "symlink", "fsync", "unlink"} <= set(calls)
     stands = "2.0"
-    points = range(1, len(calls) + 1) if FUZZ else random.Random(11).sample(range(1, len(calls) + 1), 3)
+    points = range(1, len(calls) + 1) if FUZZ else random.Random(11).sample(range(1, len(calls) + 1), 2)
     points = sorted({*points, *(len(calls) - n for n in (3, 8, 14))})  # the last ones publish and clean up
     for at in points:
         wanted = "1.0" if stands == "2.0" else "2.0"
@@ -100,7 +100,7 @@ def test_f05_too_few_inodes_are_seen_before_anything_is_done(bench):
     assert ran.code == 2 and "files are needed" in ran.err and not bench.home.exists()
 
 
-@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:2])
+@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:1])
 def test_f06_the_disk_fails_under_us(standing, number, name):
     bad = (
         "import os, gpuready.system.durable_files as d\nreal = d.sync_disk\n"
@@ -111,7 +111,7 @@ def test_f06_the_disk_fails_under_us(standing, number, name):
     assert len(list((standing.home / "generations").iterdir())) == 1
 
 
-@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:2])
+@pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:1])
 def test_f06_the_disk_fails_under_uv(standing, tmp_path, number, name):
     """uv ends its sentences with the number of the error; the real thing, on a disk that is full, is in test_root_install."""
     said = (
