@@ -9,7 +9,8 @@ import pytest
 from gpuready.fit import FitUndecided
 from gpuready.fit.allocator.alloc_conf import AllocatorSettings
 from gpuready.fit.allocator.caching_allocator import LARGE_SEGMENT_SIZE, MIB, CachingAllocator, OutOfMemory, replay_tape
-from gpuready.fit.tape.autograd import StreamAllocation
+from gpuready.fit.search.minimum_reserve import TapeReplay
+from gpuready.fit.tape.autograd import StreamAllocation, Tape, TapeMemory
 
 
 def test_small_requests_share_a_segment_of_two_mib():
@@ -144,12 +145,26 @@ def test_roundup_power2_divisions(size, rounded):
     assert allocator.round_size(size) == expected
 
 
-def test_empty_cache_forgets_the_peaks():
+def test_an_emptied_cache_was_reserved_all_the_same():
     allocator = CachingAllocator()
     keep, drop = allocator.malloc_block(30 * MIB), allocator.malloc_block(50 * MIB)
     allocator.free_block(drop)
     allocator.empty_cache()
-    assert keep.size == allocator.peak == allocator.reserved == allocator.peak_reserved == 30 * MIB
+    assert keep.size == allocator.reserved == 30 * MIB and allocator.peak == allocator.peak_reserved == 80 * MIB
+    allocator.reset_peaks()
+    assert allocator.peak == allocator.peak_reserved == 30 * MIB
+
+
+def test_a_cache_that_the_script_empties_at_its_end_lowers_no_peak():
+    tape = Tape()
+    held = [TapeMemory(tape, 30 * MIB)]
+    tape.events.append("build")
+    held.append(TapeMemory(tape, 50 * MIB))
+    tape.events.append("fwd0.0")
+    held.pop()
+    tape.events += ["opt0", "empty"]
+    replay = TapeReplay(tape, AllocatorSettings())
+    assert replay.peak == replay.peak_reserved == 80 * MIB
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,18 @@ def test_a_loop_is_watched_longer_than_its_steps_differ(watched):
     assert predict_script_time(tape, SPEED).step_seconds > 0
 
 
+def test_with_several_optimizers_a_step_is_a_round(watched):
+    tape, *_ = predict(watched["loop"])
+    one = predict_script_time(tape, SPEED)
+    two = predict_script_time(tape, SPEED, optimizers=[number % 2 for number in range(34)])
+    assert two.step_seconds == pytest.approx(2 * one.step_seconds, rel=0.05) and not one.notes
+    assert two.notes == ("a step is a round of the script's 2 optimizers",)
+    often = predict_script_time(tape, SPEED, optimizers=[int(number % 5 == 4) for number in range(34)])
+    assert often.step_seconds == pytest.approx(5 * one.step_seconds, rel=0.05), (
+        "a round ends with the one that steps least often"
+    )
+
+
 SPEED = DeviceSpeed("H200", 132, 800e12, 700e12, 50e12, 4e12, 400e9)
 
 

@@ -210,14 +210,14 @@ class ScriptAnswer:
         )
         return add_peaks(result, fit).replace(
             places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
-            lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply["loader_seconds"]),
+            lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply),
         )  # fmt: skip
 
-    def _time(self, tape: ScriptTape, loader: float) -> Any:
+    def _time(self, tape: ScriptTape, reply: dict[str, Any]) -> Any:
         if self.clock is None:
             return None
         speed = self.clock.find_speed(self.deciding)
-        time = None if speed is None else predict_script_time(tape, speed, loader)
+        time = None if speed is None else predict_script_time(tape, speed, reply["loader_seconds"], reply["optimizers"])
         if time is None or speed is None:
             return None
         source = f"bench record {self.clock.bench}" if speed.measured else f"data sheet of {self.deciding.name}"

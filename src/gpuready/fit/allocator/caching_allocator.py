@@ -156,9 +156,11 @@ class CachingAllocator:
                 self.free_block(block)  # type: ignore[arg-type]
 
     def empty_cache(self) -> None:
-        """torch.cuda.empty_cache: release whole cached segments and reset the peaks."""
+        """torch.cuda.empty_cache: release whole cached segments. What was reserved before was reserved all the same."""
         self._unmap_free_pages() if self._expandable_segments else self._release_cached(0)
         self.retries = 0
+
+    def reset_peaks(self) -> None:
         self.peak, self.peak_reserved = self.allocated, self.reserved
 
     # ------------------------------------------------------------------------------ when memory is scarce

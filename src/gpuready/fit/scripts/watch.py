@@ -61,7 +61,7 @@ class Watch:
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied, self.enough_at = {}, {}, 0, False, None
-        self.parameters, self.loader = weakref.WeakSet(), []
+        self.parameters, self.loader, self.order, self.numbers = weakref.WeakSet(), [], [], {}
 
     # -- phases ---------------------------------------------------------------------------------------------------
 
@@ -104,6 +104,7 @@ class Watch:
         self.recorder.loader_seconds = 0.0
         self.steps, self.micro = self.steps + 1, 0
         self.counts[id(optimizer)] = self.counts.get(id(optimizer), 0) + 1
+        self.order.append(self.numbers.setdefault(id(optimizer), len(self.numbers)))
         if self.is_enough(id(optimizer)):
             self.end()
 
@@ -226,7 +227,7 @@ class Watch:
         reply = {
             "events": recorder.events, "by": recorder.by, "names": list(recorder.names), "lines": recorder.lines,
             "places": [[path, line, read_line(path, line)] for path, line in recorder.user_lines.numbers],
-            "kinds": [[number, kind] for number, kind in recorder.kinds.items()], "kernels": self.kernels.rows, "steps": self.steps,
+            "kinds": [[number, kind] for number, kind in recorder.kinds.items()], "kernels": self.kernels.rows, "steps": self.steps, "optimizers": self.order,
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
             "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
             "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,

@@ -127,6 +127,7 @@ class TapeReplay:
             else:
                 loaded = allocator.small_reserved
                 allocator.empty_cache()
+                allocator.reset_peaks()
                 begun, self.peak = True, 0
                 emptied = allocator.small_reserved != loaded
         self.phases.pop("", None)  # events after the last mark

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -22,7 +22,7 @@ from gpuready.model.record import Record
 
 SCRIPT_PHASES = ("build", "fwd", "bwd", "clip", "opt", "zero", "empty")
 SCRIPT_FIELDS: dict[str, Any] = {
-    "events": list, "by": list, "names": list, "lines": list, "places": list, "kinds": list, "kernels": list, "steps": int, "versions": dict,
+    "events": list, "by": list, "names": list, "lines": list, "places": list, "kinds": list, "kernels": list, "steps": int, "optimizers": list, "versions": dict,
     "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str, "loader_seconds": (int, float),
 }  # fmt: skip
 MOST_LINES = 8
@@ -50,6 +50,8 @@ def validate_recording(reply: Any) -> dict[str, Any]:
     freed = [~event for event in reply["events"] if type(event) is int and event < 0]
     words = {str(event).rstrip("0123456789.") for event in reply["events"] if not isinstance(event, int)}
     sound = all(n < births for n in freed) and len(reply["by"]) == len(reply["lines"]) == births <= MAX_TRACE_EVENTS
+    if not all(type(one) is int for one in reply["optimizers"]):
+        raise ValueError("the recording of the script does not say which optimizers stepped")
     if not sound or not words <= {*SCRIPT_PHASES, "!product", "!biased"}:
         raise ValueError("the recording of the script does not add up")
     return reply
@@ -95,22 +97,24 @@ def predict_script(
     return fit_from_tape(job, card, tape, search, replay), live_by_label(tape, tape.lines, [end])[end]
 
 
-def predict_script_time(tape: Tape, speed: DeviceSpeed, loader: float = 0.0) -> TimePrediction | None:
-    """Return the median time between two optimizer steps; None where the script made fewer than two.
+def predict_script_time(
+    tape: Tape, speed: DeviceSpeed, loader: float = 0.0, optimizers: Sequence[int] = ()
+) -> TimePrediction | None:
+    """Return the median time of a step, with several optimizers of a round of them; None where the script made fewer than two.
 
     ``loader`` is what the processes that load data take for a step. The host's own work was timed on this machine: another takes
-    less, or up to twice as long, and the range has both.
+    less, or up to twice as long, and the range has both. ``optimizers``: which one made each step.
     """
     recorded = split_phases(tape)
-    steps = sorted({int(mark[3:]) for mark in recorded if mark.startswith("opt")})[1:]
-    timed = [one for step in steps if (one := _time_step(recorded, step, speed))]
+    rounds = _list_rounds(sorted({int(mark[3:]) for mark in recorded if mark.startswith("opt")}), optimizers)[1:]
+    timed = [one for steps in rounds if (one := _time_step(recorded, steps, speed))]
     if not timed:
         return None
     middle = median(one.seconds for one in timed)
     step = min(timed, key=lambda one: abs(one.seconds - middle))
     low, high = step_range(step.seconds, step.idle, speed, SCRIPT_HOST_RANGE)
     if step.host_work > SHORT_WORK or loader > step.seconds:
-        others = [_time_step(recorded, step.step, speed, share) for share in (0.0, 2.0)]
+        others = [_time_step(recorded, step.steps, speed, share) for share in (0.0, 2.0)]
         times = [one.seconds for one in others if one is not None]
         low, high = min(low, low * times[0] / step.seconds), max(high, times[-1], 2 * loader)
     waits = max(step.host_work, loader) > HOST_BOUND * step.seconds
@@ -120,13 +124,23 @@ def predict_script_time(tape: Tape, speed: DeviceSpeed, loader: float = 0.0) -> 
         parts=step.parts,
         bound_by="host" if loader > step.seconds else bound,
         range=(low, high),
+        notes=(f"a step is a round of the script's {len(set(optimizers))} optimizers",) if len(step.steps) > 1 else (),
     )
 
 
-class ScriptStep(Record):
-    """One step: its seconds, those of its phases, the share in which the GPU waits, and the seconds of the host's own work."""
+def _list_rounds(steps: Sequence[int], optimizers: Sequence[int]) -> list[frozenset[int]]:
+    """Return the steps that belong together: a round ends with the optimizer that steps least often, of several the last."""
+    if len(set(optimizers)) < 2 or len(optimizers) < len(steps):
+        return [frozenset((step,)) for step in steps]
+    last = min(reversed(list(dict.fromkeys(optimizers))), key=optimizers.count)
+    ends = [step for step in steps if optimizers[step] == last]
+    return [frozenset(range(before + 1, end + 1)) for before, end in zip([-1, *ends], ends, strict=False)]
 
-    step: int
+
+class ScriptStep(Record):
+    """A step, or a round: its seconds, those of its phases, the share in which the GPU waits, and the seconds of the host's own work."""
+
+    steps: frozenset[int]
     seconds: float
     parts: Mapping[str, float]
     idle: float
@@ -134,12 +148,12 @@ class ScriptStep(Record):
 
 
 def _time_step(
-    recorded: Mapping[str, list[Kernel]], step: int, speed: DeviceSpeed, host_share: float = 1.0
+    recorded: Mapping[str, list[Kernel]], steps: frozenset[int], speed: DeviceSpeed, host_share: float = 1.0
 ) -> ScriptStep | None:
     phases = [
         (mark[:3] if mark[:3] != "cli" else "clip", [_scale_host_work(one, host_share) for one in kernels])
         for mark, kernels in recorded.items()
-        if kernels and _step_of(mark) == step
+        if kernels and _step_of(mark) in steps
     ]
     if not phases:
         return None
@@ -154,7 +168,7 @@ def _time_step(
     spent = sum(parts.values())
     idle = max(0.0, spent - sum(one.kernels for one in timed)) / (spent or 1.0)
     work = sum(int(kernel[1]) for _, kernels in phases for kernel in kernels if kernel[0] == "host") / 1e9
-    return ScriptStep(step=step, seconds=spent, parts=parts, idle=idle, host_work=work)
+    return ScriptStep(steps=steps, seconds=spent, parts=parts, idle=idle, host_work=work)
 
 
 def _scale_host_work(kernel: Kernel, share: float) -> Kernel:
