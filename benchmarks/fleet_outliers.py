@@ -56,7 +56,7 @@ def run(
     own = {entity: 700.0 * (1 + dice.gauss(0, lasting)) for entity in entities}
     bad = dice.choice(entities)
     own[bad] *= 1 - slow
-    strata = dict.fromkeys((name for name, _ in entities), "all")
+    peers = dict.fromkeys((name for name, _ in entities), "all")
 
     def noise() -> float:
         wide = scatter * (3 if tails and dice.random() < 0.1 else 1)
@@ -65,12 +65,12 @@ def run(
     tries = {"gemm": {entity: {1: own[entity] * noise()} for entity in entities}}
     measured = nodes
     for attempt in range(2, outliers.MAX_TRIES + 1):
-        weighed = outliers.find_outliers(tries, strata)
+        weighed = outliers.find_outliers(tries, peers)
         for entity in entities if weighed.measure_again else ():
             if entity[0] in weighed.measure_again:
                 tries["gemm"][entity][attempt] = own[entity] * noise()
         measured += len(weighed.measure_again)
-    accused = {(one.node, one.gpu) for one in outliers.find_outliers(tries, strata).outliers}
+    accused = {(one.node, one.gpu) for one in outliers.find_outliers(tries, peers).outliers}
     found = bool(slow) and bad in accused
     return {
         "slow": int(slow > 0),

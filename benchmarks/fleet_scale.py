@@ -1,6 +1,6 @@
 """What a fleet costs its controller: simulated nodes, real code from their facts to the rendered report.
 
-Each size runs in a process of its own. Every node's answer is made by the code that runs on a node (facets, hashes, one
+Each size runs in a process of its own. Every node's answer is made by the code that runs on a node (areas, hashes, one
 line of JSON) from the facts of the recorded H200 machine; 1 % of the nodes are dead, 1 % never answer, 0.5 % have another
 driver and a few differ otherwise. So the time and the memory include the nodes' own work, one after the other: the
 controller alone takes less. Writes JSON and a plot.
@@ -30,7 +30,7 @@ def one(count: int) -> dict[str, object]:
 
     from gpuready.fleet import drift, verdict
     from gpuready.fleet.answer_collector import AnswerCollector
-    from gpuready.fleet.strata import assign_strata
+    from gpuready.fleet.peers import assign_peers
     from gpuready.model import Fact, Facts
     from gpuready.render import fleet as render
     from gpuready.render.layout import Screen
@@ -56,12 +56,12 @@ def one(count: int) -> dict[str, object]:
     gather = AnswerCollector(transport.list_nodes(), "bench")
     transport.ask_nodes(gather.list_unanswered(), {"do": "check", "token": "bench"}, 10, gather.add_answer)
     heard = time.perf_counter()
-    stratum_of = assign_strata(gather.nodes, gather.records)
-    differ = drift.find_facet_differences(gather.records, stratum_of)
+    peers_of = assign_peers(gather.nodes, gather.records)
+    differ = drift.find_area_differences(gather.records, peers_of)
     for node, keys in drift.plan_detail_requests(differ, gather.details).items():
         request = {"do": "details", "token": "bench", "keys": keys}
         transport.ask_nodes([gather.nodes[node]], request, 10, gather.add_answer)
-    pieces = verdict.FleetEvidence(gather, stratum_of, differ, drift.explain_differences(differ, gather.details))
+    pieces = verdict.FleetEvidence(gather, peers_of, differ, drift.explain_differences(differ, gather.details))
     report = verdict.build_fleet_report(
         pieces, lambda known: judge_fleet(known, False), did="check", transport="simulated"
     )

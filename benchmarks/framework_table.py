@@ -76,7 +76,7 @@ def find_unimported(notes: Sequence[str]) -> str:
 
 
 def measure_size(home: Path) -> float:
-    used = sum(path.lstat().st_blocks * 512 for path in (home / "generations").rglob("*"))
+    used = sum(path.lstat().st_blocks * 512 for path in (home / "installs").rglob("*"))
     return round(used / 2**30, 2)
 
 

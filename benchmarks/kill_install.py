@@ -145,7 +145,7 @@ def rollbacks(bench: Bench, rounds: int = 20) -> dict[str, object]:
         ran = bench.run("install", "--rollback", "-e", str(bench.home), "--json")
         command.append(time.perf_counter() - began)
         switch.append(json.loads(ran.out)["seconds"])
-        os.symlink(f"generations/{json.loads(ran.out)['previous']}", bench.home / "next")
+        os.symlink(f"installs/{json.loads(ran.out)['previous']}", bench.home / "next")
         os.rename(bench.home / "next", bench.home / "current")
     return {
         "rounds": rounds,

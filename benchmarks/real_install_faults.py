@@ -85,11 +85,11 @@ class RealInstall:
         """What the fault left, and the same command again without it."""
         old = self.holds(self.before, home)
         code, seconds, said = self.install(self.spec, home, env)
-        left = sorted(path.name for path in (home / "generations").iterdir())
+        left = sorted(path.name for path in (home / "installs").iterdir())
         done = {"old environment whole": old, "rerun": code, "rerun seconds": seconds} | (
             {"rerun said": said} if code else {}
         )
-        return done | {"new environment whole": self.holds(self.spec, home), "generations": len(left)}
+        return done | {"new environment whole": self.holds(self.spec, home), "installs": len(left)}
 
 
 def try_kills(real: RealInstall, kills: int, choose: random.Random) -> list[dict[str, object]]:
@@ -130,7 +130,7 @@ def try_full_disk(real: RealInstall, size: int) -> dict[str, object]:
         home, filler = disk / "env", disk / "filler"
         real.install(real.before, home)
         process = real.start(real.spec, home)
-        while len(list((home / "generations").iterdir())) < 2 and process.poll() is None:
+        while len(list((home / "installs").iterdir())) < 2 and process.poll() is None:
             time.sleep(0.02)
         fill_disk(filler)
         process.wait(timeout=LIMIT_S)

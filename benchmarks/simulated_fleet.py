@@ -1,12 +1,12 @@
 """A simulated fleet: nodes with the facts of a recorded machine plus differences, answered by the real code.
 
-Each node answers with the code of a real one (facets, fingerprints, details) after a chosen delay, so that the
+Each node answers with the code of a real one (areas, fingerprints, details) after a chosen delay, so that the
 controller's cost for a thousand nodes can be measured on a laptop. Used by benchmarks and tests.
 """
 
 from __future__ import annotations
 
-from gpuready.fleet import facets
+from gpuready.fleet import areas
 from gpuready.model import Fact
 from gpuready.model.fleet import ANSWERED, DEAD, SLOW, FleetNode, NodeAnswer
 
@@ -97,10 +97,10 @@ class SimulatedTransport:
     def _answer_body(self, name: str, request: dict[str, Any]) -> str:
         run = str(request.get("token", ""))
         if request.get("do") == "details":
-            return facets.format_node_details(name, self.facts_of_node(name), request["keys"], run=run)
+            return areas.format_node_details(name, self.facts_of_node(name), request["keys"], run=run)
         codes = self.codes.get(name, ())
         attempt = int(request.get("try", 1))
-        return facets.format_node_answer(
+        return areas.format_node_answer(
             name,
             self.facts_of_node(name),
             "not-ready" if codes else "clear",

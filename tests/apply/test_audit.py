@@ -233,15 +233,15 @@ def test_pruning_follows_no_link(standing):
     (elsewhere / "0000-aaa").mkdir(parents=True)
     (elsewhere / "0000-aaa" / "gpuready.json").write_text("{}")
     (elsewhere / "0000-bbb").mkdir()
-    (standing.home / "generations" / "0000-aaa").symlink_to(elsewhere / "0000-aaa")
-    (standing.home / "generations" / "0000-bbb").symlink_to(elsewhere / "0000-bbb")
+    (standing.home / "installs" / "0000-aaa").symlink_to(elsewhere / "0000-aaa")
+    (standing.home / "installs" / "0000-bbb").symlink_to(elsewhere / "0000-bbb")
     assert standing.install("2.0", "--keep", "1").code == 0
     assert (elsewhere / "0000-aaa" / "gpuready.json").exists() and (elsewhere / "0000-bbb").exists()
-    shutil.move(standing.home / "generations", standing.folder / "moved")
-    (standing.home / "generations").symlink_to(standing.folder / "moved")
+    shutil.move(standing.home / "installs", standing.folder / "moved")
+    (standing.home / "installs").symlink_to(standing.folder / "moved")
     before = sorted(os.listdir(standing.folder / "moved"))
     refused = standing.install("1.0", "--keep", "1")
-    assert refused.code == 2 and "has a link where gpuready has a folder (generations)" in refused.err
+    assert refused.code == 2 and "has a link where gpuready has a folder (installs)" in refused.err
     assert sorted(os.listdir(standing.folder / "moved")) == before
 
 

@@ -42,11 +42,11 @@ def test_the_first_install_and_one_on_top(bench):
     ran = bench.install("1.0", "--json")
     found = reported(ran)
     assert ran.code == 0 and found["verdict"] == "installed" and found["schema"] == 1
-    assert found["environment"] == str(bench.home) and found["generation"].startswith("0001-")
+    assert found["environment"] == str(bench.home) and found["stored_as"].startswith("0001-")
     assert found["report"]["verdict"] == "clear" and found["plan"]["framework"] == "alpha"
     assert [step["run"][1:3] for step in found["steps"]][1] == ["pip", "install"]
     assert bench.version() == "1.0"
-    assert reported(bench.install("2.0", "--json"))["previous"] == found["generation"]
+    assert reported(bench.install("2.0", "--json"))["previous"] == found["stored_as"]
     assert bench.version() == "2.0"
     bench.whole()
 
@@ -164,7 +164,7 @@ def test_a_folder_that_is_not_ours_is_refused(bench, fill, why):
     fill(bench.home)
     ran = bench.install()
     assert ran.code == 2 and why in ran.err and ran.err.count("\n") == 1 and "Traceback" not in ran.err
-    assert not (bench.home / "generations").exists()
+    assert not (bench.home / "installs").exists()
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_f03_a_signal_stops_it_cleanly(standing):
         process.send_signal(number)
         _, err = process.communicate(timeout=120)
         assert process.returncode == code and "Traceback" not in err
-        assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
+        assert standing.version() == "1.0" and len(list((standing.home / "installs").iterdir())) == 1
         said = "interrupted" if number == signal.SIGINT else "told to end"
         left = f"the unfinished environment was removed, {standing.home} is as it was; uv's cache keeps its files"
         assert err.endswith(f"gpuready: {said}: {left}\n")
@@ -234,7 +234,7 @@ def test_f03_uv_does_not_outlive_a_signal(bench, tmp_path):
     process.communicate(timeout=120)
     assert process.returncode == 143
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
-    assert list((bench.home / "generations").iterdir()) == []
+    assert list((bench.home / "installs").iterdir()) == []
 
 
 def test_f07_many_at_once_build_once(bench):
@@ -246,7 +246,7 @@ def test_f07_many_at_once_build_once(bench):
         assert process.returncode == 0, err
         found.append(json.loads(out)["verdict"])
     assert sorted(found) == ["installed"] + ["unchanged"] * (CROWD - 1)
-    assert len(list((bench.home / "generations").iterdir())) == 1
+    assert len(list((bench.home / "installs").iterdir())) == 1
     bench.whole()
 
 
@@ -303,7 +303,7 @@ def test_f09_a_dead_holder_is_replaced_at_once(bench):
     process.communicate()
     ran = reported(bench.install("1.0", "--json"))
     assert ran["verdict"] == "installed" and bench.version() == "1.0"
-    assert len(list((bench.home / "generations").iterdir())) == 1, "what the dead one left is swept"
+    assert len(list((bench.home / "installs").iterdir())) == 1, "what the dead one left is swept"
     said = (bench.home / "journal.jsonl").read_text()
     assert '"swept"' in said
 
@@ -342,7 +342,7 @@ def test_f11_rollback(standing):
     ran = reported(standing.run("install", "--rollback", "-e", str(standing.home), "--json"))
     assert ran["verdict"] == "rolled-back" and standing.version() == "1.0"
     refused = standing.run("install", "--rollback", "-e", str(standing.home))
-    assert refused.code == 2 and "no generation before" in refused.err and standing.version() == "1.0"
+    assert refused.code == 2 and "no environment before" in refused.err and standing.version() == "1.0"
     again = reported(standing.install("2.0", "--json"))
     assert again["verdict"] == "installed" and again["steps"] == [] and standing.version() == "2.0"
     standing.install("1.0")
@@ -420,7 +420,7 @@ def test_f22_a_wheel_that_does_not_import_is_not_published(standing):
     ran = standing.install("6.0", "--json")
     assert ran.code == 1 and reported(ran)["verdict"] == "failed" and "no_such_module" in reported(ran)["says"]
     assert "a contract of your own with the need package.no-such-module does" in reported(ran)["says"]
-    assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
+    assert standing.version() == "1.0" and len(list((standing.home / "installs").iterdir())) == 1
 
 
 @pytest.mark.parametrize("error", ["ImportError: libkite.so", "ModuleNotFoundError: No module named 'alpha.wing'"])
@@ -450,7 +450,7 @@ def test_f24_many_generations_are_kept_in_bounds(standing):
             wheel(standing.wheels, "beta", version),
         )
         assert standing.install(version).code == 0
-        assert len(list((standing.home / "generations").iterdir())) == 2
+        assert len(list((standing.home / "installs").iterdir())) == 2
     standing.install("1.0", "--keep", "4")
     assert len(standing.complete()) == 3
 

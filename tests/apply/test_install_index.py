@@ -95,7 +95,7 @@ def test_f12_an_index_that_fails_in_the_middle(standing, index, how):
     assert ran.code == 2 and "failed" in ran.out and "Traceback" not in ran.err, ran.out + ran.err
     assert index.asked > 0 and time.monotonic() - began < DEADLINE / 2
     # A wheel that is smaller than the index says may still be read by parts; what is published is whole or nothing.
-    assert standing.version() == "1.0" and len(list((standing.home / "generations").iterdir())) == 1
+    assert standing.version() == "1.0" and len(list((standing.home / "installs").iterdir())) == 1
 
 
 def test_f12_and_when_it_is_well_again(standing, index):

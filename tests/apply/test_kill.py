@@ -53,7 +53,7 @@ def test_f01_random_kills(standing):
     wanted = "1.0" if stands == "2.0" else "2.0"  # the same again would change nothing, and clear nothing away
     assert standing.install(wanted, "--keep", "1").code == 0 and standing.version() == wanted
     standing.whole()
-    assert len(list((standing.home / "generations").iterdir())) == 1, "the next run healed it"
+    assert len(list((standing.home / "installs").iterdir())) == 1, "the next run healed it"
 
 
 def test_f02_killed_at_every_call_that_changes_the_disk(standing, tmp_path):
@@ -83,7 +83,7 @@ def test_f04_no_room_for_a_file(standing, limit):
     ran = standing.install("2.0", before=full)
     assert ran.code == 2 and "EFBIG" in ran.out + ran.err and "please report" not in ran.err, ran.out + ran.err
     assert "Traceback" not in ran.err and standing.version() == "1.0"
-    assert len(list((standing.home / "generations").iterdir())) == 1, "what was begun is cleared away"
+    assert len(list((standing.home / "installs").iterdir())) == 1, "what was begun is cleared away"
     assert standing.install("2.0").code == 0 and standing.version() == "2.0"
 
 
@@ -108,7 +108,7 @@ def test_f06_the_disk_fails_under_us(standing, number, name):
     )
     ran = standing.install("2.0", "--json", before=bad)
     assert ran.code == 2 and name in json.loads(ran.out)["says"] and standing.version() == "1.0"
-    assert len(list((standing.home / "generations").iterdir())) == 1
+    assert len(list((standing.home / "installs").iterdir())) == 1
 
 
 @pytest.mark.parametrize(("number", "name"), ERRORS if FUZZ else ERRORS[:1])
@@ -120,7 +120,7 @@ def test_f06_the_disk_fails_under_uv(standing, tmp_path, number, name):
     fails = instead(tmp_path, f"[ \"$1\" = pip ] && {{ printf '{said}\\n' >&2; exit 2; }}")
     ran = standing.install("2.0", "--json", before=fails)
     assert ran.code == 2 and name in json.loads(ran.out)["says"] and standing.version() == "1.0"
-    assert len(list((standing.home / "generations").iterdir())) == 1
+    assert len(list((standing.home / "installs").iterdir())) == 1
 
 
 def test_f23_nothing_of_a_published_generation_is_younger_than_the_last_sync(bench, tmp_path):

@@ -120,7 +120,7 @@ class Bench:
         return done.stdout.strip()
 
     def complete(self) -> list[str]:
-        found = (self.home / "generations").glob("*/gpuready.json")
+        found = (self.home / "installs").glob("*/gpuready.json")
         return sorted(path.parent.name for path in found)
 
     def site(self) -> Path:

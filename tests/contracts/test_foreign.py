@@ -73,7 +73,7 @@ def test_no_output_of_env_sets_what_loads_code(planted: str, shell: str):
     ran = call_gpuready("env", "transformers", "--contract", planted, "--on", "h100", "--shell", shell)
     assert ran.code == 0 and "INFO" in ran.out and VALUE not in ran.out
     words = " ".join(line.lstrip("# ") for line in ran.out.splitlines())
-    assert f"the contract file {planted}, which is not one of gpuready's own" in words
+    assert f"the file of requirements {planted}, which is not one of gpuready's own" in words
     assert all(name in words for name in LOADERS), "what is refused is named"
 
 
@@ -192,7 +192,7 @@ def test_no_value_is_executed_by_the_shell_that_takes_it(tmp_path: Path, program
 def test_another_distribution_under_a_known_name_is_refused(tmp_path: Path, top: dict[str, str]):
     path = write_contract(tmp_path / "planted.toml", **top)
     with pytest.raises(
-        contracts.BadContract, match=r"installs \S+ under the name \S+, which is \S+: give the contract its own"
+        contracts.BadContract, match=r"installs \S+ under the name \S+, which is \S+: give the requirements their own"
     ):
         read_foreign_contract(path)
     ran = call_gpuready("check", "--contract", path, "--on", "h100")

@@ -61,7 +61,7 @@ def test_f04_a_disk_that_fills_up_at_every_mebibyte(bench, tmp_path, seen):
                 assert stands == "8.0"
                 continue
             assert ran.code == 2 and "ENOSPC" in json.loads(ran.out)["says"], ran.out
-            assert stands == "1.0" and len(os.listdir(home / "generations")) == 1
+            assert stands == "1.0" and len(os.listdir(home / "installs")) == 1
             bench.whole(home)
     assert 2 in ended and 0 in ended
     seen(
@@ -86,7 +86,7 @@ def test_f05_no_inodes_left(bench, tmp_path, seen):
         home = disk / "env"
         assert bench.run(*bench.argv("1.0", home=home), before=UNREADABLE).code == 0
         ran = bench.run(*bench.argv("2.0", "--json", home=home), before=UNREADABLE)
-        assert bench.version(home) == "1.0" and len(os.listdir(home / "generations")) == 1
+        assert bench.version(home) == "1.0" and len(os.listdir(home / "installs")) == 1
     says = json.loads(ran.out)["says"]
     seen("F05", "ENOSPC by its name, the old one kept", says[:80], 0.0)
     assert ran.code == 2 and "ENOSPC" in says
@@ -139,7 +139,5 @@ def test_f24_a_hundred_generations(bench, seen):
         pair = [wheel(bench.wheels, name, version) for name in ("alpha", "beta")]
         bench.locks[version] = lock(bench.folder / f"{version}.lock", *pair)
         assert bench.install(version).code == 0
-        assert len(os.listdir(bench.home / "generations")) <= 2
-    seen(
-        "F24", "never more than 2 kept", f"{len(os.listdir(bench.home / 'generations'))} left", time.monotonic() - began
-    )
+        assert len(os.listdir(bench.home / "installs")) <= 2
+    seen("F24", "never more than 2 kept", f"{len(os.listdir(bench.home / 'installs'))} left", time.monotonic() - began)

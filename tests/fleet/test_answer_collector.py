@@ -11,7 +11,7 @@ from tests.every import every
 from tests.fleet.worlds import machine
 from tests.sampling import count_draws
 
-from gpuready.fleet import facets
+from gpuready.fleet import areas
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.node_report import parse_node_report
@@ -22,7 +22,7 @@ NODES = [FleetNode(f"n{at}") for at in range(6)]
 
 
 def body(name: str, verdict: str = "clear", **more) -> str:
-    return facets.format_node_answer(name, FACTS, verdict, run="run", at=1000.0, **more)
+    return areas.format_node_answer(name, FACTS, verdict, run="run", at=1000.0, **more)
 
 
 def reported(**changes) -> str:
@@ -60,7 +60,7 @@ ANSWERS = [
     NodeAnswer("n3", ANSWERED, body("n3", "not-ready", codes=("GPU013",), attempt=2)),
     NodeAnswer("n4", ANSWERED, body("n1")),  # another's name
     NodeAnswer("n5", ANSWERED, reported(node="n5", run="yesterday")),  # replayed from another run
-    NodeAnswer("n0", ANSWERED, facets.format_node_details("n0", FACTS, ["driver"], run="run")),
+    NodeAnswer("n0", ANSWERED, areas.format_node_details("n0", FACTS, ["driver"], run="run")),
     NodeAnswer("n0", ANSWERED, body("n0", figures={"gemm": 700.0}, attempt=2)),
     NodeAnswer("n9", ANSWERED, body("n9")),  # nobody asked it
 ]
@@ -207,7 +207,7 @@ def test_a_controller_that_died_is_resumed_and_asks_only_the_rest(tmp_path):
 def test_a_healthy_answer_is_small_whatever_the_name():
     many = FACTS.with_facts(FACTS.fact("gpu.uuid").replace(value=tuple(f"GPU-{at}" for at in range(16))))
     for name in ("n1", "gpu-node-0123.cluster.datacenter.example.org", "x" * 120):
-        assert len(facets.format_node_answer(name, many, "clear", run="a" * 16, at=1763.25)) <= 512
+        assert len(areas.format_node_answer(name, many, "clear", run="a" * 16, at=1763.25)) <= 512
 
 
 def test_equal_nodes_have_equal_fingerprints_whatever_is_their_own():
@@ -227,5 +227,5 @@ def test_equal_nodes_have_equal_fingerprints_whatever_is_their_own():
                                f"veth{at}": {"up": True}},
         }  # fmt: skip
         known = machine(**own)
-        prints.add(json.loads(facets.format_node_answer("n", known))["print"])
+        prints.add(json.loads(areas.format_node_answer("n", known))["print"])
     assert len(prints) == 1

@@ -14,7 +14,7 @@ from tests.fleet.worlds import judge_gathered, machine, names
 from tests.running import QUIET, SRC
 
 from gpuready import workflow
-from gpuready.fleet import facets, node_payload, pair_rounds
+from gpuready.fleet import areas, node_payload, pair_rounds
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.pair_rounds import PAIR_SECONDS, PairRounds
@@ -47,7 +47,7 @@ def answer(name: str, **more) -> NodeAnswer:
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "facet", "key", "value"),
+    ("file", "text", "area", "key", "value"),
     [
         ("CLOCK_SOURCE_FILE", "hpet\n", "time", "clock.source", "hpet"),
         ("GOVERNOR_FILE", "powersave\n", "clocks", "cpu.governor", "powersave"),
@@ -57,17 +57,17 @@ def answer(name: str, **more) -> NodeAnswer:
         ("mounts", "", "mounts", "mount.table./data.type", "none"),
     ],
 )
-def test_bios_governor_mounts_and_clock_are_compared_between_nodes(here, file, text, facet, key, value):
+def test_bios_governor_mounts_and_clock_are_compared_between_nodes(here, file, text, area, key, value):
     gather = AnswerCollector([FleetNode(name) for name in names(4)], "run")
     for name in names(3):
         gather.add_answer(answer(name))
-    gather.add_answer(answer(names(1)[0], do="details", keys=[facet]))
+    gather.add_answer(answer(names(1)[0], do="details", keys=[area]))
     (here / file).write_text(text)
     gather.add_answer(answer("n00004"))
-    gather.add_answer(answer("n00004", do="details", keys=[facet]))
-    rows = [(d.facet, d.key, g.value, g.nodes) for d in judge_gathered(gather, None).drift for g in d.groups]
-    assert (facet, key, value, "n00004") in rows and {row[0] for row in rows} == {facet}
-    assert len(answer("n00004").body) <= facets.MAX_ANSWER_BYTES
+    gather.add_answer(answer("n00004", do="details", keys=[area]))
+    rows = [(d.area, d.key, g.value, g.nodes) for d in judge_gathered(gather, None).drift for g in d.groups]
+    assert (area, key, value, "n00004") in rows and {row[0] for row in rows} == {area}
+    assert len(answer("n00004").body) <= areas.MAX_ANSWER_BYTES
 
 
 def test_a_node_that_cannot_see_its_mounts_does_not_differ(here):
@@ -88,10 +88,10 @@ def test_a_recording_that_tells_less_than_a_node_accuses_nobody(here):
 
     gather = AnswerCollector([FleetNode("n1")], "run")
     gather.add_answer(answer("n1"))
-    gather.add_answer(answer("n1", do="details", keys=list(facets.FACETS)))
-    rows = {facet: facets.reference_values(facet, machine()) for facet in facets.FACETS}
-    differ = drift.find_facet_differences(gather.records, {"n1": "all"}, rows)
-    assert {one.facet for one in differ} >= {"firmware", "mounts"}
+    gather.add_answer(answer("n1", do="details", keys=list(areas.AREAS)))
+    rows = {area: areas.reference_values(area, machine()) for area in areas.AREAS}
+    differ = drift.find_area_differences(gather.records, {"n1": "all"}, rows)
+    assert {one.area for one in differ} >= {"firmware", "mounts"}
     assert drift.explain_differences(differ, gather.details) == []
 
 

@@ -141,26 +141,26 @@ def tries(figure: str, **rows: list[float]) -> dict:
 def test_a_node_far_below_its_few_equals_is_not_clear(count):
     """-72 % of two or three nodes was called clear, since three are too few for a median."""
     rows = {f"n{at}": [100.0 + at] for at in range(count - 1)} | {"slow": [28.0]}
-    strata = dict.fromkeys(rows, "all")
-    first = outliers.find_outliers(tries("matmul-bf16", **rows), strata)
+    peers = dict.fromkeys(rows, "all")
+    first = outliers.find_outliers(tries("matmul-bf16", **rows), peers)
     assert "slow" in first.measure_again and not first.outliers
     again = {name: row * 4 for name, row in rows.items()}
-    found = outliers.find_outliers(tries("matmul-bf16", **again), strata)
+    found = outliers.find_outliers(tries("matmul-bf16", **again), peers)
     assert [(one.node, one.confirmed) for one in found.outliers] == [("slow", True)]
     assert found.outliers[0].share == pytest.approx(-0.72, abs=0.02)
 
 
 def test_few_nodes_that_differ_a_little_or_once_accuse_nobody():
-    strata = dict.fromkeys(("a", "b", "c"), "all")
-    little = outliers.find_outliers(tries("matmul-bf16", a=[100.0] * 4, b=[90.0] * 4, c=[82.0] * 4), strata)
+    peers = dict.fromkeys(("a", "b", "c"), "all")
+    little = outliers.find_outliers(tries("matmul-bf16", a=[100.0] * 4, b=[90.0] * 4, c=[82.0] * 4), peers)
     assert not little.outliers and not little.unclear and not little.measure_again
-    once = outliers.find_outliers(tries("matmul-bf16", a=[100.0] * 4, b=[99.0] * 4, c=[40.0, 98.0, 99.0, 97.0]), strata)
+    once = outliers.find_outliers(tries("matmul-bf16", a=[100.0] * 4, b=[99.0] * 4, c=[40.0, 98.0, 99.0, 97.0]), peers)
     assert not once.outliers and not once.unclear
 
 
 def test_less_is_better_among_few_too():
-    strata = dict.fromkeys(("a", "b"), "all")
-    found = outliers.find_outliers(tries("kernel-launch_latency", a=[5e-6] * 4, b=[20e-6] * 4), strata)
+    peers = dict.fromkeys(("a", "b"), "all")
+    found = outliers.find_outliers(tries("kernel-launch_latency", a=[5e-6] * 4, b=[20e-6] * 4), peers)
     assert [one.node for one in found.outliers] == ["b"]
 
 

@@ -30,7 +30,7 @@ def recorded(tmp_path):
 def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     told = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--json", cwd=recorded)
     document = json.loads(told.out)
-    assert {row["facet"] for row in document["drift"]} == {"driver"} and not told.err
+    assert {row["area"] for row in document["drift"]} == {"driver"} and not told.err
     old = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--as", "driver=550.54.15", cwd=recorded)
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
     hardware = gpuready("fleet", "check", "n1.json", "n2.json", "--hardware", cwd=recorded)

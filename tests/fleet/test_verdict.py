@@ -9,7 +9,7 @@ from benchmarks.fleet_outliers import run as benched
 from benchmarks.simulated_fleet import SimulatedTransport
 from tests.fleet.worlds import codes, judge_all, judge_gathered, machine, names
 
-from gpuready.fleet import facets
+from gpuready.fleet import areas
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.model.fleet import ANSWERED, FleetNode, FleetReport, NodeAnswer
 from gpuready.model.node_names import expand_node_set
@@ -41,7 +41,7 @@ def test_a_healthy_fleet_is_clear_and_small():
     report = judge_all(transport)
     assert report.verdict == "clear" and report.exit == 0 and not report.findings and not report.drift
     assert transport.asked_count == 200, "nobody was asked for details"
-    assert len(transport._answer_body("n00001", {"token": "a" * 16})) <= facets.MAX_ANSWER_BYTES
+    assert len(transport._answer_body("n00001", {"token": "a" * 16})) <= areas.MAX_ANSWER_BYTES
 
 
 def test_g01_dead_and_hung_nodes_are_named_apart_and_the_rest_is_complete():
@@ -54,14 +54,14 @@ def test_g01_dead_and_hung_nodes_are_named_apart_and_the_rest_is_complete():
     assert set(expand_node_set(report.exclude)) == {*every[:10], *every[500:510]}
 
 
-@pytest.mark.parametrize("facet", sorted(DEVIATIONS))
-def test_g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it(facet):
+@pytest.mark.parametrize("area", sorted(DEVIATIONS))
+def test_g04_drift_in_any_area_is_found_on_exactly_the_nodes_that_have_it(area):
     every = names(80)
-    deviating = random.Random(facet).sample(every, 3)
-    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(deviating, DEVIATIONS[facet])))
+    deviating = random.Random(area).sample(every, 3)
+    report = judge_all(SimulatedTransport(every, machine(), dict.fromkeys(deviating, DEVIATIONS[area])))
     found = {name for drift in report.drift for group in drift.groups for name in expand_node_set(group.nodes)}
     assert found == set(deviating)
-    assert {drift.facet for drift in report.drift} == {facet} and not any(d.split for d in report.drift)
+    assert {drift.area for drift in report.drift} == {area} and not any(d.split for d in report.drift)
     assert report.findings
 
 
@@ -70,7 +70,7 @@ def test_a_fact_that_differs_on_nearly_every_node_blames_no_node():
     own = {name: {"os.release": f"6.1.{number}"} for number, name in enumerate(every)}
     report = judge_all(SimulatedTransport(every, machine(), own))
     (drift,) = report.drift
-    assert drift.split and drift.facet == "kernel" and "different values" in drift.groups[0].value
+    assert drift.split and drift.area == "kernel" and "different values" in drift.groups[0].value
     assert not report.exclude and not report.blames
 
 
@@ -114,7 +114,7 @@ def test_g06_kinds_of_nodes_are_compared_among_themselves():
     deviating = dict.fromkeys(every[:100], a100) | dict.fromkeys(every[280:], head)
     report = judge_all(SimulatedTransport(every, machine(), deviating, figures=figures), "bench")
     assert report.verdict == "clear" and not report.outliers and not report.drift
-    assert len(report.strata) == 3
+    assert len(report.peers) == 3
 
 
 def test_a_node_that_lost_its_gpus_is_no_kind_of_its_own():
@@ -193,7 +193,7 @@ def test_a_clock_that_is_off_and_shared_memory_that_is_small():
     gather = AnswerCollector(transport.list_nodes(), "run")
     for name in every:
         late = 47 if name == every[8] else 0
-        body = facets.format_node_answer(name, transport.facts_of_node(name), "clear", run="run", at=time.time() + late)
+        body = areas.format_node_answer(name, transport.facts_of_node(name), "clear", run="run", at=time.time() + late)
         gather.add_answer(NodeAnswer(name, ANSWERED, body, seconds=0.1))
     report = judge_gathered(gather, transport)
     assert set(codes(report)) == {"FLT009", "FLT010"} and report.exclude == every[5]
@@ -230,8 +230,8 @@ def test_what_nobody_could_see_is_not_different():
         known = transport.facts_of_node(name)
         if name == "n00003":
             known = unreadable.with_facts(unreadable.fact("gpu.ecc").replace(value=None, gap="no permission"))
-        gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_answer(name, known, run="run")))
-        gather.add_answer(NodeAnswer(name, ANSWERED, facets.format_node_details(name, known, ["gpus"], run="run")))
+        gather.add_answer(NodeAnswer(name, ANSWERED, areas.format_node_answer(name, known, run="run")))
+        gather.add_answer(NodeAnswer(name, ANSWERED, areas.format_node_details(name, known, ["gpus"], run="run")))
     assert judge_gathered(gather, transport).drift == ()
 
 

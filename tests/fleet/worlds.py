@@ -9,7 +9,7 @@ from benchmarks.simulated_fleet import SimulatedTransport
 
 from gpuready.fleet import drift, outliers, verdict
 from gpuready.fleet.answer_collector import AnswerCollector
-from gpuready.fleet.strata import assign_strata
+from gpuready.fleet.peers import assign_peers
 from gpuready.model import Fact, Facts
 from gpuready.model.fleet import FleetReport
 from gpuready.workflow.fleet import judge_fleet
@@ -51,27 +51,25 @@ def judge_all(transport: SimulatedTransport, did: str = "check", reference: Fact
     """One whole run: ask, compare, ask for details, measure again, judge."""
     gather = AnswerCollector(transport.list_nodes(), "run")
     transport.ask_nodes(gather.list_unanswered(), {"do": did, "token": "run"}, 1, gather.add_answer)
-    stratum_of = assign_strata(gather.nodes, gather.records)
-    weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
+    peers_of = assign_peers(gather.nodes, gather.records)
+    weighed = outliers.find_outliers(gather.measured_tries, peers_of)
     for attempt in range(2, outliers.MAX_TRIES + 1):
         again = [node for node in transport.list_nodes() if node.name in weighed.measure_again]
         transport.ask_nodes(again, {"do": did, "token": "run", "try": attempt}, 1, gather.add_answer) if again else None
-        weighed = outliers.find_outliers(gather.measured_tries, stratum_of)
-    return judge_gathered(gather, transport, stratum_of, weighed, reference, did)
+        weighed = outliers.find_outliers(gather.measured_tries, peers_of)
+    return judge_gathered(gather, transport, peers_of, weighed, reference, did)
 
 
-def judge_gathered(
-    gather, transport, stratum_of=None, weighed=None, reference=None, did="check", **more
-) -> FleetReport:
-    from gpuready.fleet import facets
+def judge_gathered(gather, transport, peers_of=None, weighed=None, reference=None, did="check", **more) -> FleetReport:
+    from gpuready.fleet import areas
 
-    stratum_of = stratum_of if stratum_of is not None else assign_strata(gather.nodes, gather.records)
-    rows = {facet: facets.facet_values(facet, reference) for facet in facets.FACETS} if reference is not None else None
-    differ = drift.find_facet_differences(gather.records, stratum_of, rows)
+    peers_of = peers_of if peers_of is not None else assign_peers(gather.nodes, gather.records)
+    rows = {area: areas.area_values(area, reference) for area in areas.AREAS} if reference is not None else None
+    differ = drift.find_area_differences(gather.records, peers_of, rows)
     for node, keys in drift.plan_detail_requests(differ, gather.details).items():
         transport.ask_nodes([gather.nodes[node]], {"do": "details", "token": "run", "keys": keys}, 1, gather.add_answer)
     pieces = verdict.FleetEvidence(
-        gather, stratum_of, differ, drift.explain_differences(differ, gather.details), weighed, **more
+        gather, peers_of, differ, drift.explain_differences(differ, gather.details), weighed, **more
     )
     return verdict.build_fleet_report(pieces, lambda known: judge_fleet(known, False), did=did, transport="simulated")
 

@@ -73,6 +73,7 @@ def ask(world: Path, **changes: object) -> tuple[dict[str, object], bool]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(damage, "survey_below_root", lambda *a, real=damage.survey_below_root: made.append(a) or real(*a))
         answer = survey_cache.survey_imports("", {"XDG_CACHE_HOME": str(world / "cache")}, request(world, **changes))
+    answer.pop("kept", None)  # the name of the entry, which differs
     return answer, bool(made)
 
 
@@ -231,7 +232,7 @@ def test_an_entry_of_another_user_is_not_there(world, monkeypatch):
 
 
 def test_the_cache_is_bounded(world, monkeypatch):
-    for number in range(12):
+    for number in range(survey_cache.MAX_ENTRIES + 4):
         ask(world, release=str(number))
     assert len(entries(world)) == survey_cache.MAX_ENTRIES
     monkeypatch.setattr(survey_cache, "MAX_ENTRY_BYTES", 100)
@@ -242,7 +243,8 @@ def test_the_cache_is_bounded(world, monkeypatch):
     "variables", [{}, {"HOME": "/nonexistent"}, {"XDG_CACHE_HOME": "/proc/version"}, {"HOME": "x"}]
 )
 def test_without_a_cache_it_only_takes_longer(world, variables):
-    assert survey_cache.survey_imports("", variables, request(world)) == ask(world)[0]
+    found = survey_cache.survey_imports("", variables, request(world))
+    assert {key: found[key] for key in found if key != "kept"} == ask(world)[0]
 
 
 def test_what_is_not_kept(world, monkeypatch):
@@ -313,3 +315,26 @@ def test_who_requires_a_damaged_package_is_found_though_no_root_does(world):
     (site / "jaxish/__init__.py").unlink()
     (row,) = [row for row in damage.survey_below_root("", request(world))["rows"] if row["distribution"] == "jaxish"]
     assert (row["roots"], row["users"]) == ([], ["mytool"])
+
+
+def test_an_import_that_ended_well_is_not_repeated(world, monkeypatch):
+    variables, asked = {"XDG_CACHE_HOME": str(world / "cache"), "HF_HOME": "/hub"}, ["/venv/bin/python", "torch"]
+    well = {"torch": {"module": "torch", "error": ""}}
+
+    def survey() -> str:
+        return str(survey_cache.survey_imports("", variables, request(world))["kept"])
+
+    kept = survey()
+    survey_cache.keep_imports(variables, kept, asked, {"torch": {"module": "torch", "error": "ImportError"}})
+    assert survey_cache.recall_imports(variables, kept, asked) is None, "what fails is tried again"
+    survey_cache.keep_imports(variables, kept, asked, well)
+    assert survey() == kept and survey_cache.recall_imports(variables, kept, asked) == well
+    assert survey_cache.recall_imports(variables | {"SHLVL": "2"}, kept, asked) == well
+    assert survey_cache.recall_imports(variables | {"HF_HOME": "/other"}, kept, asked) is None
+    assert survey_cache.recall_imports(variables, kept, [*asked, "trl"]) is None
+    with monkeypatch.context() as later:
+        later.setattr(survey_cache, "IMPORTS_SECONDS", 0.0)
+        assert survey_cache.recall_imports(variables, kept, asked) is None
+    touch(world / SITE / "torch/__init__.py")
+    again = survey()
+    assert again != kept and survey_cache.recall_imports(variables, again, asked) is None, "a file has changed"

@@ -70,7 +70,7 @@ def clashes(one, other):
 def test_contracts_that_cannot_share():
     one = contract(need("package.torch", ">=2.2.0,<=2.5.1", cite="requirements.txt:11"), framework="one")
     two = contract(need("package.torch", ">=2.9", cite="METADATA:7"), framework="two")
-    others = {"contract.others": sharing.pins_of_others(one, [one, two])}
+    others = {"requirements.others": sharing.pins_of_others(one, [one, two])}
     found = judged("PKG008", H100 | others, one)
     assert found.says == "no environment can have both one 1.0 and two 1.0: torch"
     assert [n.cite for n in found.needs] == ["requirements.txt:11", "two 1.0: METADATA:7"]
@@ -94,7 +94,7 @@ def test_only_what_always_holds_is_compared():
 def test_of_many_clashes_the_first_are_shown_and_the_rest_counted():
     one = contract(*(need(f"package.p{i}", "==1") for i in range(9)), framework="one")
     two = contract(*(need(f"package.p{i}", "==2") for i in range(9)), framework="two")
-    found = judged("PKG008", H100 | {"contract.others": sharing.pins_of_others(one, [one, two])}, one)
+    found = judged("PKG008", H100 | {"requirements.others": sharing.pins_of_others(one, [one, two])}, one)
     assert found.says.endswith(": p0, p1, p2 and 6 more")
     assert len(found.found) == len(found.needs) == 3
 
@@ -125,7 +125,7 @@ def test_only_required_needs_in_force_contradict():
 
 def test_alone_nothing_is_compared():
     assert judged("PKG008", H100) is None
-    assert isinstance(judged("PKG008", H100, contract_others="not read"), UnknownFactError)
+    assert isinstance(judged("PKG008", H100, requirements_others="not read"), UnknownFactError)
 
 
 def test_shipped_contracts_and_what_is_known_of_them():

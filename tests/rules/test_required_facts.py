@@ -59,11 +59,11 @@ def test_without_facts_every_rule_is_awake_that_does_not_wait_for_a_job_or_a_sec
     awake = {rule.CODE for rule in rules.applicable_rules(Facts([]))}
     inactive = set(rules.list_codes()) - awake
     assert all(
-        key.startswith(("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import."))
+        key.startswith(("job.", "requirements.", "container.", "log.", "bench.", "proof.", "fleet.", "import."))
         for code in inactive
         for key in rules.required_facts(code)
     )
-    stated = Facts([Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("contract.others", {"x": {}})])
+    stated = Facts([Fact("job.wants", ("bf16",)), Fact("job.parameters", 7), Fact("requirements.others", {"x": {}})])
     assert {"CAP009", "MEM003", "PKG008"} <= {rule.CODE for rule in rules.applicable_rules(stated)}
 
 

@@ -91,8 +91,8 @@ def test_the_shipped_contracts_say_which_value_wins():
 def test_two_frameworks_and_one_variable():
     mine = contract(variables=[variable("X", "set", value="1"), variable("Y", "set", value="1", when="wants=fp8")])
     other = contract(framework="other", variables=[variable("X", "set", value="4"), variable("Y", "set", value="2")])
-    table = {"contract.variables": two.variables_of_others(mine, [mine, other])}
-    assert table["contract.variables"] == {"other 1.0": {"X": "4", "Y": "2"}}
+    table = {"requirements.variables": two.variables_of_others(mine, [mine, other])}
+    assert table["requirements.variables"] == {"other 1.0": {"X": "4", "Y": "2"}}
     found = judged("SYS017", table, mine)
     assert found.severity == "warning" and found.says == "set by demo and to another value by other 1.0: X"
     assert found.needs[0].want == "1"
@@ -100,10 +100,10 @@ def test_two_frameworks_and_one_variable():
 
 def test_frameworks_that_agree_or_do_not_meet():
     mine = contract(variables=[variable("X", "set", value="1")])
-    assert judged("SYS017", {"contract.variables": {"other 1.0": {"X": "1", "Z": "9"}}}, mine) is None
-    assert judged("SYS017", {"contract.variables": {"demo 1.0": {"X": "9"}, "demo": {"X": "9"}}}, mine) is None
-    assert judged("SYS017", {"contract.variables": {}}, mine) is None and judged("SYS017", {}, mine) is None
-    assert isinstance(judged("SYS017", {}, mine, contract_variables=GAP), UnknownFactError)
+    assert judged("SYS017", {"requirements.variables": {"other 1.0": {"X": "1", "Z": "9"}}}, mine) is None
+    assert judged("SYS017", {"requirements.variables": {"demo 1.0": {"X": "9"}, "demo": {"X": "9"}}}, mine) is None
+    assert judged("SYS017", {"requirements.variables": {}}, mine) is None and judged("SYS017", {}, mine) is None
+    assert isinstance(judged("SYS017", {}, mine, requirements_variables=GAP), UnknownFactError)
 
 
 # -- SYS018: tracing ----------------------------------------------------------------------------------

@@ -187,7 +187,7 @@ def test_what_a_node_of_a_fleet_answers(monkeypatch, place):
 
     for name, value in _environment().items():
         monkeypatch.setenv(name, value)
-    acts = {"details": fleet_node.describe_node_facets, "check": fleet_node.check_node}
+    acts = {"details": fleet_node.describe_node_areas, "check": fleet_node.check_node}
     for request in ({"do": "details"}, {"do": "check", "framework": ["transformers"]}):
         assert shown(node_program.answer_request({"schema": 1, "token": "t", **request}, "n1", acts)) == []
 

@@ -1,7 +1,7 @@
 """The folder of an environment: its generations, and the link that selects one.
 
-    DIR/generations/0007-3f2a…/     a whole environment, made by uv; complete once it has its manifest
-    DIR/current -> generations/0007-3f2a…
+    DIR/installs/0007-3f2a…/     a whole environment, made by uv; complete once it has its manifest
+    DIR/current -> installs/0007-3f2a…
     DIR/bin -> current/bin, and so lib, pyvenv.cfg …: DIR itself is used like any environment
     DIR/.gpuready/                    the lock; marks DIR as managed by gpuready
     DIR/journal.jsonl               what was done, step by step
@@ -92,7 +92,7 @@ class EnvironmentHome:
             if "pyvenv.cfg" in names:
                 return "is an environment that gpuready did not make: name another folder, or move it away"
             return "has files that are not gpuready's: name another folder"
-        if link := next((name for name in (_OWN_FOLDER, "generations") if os.path.islink(f"{self.path}/{name}")), ""):
+        if link := next((name for name in (_OWN_FOLDER, "installs") if os.path.islink(f"{self.path}/{name}")), ""):
             return f"has a link where gpuready has a folder ({link}): name another folder"
         if not os.access(self.path, os.W_OK | os.X_OK):
             return "cannot be written"
@@ -103,7 +103,7 @@ class EnvironmentHome:
         owner = private_files.find_foreign_owner(f"{self.path}/{_OWN_FOLDER}")
         if owner is None:
             return ""
-        return f"cannot be written: its generations belong to uid {owner}, who alone changes them; name another folder"
+        return f"cannot be written: it belongs to uid {owner}, who alone changes them; name another folder"
 
     def _explain_parent_refusal(self) -> str:
         folder = self.existing_parent()
@@ -126,9 +126,9 @@ class EnvironmentHome:
     def list_generations(self) -> list[EnvironmentGeneration]:
         """List every generation, oldest first, complete or not."""
         generations = []
-        for name in file_contents.list_names_or_empty(self.join_path("generations")):
+        for name in file_contents.list_names_or_empty(self.join_path("installs")):
             number, _, plan = name.partition("-")
-            path = self.join_path("generations", name)
+            path = self.join_path("installs", name)
             if number.isdigit() and not os.path.islink(path):
                 generations.append(EnvironmentGeneration(int(number), plan, path))
         return sorted(generations, key=lambda g: (g.install_order, g.name))
@@ -162,13 +162,13 @@ class EnvironmentHome:
 
     def prepare_folder(self) -> None:
         """Make the folder of generations, with the lock held. OSError if it cannot hold links, which all of this needs."""
-        durable_files.make_folder(self.join_path("generations"))
+        durable_files.make_folder(self.join_path("installs"))
         durable_files.replace_link(self.join_path(_OWN_FOLDER, "links"), "work")
         durable_files.remove_file(self.join_path(_OWN_FOLDER, "links"))
 
     def next_generation(self, plan: str) -> EnvironmentGeneration:
         number = self._last_order() + 1
-        return EnvironmentGeneration(number, plan, self.join_path("generations", f"{number:04}-{plan}"))
+        return EnvironmentGeneration(number, plan, self.join_path("installs", f"{number:04}-{plan}"))
 
     def _last_order(self) -> int:
         return max([max(g.install_order, g.number) for g in self.list_generations()], default=0)
@@ -181,7 +181,7 @@ class EnvironmentHome:
         """Make this generation the environment by one durable rename."""
         for name in FIXED_LINKS:
             self._ensure_fixed_link(name, generation)
-        durable_files.replace_link(self.join_path("current"), f"generations/{generation.name}")
+        durable_files.replace_link(self.join_path("current"), f"installs/{generation.name}")
 
     def _ensure_fixed_link(self, name: str, generation: EnvironmentGeneration) -> None:
         """Create the lasting link to one part of ``current``, before ``current`` exists."""
@@ -196,7 +196,7 @@ class EnvironmentHome:
             if not generation.has_manifest:
                 durable_files.remove_tree(generation.path)
                 swept.append(generation.name)
-        for folder in (self.path, self.join_path(_OWN_FOLDER), self.join_path("generations")):
+        for folder in (self.path, self.join_path(_OWN_FOLDER), self.join_path("installs")):
             for name in _list_drafts(folder):
                 durable_files.remove_file(f"{folder}/{name}")
         return swept
@@ -270,7 +270,7 @@ def rollback_environment(host: HostAccess, home: EnvironmentHome) -> InstallResu
     try:
         published, before = home.current_generation(), home.previous_generation()
         if before is None:
-            raise ValueError(f"{home.path} has no generation before {published.name if published else 'this one'}")
+            raise ValueError(f"{home.path} has no environment before {published.name if published else 'this one'}")
         base = audit.find_base_python(before.path, before.read_manifest())
         if file_contents.file_size(base) is None:
             raise ValueError(f"{before.name} has lost its Python ({base})")

@@ -146,7 +146,7 @@ class Installer:
     def _build_generation(self) -> InstallResult:
         before = self.home.current_generation()
         generation = self.home.next_generation(self.identity)
-        self.journal.record_step("begun", generation=generation.name, plan=self.identity, undo="remove the generation")
+        self.journal.record_step("begun", generation=generation.name, plan=self.identity, undo="remove it")
         try:
             known = self._fill_generation(generation)
             report = self._check_generation(generation)
@@ -399,7 +399,7 @@ class Installer:
         try:
             gone, busy = self.home.remove_old_generations(self.keep)
         except OSError as error:
-            self.notes.append(f"older generations could not be removed: {format_os_error(error)}")
+            self.notes.append(f"older environments could not be removed: {format_os_error(error)}")
             return
         for name in gone:
             self.journal.try_record_step("removed", generation=name)

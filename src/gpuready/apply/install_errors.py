@@ -32,6 +32,4 @@ def suggest_missing_package(error: str) -> str:
     if not found:
         return ""
     name = found[1].replace("_", "-")
-    return (
-        f"; nothing in the plan brings it: a contract of your own with the need package.{name} does (--contract FILE)"
-    )
+    return f"; nothing in the plan brings it: requirements of your own that name package.{name} do (--contract FILE)"

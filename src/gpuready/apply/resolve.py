@@ -423,7 +423,7 @@ def find_contradiction(request: ResolutionRequest, contract: Contract) -> PlanCo
 
 def _name_requirer(need: Requirement) -> str:
     """Return the requirer in a citation such as ``vllm 0.8.4, which FILE:12 pins``."""
-    return need.cite.partition(", which")[0].partition(";")[0] or "the contract"
+    return need.cite.partition(", which")[0].partition(";")[0] or "its requirements"
 
 
 def _add_citations(conflict: PlanConflict, contract: Contract) -> PlanConflict:

@@ -82,7 +82,7 @@ def _check_distribution(contract: Contract, framework: str, path: str) -> None:
     if has_contract(framework) or framework in _list_known_packages():
         raise BadContract(
             f"{path} installs {own} under the name {contract.framework}, which is {known}: "
-            f'give the contract its own name, framework = "{own}", and ask for that'
+            f'give the requirements their own name, framework = "{own}", and ask for that'
         )
 
 
@@ -97,7 +97,7 @@ def _by_hand(step: FixStep) -> FixStep:
 
 
 def _describe_file(path: str, refused: list[str]) -> str:
-    whose = f"the contract file {path}, which is not one of gpuready's own"
+    whose = f"the file of requirements {path}, which is not one of gpuready's own"
     if not refused:
         return whose
     names = ", ".join(dict.fromkeys(refused))

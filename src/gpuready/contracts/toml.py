@@ -46,7 +46,7 @@ def decode_toml(text: str, name: str, kind: str = "contract") -> dict[str, Any]:
 def _read_utf8(path: str, name: str) -> str:
     raw = _read_toml_bytes(path, name)
     if len(raw) > MAX_TOML_BYTES:
-        raise BadContract(f"{name} is larger than 1 MiB, which no contract is")
+        raise BadContract(f"{name} is larger than 1 MiB, which no file of requirements is")
     if raw.startswith(b"\xef\xbb\xbf"):
         raise BadContract(f"{name} begins with a byte order mark: save it as UTF-8 without one")
     try:
@@ -60,12 +60,14 @@ def _read_toml_bytes(path: str, name: str) -> bytes:
     if "\0" in path:
         raise BadContract(f"{name!r} is not the name of a file")
     if os.path.exists(path) and not os.path.isfile(path):
-        raise BadContract(f"{name} is not a file: name a contract in TOML")
+        raise BadContract(f"{name} is not a file: name a file of requirements (TOML)")
     try:
         with open(path, "rb") as stream:
             return stream.read(MAX_TOML_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
-        raise BadContract(f"{path} does not exist: name a contract in TOML, or a framework such as trl") from None
+        raise BadContract(
+            f"{path} does not exist: name a file of requirements (TOML), or a framework such as trl"
+        ) from None
     except OSError as error:
         raise BadContract(f"{name} cannot be read: {error.strerror or error}") from None
 

@@ -52,7 +52,7 @@ def find_problems(data: dict[str, Any], name: str) -> list[str]:
         rows = data.get(table, [])
         if isinstance(rows, list):
             if len(rows) > MOST_ROWS:
-                found.append(f"{name}: there are more than {MOST_ROWS} [[{table}]], which no contract has")
+                found.append(f"{name}: there are more than {MOST_ROWS} [[{table}]], which no file of requirements has")
                 continue
             for number, row in enumerate(rows, 1):
                 found += [f"{name}, [[{table}]] {number}: {text}" for text in _check_table_row(table, row)]
@@ -124,7 +124,7 @@ def _check_types(row: dict[str, Any], known: dict[str, type]) -> Iterator[str]:
         elif not isinstance(value, kind) or not _is_all_text(key, value):
             yield f"{key} must be {words[kind]}"
         elif any(has_control_characters(text) for text in [key, *_text_items(value)]):
-            yield f"{key} holds a control character or an invisible one, which a contract may not"
+            yield f"{key} holds a control character or an invisible one, which requirements may not"
 
 
 def _is_all_text(key: str, value: object) -> bool:

@@ -221,7 +221,7 @@ def _use_torch_name(wish: WantedVariable, torches: Sequence[str]) -> WantedVaria
     name = names.pop()
     if name == wish.name:
         return wish
-    return wish.replace(name=name, why=f"{wish.why}; this torch reads {name}, which the contract calls {wish.name}")
+    return wish.replace(name=name, why=f"{wish.why}; this torch reads {name}, which the requirements call {wish.name}")
 
 
 def _apply_hardware_gate(facts: Facts, wish: WantedVariable) -> list[WantedVariable]:

@@ -14,7 +14,7 @@ from gpuready.fleet.journal import AnswerJournal
 from gpuready.fleet.node_report import NodeRefusal, NodeReport, is_newer_schema, parse_node_report
 from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, GARBLED, REFUSED, FleetNode, NodeAnswer
 
-Details = dict[str, dict[str, dict[str, object]]]  # node -> facet -> key -> value
+Details = dict[str, dict[str, dict[str, object]]]  # node -> area -> key -> value
 MeasuredTries = dict[str, dict[tuple[str, int | None], dict[int, float]]]  # figure -> (node, gpu) -> try -> value
 CLOCK_SLACK = 1.0
 """Seconds of clock difference that are ignored."""
@@ -133,7 +133,7 @@ class AnswerCollector:
 
     def _store_details(self, name: str, details: dict[str, dict[str, object]]) -> bool:
         mine = self.details.setdefault(name, {})
-        new = {facet: row for facet, row in details.items() if facet not in mine}
+        new = {area: row for area, row in details.items() if area not in mine}
         mine.update(new)
         return bool(new)
 

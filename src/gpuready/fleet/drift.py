@@ -1,4 +1,4 @@
-"""Find the facts in which nodes differ from the majority of their stratum or from a reference.
+"""Find the facts in which nodes differ from the majority of their peers or from a reference.
 
 Fingerprints show that nodes differ; one node of each group is then asked for the facts. The cost grows with
 the number of groups, not of nodes. Two parts of similar size are a split, not half a fleet of broken nodes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpuready.fleet.facets import FACETS, UNKNOWN, hash_value
+from gpuready.fleet.areas import AREAS, UNKNOWN, hash_value
 from gpuready.fleet.node_report import NodeReport
 from gpuready.model.fleet import Drift, NodeGroup
 from gpuready.model.node_names import fold_node_names
@@ -26,14 +26,14 @@ SPLIT_SHARE, SPLIT_NODES = 0.25, 10
 EVERYWHERE_SHARE = 0.75
 """With more different values than this share of the nodes, the fact differs by nature and no node is at fault."""
 MAX_GROUPS = 64
-"""Groups of one facet that are asked for details; more mean that the fact differs everywhere."""
+"""Groups of one area that are asked for details; more mean that the fact differs everywhere."""
 
 
-class FacetDifference:
-    """One facet of one stratum with more than one fingerprint."""
+class AreaDifference:
+    """One area of one peer group with more than one fingerprint."""
 
-    def __init__(self, facet: str, stratum: str, members: NodesByValue, want: str, reference: FactTable | None):
-        self.facet, self.stratum, self.members = facet, stratum, members
+    def __init__(self, area: str, peers: str, members: NodesByValue, want: str, reference: FactTable | None):
+        self.area, self.peers, self.members = area, peers, members
         self.want, self.reference = want, reference
         self.node_count = sum(map(len, members.values()))
 
@@ -43,58 +43,58 @@ class FacetDifference:
         return ordered[:MAX_GROUPS]
 
 
-def find_facet_differences(
+def find_area_differences(
     records: Mapping[str, NodeReport],
-    stratum_of: Mapping[str, str],
+    peers_of: Mapping[str, str],
     reference: Mapping[str, FactTable] | None = None,
     reference_kind: str | None = None,
-) -> list[FacetDifference]:
-    """Compare every facet of every stratum. A facet that a node does not report is not compared."""
+) -> list[AreaDifference]:
+    """Compare every area of every peer group. A area that a node does not report is not compared."""
     tables: dict[tuple[str, str], NodesByValue] = {}
     nodes_by_prints: dict[tuple[str, str], list[str]] = {}
     kinds: dict[str, set[str]] = {}
     for name, record in records.items():
-        stratum = stratum_of[name]
-        kinds.setdefault(stratum, set()).add(record.kind)
-        nodes_by_prints.setdefault((stratum, record.prints), []).append(name)
-    for (stratum, _), names in nodes_by_prints.items():
-        for facet in FACETS:  # nodes with equal fingerprints are handled once
-            if mark := records[names[0]].fingerprint_of(facet):
-                tables.setdefault((stratum, facet), {}).setdefault(mark, []).extend(names)
+        peers = peers_of[name]
+        kinds.setdefault(peers, set()).add(record.kind)
+        nodes_by_prints.setdefault((peers, record.prints), []).append(name)
+    for (peers, _), names in nodes_by_prints.items():
+        for area in AREAS:  # nodes with equal fingerprints are handled once
+            if mark := records[names[0]].fingerprint_of(area):
+                tables.setdefault((peers, area), {}).setdefault(mark, []).extend(names)
     differences = []
-    for (stratum, facet), members in sorted(tables.items(), key=lambda row: row[0][0]):
-        applies = reference is not None and (reference_kind is None or reference_kind in kinds[stratum])
-        rows = reference.get(facet) if reference is not None and applies else None
+    for (peers, area), members in sorted(tables.items(), key=lambda row: row[0][0]):
+        applies = reference is not None and (reference_kind is None or reference_kind in kinds[peers])
+        rows = reference.get(area) if reference is not None and applies else None
         want = hash_value(rows) if rows is not None else max(members, key=lambda m: (len(members[m]), m))
         if set(members) != {want}:
-            differences.append(FacetDifference(facet, stratum, members, want, rows))
+            differences.append(AreaDifference(area, peers, members, want, rows))
     return differences
 
 
 def plan_detail_requests(
-    differ: Iterable[FacetDifference], known_details: Details, avoid: Iterable[str] = ()
+    differ: Iterable[AreaDifference], known_details: Details, avoid: Iterable[str] = ()
 ) -> dict[str, tuple[str, ...]]:
-    """Choose which nodes to ask for which facets: one of each group, unless its details are known."""
+    """Choose which nodes to ask for which areas: one of each group, unless its details are known."""
     requests: dict[str, list[str]] = {}
     skipped = set(avoid)
     for difference in differ:
         for mark, nodes in difference.groups_to_ask():
             known = mark == difference.want and difference.reference is not None
-            if known or any(difference.facet in known_details.get(node, {}) for node in nodes):
+            if known or any(difference.area in known_details.get(node, {}) for node in nodes):
                 continue
             willing = [node for node in nodes if node not in skipped]
             chosen = next((node for node in willing if node in requests), willing[0] if willing else None)
             if chosen is not None:
-                requests.setdefault(chosen, []).append(difference.facet)
-    return {node: tuple(facets) for node, facets in requests.items()}
+                requests.setdefault(chosen, []).append(difference.area)
+    return {node: tuple(areas) for node, areas in requests.items()}
 
 
-def explain_differences(differ: Iterable[FacetDifference], details: Details) -> list[Drift]:
+def explain_differences(differ: Iterable[AreaDifference], details: Details) -> list[Drift]:
     """Return the differences of all groups key by key, the largest group first."""
     return [drift for difference in differ for drift in _explain_difference(difference, details)]
 
 
-def _explain_difference(difference: FacetDifference, details: Details) -> list[Drift]:
+def _explain_difference(difference: AreaDifference, details: Details) -> list[Drift]:
     details_by_print = {
         mark: rows
         for mark, nodes in difference.members.items()
@@ -119,10 +119,10 @@ def _explain_difference(difference: FacetDifference, details: Details) -> list[D
     return [*drifts, *_drift_without_details(difference, details_by_print)]
 
 
-def _group_details(difference: FacetDifference, mark: str, nodes: list[str], details: Details) -> FactTable | None:
+def _group_details(difference: AreaDifference, mark: str, nodes: list[str], details: Details) -> FactTable | None:
     if mark == difference.want and difference.reference is not None:
         return _flatten_table(difference.reference)
-    rows = next((details[node][difference.facet] for node in nodes if difference.facet in details.get(node, {})), None)
+    rows = next((details[node][difference.area] for node in nodes if difference.area in details.get(node, {})), None)
     return None if rows is None else _flatten_table(rows)
 
 
@@ -147,7 +147,7 @@ def _lookup_dotted_key(rows: FactTable, key: str) -> Any:
 
 
 def _drift_of_key(
-    difference: FacetDifference, key: str, wanted_value: Any, details_by_print: Mapping[str, FactTable]
+    difference: AreaDifference, key: str, wanted_value: Any, details_by_print: Mapping[str, FactTable]
 ) -> list[Drift]:
     """Return the groups with another value of one fact. An unknown value is not a difference."""
     values: NodesByValue = {}
@@ -165,7 +165,7 @@ def _drift_of_key(
 
 
 def _split_from_rest(
-    difference: FacetDifference, key: str, want: str, values: NodesByValue, others: NodesByValue
+    difference: AreaDifference, key: str, want: str, values: NodesByValue, others: NodesByValue
 ) -> list[Drift]:
     node_count = sum(map(len, values.values()))
     if difference.reference is None and len(values) > max(2, EVERYWHERE_SHARE * node_count):
@@ -179,7 +179,7 @@ def _split_from_rest(
     rest = {value: nodes for value, nodes in others.items() if value not in parts}
     rows = [(parts, True), (rest, False)]
     return [
-        Drift(difference.facet, key, want, _node_groups(members), node_count, difference.stratum, against, split)
+        Drift(difference.area, key, want, _node_groups(members), node_count, difference.peers, against, split)
         for members, split in rows
         if members
     ]
@@ -197,7 +197,7 @@ def _node_groups(values: NodesByValue) -> tuple[NodeGroup, ...]:
     return tuple(NodeGroup(value, fold_node_names(sorted(nodes)), len(nodes)) for value, nodes in ordered)
 
 
-def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
+def _drift_by_fingerprint(difference: AreaDifference) -> Drift:
     """Report only fingerprints: no node reported details."""
     others = {f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark != difference.want}
     largest = len(difference.members.get(difference.want, ()))
@@ -208,12 +208,12 @@ def _drift_by_fingerprint(difference: FacetDifference) -> Drift:
     return _make_fingerprint_drift(difference, others).replace(against=against, split=split)
 
 
-def _make_fingerprint_drift(difference: FacetDifference, others: NodesByValue) -> Drift:
-    facet, want = difference.facet, f"fingerprint {difference.want}"
-    return Drift(facet, facet, want, _node_groups(others), difference.node_count, difference.stratum)
+def _make_fingerprint_drift(difference: AreaDifference, others: NodesByValue) -> Drift:
+    area, want = difference.area, f"fingerprint {difference.want}"
+    return Drift(area, area, want, _node_groups(others), difference.node_count, difference.peers)
 
 
-def _drift_without_details(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> list[Drift]:
+def _drift_without_details(difference: AreaDifference, details_by_print: Mapping[str, FactTable]) -> list[Drift]:
     """Report the groups that were asked for details and did not reply."""
     others = {
         f"fingerprint {mark}": nodes for mark, nodes in difference.members.items() if mark not in details_by_print
@@ -221,19 +221,17 @@ def _drift_without_details(difference: FacetDifference, details_by_print: Mappin
     return [_make_fingerprint_drift(difference, others)] if others else []
 
 
-def _drift_everywhere(difference: FacetDifference, details_by_print: Mapping[str, FactTable]) -> Drift:
-    """Report a facet in which nearly every node has its own value: no node is at fault."""
+def _drift_everywhere(difference: AreaDifference, details_by_print: Mapping[str, FactTable]) -> Drift:
+    """Report an area in which nearly every node has its own value: no node is at fault."""
     rows = list(details_by_print.values())
     keys = [key for key in rows[0] if len({format_value(row.get(key)) for row in rows}) > len(rows) // 2]
     everyone = [node for nodes in difference.members.values() for node in nodes]
-    return _make_everywhere_drift(
-        difference, ", ".join(keys[:3]) or difference.facet, len(difference.members), everyone
-    )
+    return _make_everywhere_drift(difference, ", ".join(keys[:3]) or difference.area, len(difference.members), everyone)
 
 
-def _make_everywhere_drift(difference: FacetDifference, key: str, count: int, nodes: list[str]) -> Drift:
+def _make_everywhere_drift(difference: AreaDifference, key: str, count: int, nodes: list[str]) -> Drift:
     group = NodeGroup(f"{count} different values", fold_node_names(sorted(nodes)), len(nodes))
-    return Drift(difference.facet, key, "one value", (group,), len(nodes), difference.stratum, split=True)
+    return Drift(difference.area, key, "one value", (group,), len(nodes), difference.peers, split=True)
 
 
 def format_value(value: Any) -> str:

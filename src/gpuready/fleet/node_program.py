@@ -1,7 +1,7 @@
 """The node program: one request in, one line of JSON out. The actions are passed in, to keep this module
 small.
 
-A healthy node's line has at most 512 bytes (``facets.MAX_ANSWER_BYTES``): fingerprints of its facets, a
+A healthy node's line has at most 512 bytes (``areas.MAX_ANSWER_BYTES``): fingerprints of its areas, a
 verdict with codes, and figures if it was asked to measure. Details are sent only on request.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuready.cluster.address import parse_host_address, parse_port
-from gpuready.fleet.facets import SCHEMA
+from gpuready.fleet.areas import SCHEMA
 
 NodeAction = Callable[[Mapping[str, Any], str], str]
 

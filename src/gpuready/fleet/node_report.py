@@ -6,7 +6,7 @@ import json
 from sys import intern
 from typing import Any, NoReturn
 
-from gpuready.fleet.facets import FACETS, MAX_DETAIL_BYTES, SCHEMA
+from gpuready.fleet.areas import AREAS, MAX_DETAIL_BYTES, SCHEMA
 from gpuready.model import validation
 from gpuready.model.record import Record
 
@@ -42,9 +42,9 @@ class NodeReport(Record):
     figures: dict[str, Any] | None = None
     details: dict[str, dict[str, Any]] | None = None
 
-    def fingerprint_of(self, facet: str) -> str:
-        """Return the fingerprint of one facet; empty if an older node does not report it."""
-        at = _PRINT_OFFSETS[facet]
+    def fingerprint_of(self, area: str) -> str:
+        """Return the fingerprint of one area; empty if an older node does not report it."""
+        at = _PRINT_OFFSETS[area]
         return self.prints[at : at + 8].strip()
 
     @property
@@ -53,7 +53,7 @@ class NodeReport(Record):
         return self.schema, self.attempt, self.at, f"{self.prints}{self.verdict}{self.codes}{self.figures}"
 
 
-_PRINT_OFFSETS = {facet: 8 * at for at, facet in enumerate(FACETS)}
+_PRINT_OFFSETS = {area: 8 * at for at, area in enumerate(AREAS)}
 _LONGEST = {"node": MAX_NAME, "run": 64, "kind": 64, "judged": 200, "ids": 16 * MAX_ITEMS["gpus"], "verdict": 16}
 
 
@@ -99,7 +99,7 @@ def _parse_fields(fields: dict[str, Any]) -> NodeReport:
     is_code = all(0 < len(code) <= 8 and code.isalnum() for code in report.codes)
     if len(report.codes) > MAX_ITEMS["codes"] or not is_code or len(report.figures or ()) > MAX_ITEMS["figures"]:
         raise ValueError("'codes' or 'figures' have what no check and no bench tells")
-    details = None if report.details is None else {name: row for name, row in report.details.items() if name in FACETS}
+    details = None if report.details is None else {name: row for name, row in report.details.items() if name in AREAS}
     return report.replace(
         at=_finite_number(report.at, "at"),
         run=intern(report.run),
@@ -119,14 +119,14 @@ def _finite_number(value: object, key: str) -> float:
 
 
 def _read_fingerprints(value: object) -> str:
-    """Eight digits a facet in the order of FACETS; newer nodes' extra facets are dropped, older nodes'
+    """Eight digits an area in the order of AREAS; newer nodes' extran areas are dropped, older nodes'
     missing ones blank.
     """
     if isinstance(value, dict):
-        value = "".join(str(value.get(facet, "")).ljust(8)[:8] for facet in FACETS)
+        value = "".join(str(value.get(area, "")).ljust(8)[:8] for area in AREAS)
     if not isinstance(value, str) or len(value) % 8 or any(c not in "0123456789abcdef " for c in value):
         raise ValueError("'print' is not a list of fingerprints")
-    return intern(value[: 8 * len(FACETS)])
+    return intern(value[: 8 * len(AREAS)])
 
 
 def _read_figure(figure: tuple[str, Any]) -> tuple[str, tuple[float, ...]]:

@@ -1,6 +1,6 @@
 """Find nodes or GPUs whose figures are repeatedly worse than those of their equals.
 
-Values are taken as distances from the median of their stratum. The noise is estimated from the median of
+Values are taken as distances from the median of their peers. The noise is estimated from the median of
 those distances, which a few bad nodes cannot move. Wald's sequential test then decides value by value whether
 a node is slower by LOSS_SOUGHT: most nodes are cleared by their first value, a few are measured again, and
 none is accused on one measurement or on one wild value among several. Nodes that are permanently a little
@@ -56,18 +56,18 @@ class OutlierResult:
         self.shared: dict[str, set[str]] = {}  # figure of a disk -> nodes on which it is slow: one disk that they share
 
 
-def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str]) -> OutlierResult:
-    """Judge every figure of every stratum. The result does not depend on the order of the values."""
+def find_outliers(tries: TriesByEntity, peers_of: Mapping[str, str]) -> OutlierResult:
+    """Judge every figure of every peer group. The result does not depend on the order of the values."""
     result = OutlierResult()
     for figure in sorted(tries):
-        strata: dict[str, dict[MeasuredEntity, list[float]]] = {}
+        rows_of: dict[str, dict[MeasuredEntity, list[float]]] = {}
         for entity, values in tries[figure].items():
-            if entity[0] in stratum_of and values:
+            if entity[0] in peers_of and values:
                 row = [values[at] for at in sorted(values)]
-                strata.setdefault(stratum_of[entity[0]], {})[entity] = row
-        for stratum, rows in sorted(strata.items()):
+                rows_of.setdefault(peers_of[entity[0]], {})[entity] = row
+        for peers, rows in sorted(rows_of.items()):
             judged = OutlierResult()
-            _judge_stratum(judged, figure, stratum, rows, len(tries))
+            _judge_peers(judged, figure, peers, rows, len(tries))
             usual = median([row[0] for row in rows.values()])
             gross = {node for (node, _), row in rows.items() if GROSS * median(row) <= usual}
             is_shared = figure.startswith(SHARED_PREFIX)
@@ -79,11 +79,11 @@ def find_outliers(tries: TriesByEntity, stratum_of: Mapping[str, str]) -> Outlie
     return result
 
 
-def _judge_stratum(
-    result: OutlierResult, figure: str, stratum: str, rows: Mapping[MeasuredEntity, Sequence[float]], figures: int
+def _judge_peers(
+    result: OutlierResult, figure: str, peers: str, rows: Mapping[MeasuredEntity, Sequence[float]], figures: int
 ) -> None:
     if len({node for node, _ in rows}) < MIN_EQUALS:
-        return _judge_few(result, figure, stratum, rows)
+        return _judge_few(result, figure, peers, rows)
     usual = median([row[0] for row in rows.values()])
     if usual <= 0:
         return
@@ -105,14 +105,12 @@ def _judge_stratum(
             continue
         mean = sum(row) / len(row)
         one = _make_outlier(
-            entity, figure, rows[entity], usual, mean * sign, mean / noise * len(row) ** 0.5, stratum, certain
+            entity, figure, rows[entity], usual, mean * sign, mean / noise * len(row) ** 0.5, peers, certain
         )
         (result.outliers if certain else result.unclear).append(one)
 
 
-def _judge_few(
-    result: OutlierResult, figure: str, stratum: str, rows: Mapping[MeasuredEntity, Sequence[float]]
-) -> None:
+def _judge_few(result: OutlierResult, figure: str, peers: str, rows: Mapping[MeasuredEntity, Sequence[float]]) -> None:
     """Compare two or three nodes with the best of them: none is far below it in every measurement by chance."""
     sign = -1.0 if figure.endswith(LOWER_IS_BETTER) else 1.0
     middles = {entity: median(row) for entity, row in rows.items()}
@@ -128,7 +126,7 @@ def _judge_few(
             continue
         certain = max(shares) < -FEW_LOSS
         mean = sum(shares) / len(shares)
-        one = _make_outlier(entity, figure, row, middles[best], mean * sign, mean / MIN_NOISE, stratum, certain)
+        one = _make_outlier(entity, figure, row, middles[best], mean * sign, mean / MIN_NOISE, peers, certain)
         (result.outliers if certain else result.unclear).append(one)
 
 
@@ -185,9 +183,9 @@ def _make_outlier(
     usual: float,
     share: float,
     score: float,
-    stratum: str,
+    peers: str,
     sure: bool,
 ) -> Outlier:
     node, gpu = entity
     value = sum(row) / len(row)
-    return Outlier(node, figure, value, usual, round(share, 4), round(score, 2), gpu, len(row), sure, stratum)
+    return Outlier(node, figure, value, usual, round(share, 4), round(score, 2), gpu, len(row), sure, peers)

@@ -8,7 +8,7 @@ from statistics import median
 from typing import Any
 
 from gpuready.fleet.answer_collector import AnswerCollector
-from gpuready.fleet.drift import FacetDifference
+from gpuready.fleet.drift import AreaDifference
 from gpuready.fleet.outliers import GROSS, SHARED_PREFIX, OutlierResult
 from gpuready.model import Fact, Facts, Report, worst_verdict
 from gpuready.model.fleet import ANSWER_KINDS, ANSWERED, NOT_LET_IN, SLOW, Drift, FleetReport, FleetSuspect, NodePair
@@ -37,14 +37,14 @@ class FleetEvidence:
     def __init__(
         self,
         collector: AnswerCollector,
-        stratum_of: Mapping[str, str],
-        differences: Sequence[FacetDifference] = (),
+        peers_of: Mapping[str, str],
+        differences: Sequence[AreaDifference] = (),
         drift: Sequence[Drift] = (),
         outlier_result: OutlierResult | None = None,
         suspects: Sequence[FleetSuspect] = (),
         pairs: Sequence[NodePair] = (),
     ):
-        self.collector, self.stratum_of, self.differences, self.drift = (collector, stratum_of, differences, drift)
+        self.collector, self.peers_of, self.differences, self.drift = (collector, peers_of, differences, drift)
         self.outlier_result, self.suspects, self.pairs = outlier_result or OutlierResult(), suspects, pairs
         self.records = collector.records
         self.codes = self._nodes_by_code()
@@ -68,12 +68,12 @@ class FleetEvidence:
         return {code: names for code, names in wide.items() if not self._explained_by_difference(set(names))}
 
     def _explained_by_difference(self, failing: set[str]) -> bool:
-        """Whether the failing nodes are those of one stratum or those with one value of a facet."""
+        """Whether the failing nodes are those of one peer group or those with one value of an area."""
         groups = [set(nodes) for one in self.differences for nodes in one.members.values()]
-        strata: dict[str, set[str]] = {}
-        for name, stratum in self.stratum_of.items():
-            strata.setdefault(stratum, set()).add(name)
-        return any(_is_same_group(failing, group) for group in (*groups, *strata.values()))
+        alike: dict[str, set[str]] = {}
+        for name, peers in self.peers_of.items():
+            alike.setdefault(peers, set()).add(name)
+        return any(_is_same_group(failing, group) for group in (*groups, *alike.values()))
 
     def nodes_by_verdict(self) -> dict[str, list[str]]:
         """Group the nodes by their own verdicts; undecided if only doubted checks failed."""
@@ -163,9 +163,9 @@ def _unreachable_rows(collector: AnswerCollector) -> tuple[FactRow, ...]:
 
 
 def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
-    """Nodes with fewer GPUs than most of their stratum, or than the scheduler expects."""
+    """Nodes with fewer GPUs than most of their peers, or than the scheduler expects."""
     rows: list[FactRow] = []
-    for stratum, names in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items():
+    for peers, names in _group_by(evidence.peers_of, evidence.peers_of.__getitem__).items():
         counts = _group_by(names, lambda name: evidence.records[name].gpus)
         usual = max(counts, key=lambda count: (count > 0, len(counts[count]), count))
         for count, some in sorted(counts.items()):
@@ -177,27 +177,21 @@ def _missing_gpu_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
             ]
             if few:
                 want = max(usual, *(evidence.collector.nodes[n].gpus for n in few))
-                row = {
-                    "nodes": fold_node_names(few),
-                    "count": len(few),
-                    "gpus": count,
-                    "usual": want,
-                    "stratum": stratum,
-                }
+                row = {"nodes": fold_node_names(few), "count": len(few), "gpus": count, "usual": want, "peers": peers}
                 rows.append(row)
     return tuple(rows)
 
 
 def _smaller_memory_rows(evidence: FleetEvidence) -> tuple[FactRow, ...]:
     rows: list[FactRow] = []
-    for stratum, names in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items():
+    for peers, names in _group_by(evidence.peers_of, evidence.peers_of.__getitem__).items():
         records = evidence.records
-        rows += _rows_below_usual("memory", {n: records[n].mem for n in names if records[n].mem > 0}, stratum)
-        rows += _rows_below_usual("/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, stratum)
+        rows += _rows_below_usual("memory", {n: records[n].mem for n in names if records[n].mem > 0}, peers)
+        rows += _rows_below_usual("/dev/shm", {n: records[n].shm for n in names if records[n].shm >= 0}, peers)
     return tuple(rows)
 
 
-def _rows_below_usual(what: str, sizes: dict[str, int], stratum: str) -> list[FactRow]:
+def _rows_below_usual(what: str, sizes: dict[str, int], peers: str) -> list[FactRow]:
     if len(sizes) < 2:
         return []
     ordered = sorted(sizes.values())
@@ -207,7 +201,7 @@ def _rows_below_usual(what: str, sizes: dict[str, int], stratum: str) -> list[Fa
     )
     return [
         {"what": what, "nodes": fold_node_names(some), "count": len(some), "size": max(sizes[n] for n in some) << 20,
-         "usual": usual << 20, "stratum": stratum}
+         "usual": usual << 20, "peers": peers}
         for _, some in sorted(small.items(), key=lambda row: -len(row[1]))
     ]  # fmt: skip
 
@@ -259,9 +253,7 @@ def build_fleet_report(
             if why
         },
         codes={code: fold_node_names(names) for code, names in sorted(evidence.codes.items())},
-        strata={
-            s: fold_node_names(n) for s, n in _group_by(evidence.stratum_of, evidence.stratum_of.__getitem__).items()
-        },
+        peers={s: fold_node_names(n) for s, n in _group_by(evidence.peers_of, evidence.peers_of.__getitem__).items()},
         drift=tuple(evidence.drift),
         outliers=(*evidence.outlier_result.outliers, *evidence.outlier_result.unclear),
         suspects=tuple(evidence.suspects),
@@ -342,18 +334,18 @@ def _nodes_to_exclude(evidence: FleetEvidence, facts: Facts, errors: set[str]) -
     ):  # a busy fleet or controller makes nodes slow; the others cannot take a job
         silent = [row for row in silent if row["kind"] != SLOW]
     not_ready = evidence.nodes_by_verdict().get("not-ready", ())
-    deviating = [row for row in facts.value("fleet.drift") if not row["split"] and row["facet"] in faults]
+    deviating = [row for row in facts.value("fleet.drift") if not row["split"] and row["area"] in faults]
     suspects = [
         name for one in evidence.suspects if one.confirmed and one.kind in ("node", "gpu") for name in one.names
     ]
     candidates: dict[str, Iterable[str]] = {
         "FLT001": _nodes_of_rows(silent),
-        "FLT002": _nodes_of_rows(group for row in deviating if row["facet"] == "driver" for group in row["groups"]),
+        "FLT002": _nodes_of_rows(group for row in deviating if row["area"] == "driver" for group in row["groups"]),
         "FLT003": _nodes_of_rows(
-            group for row in deviating if row["facet"] in ("torch", "cuda", "kernels") for group in row["groups"]
+            group for row in deviating if row["area"] in ("torch", "cuda", "kernels") for group in row["groups"]
         ),
         "FLT007": _nodes_of_rows(facts.value("fleet.gpus")),
-        "FLT008": _nodes_of_rows(group for row in deviating if row["facet"] == "gpus" for group in row["groups"]),
+        "FLT008": _nodes_of_rows(group for row in deviating if row["area"] == "gpus" for group in row["groups"]),
         "FLT010": _nodes_of_rows(facts.value("fleet.memory")),
         "FLT011": [one.node for one in evidence.outlier_result.outliers],
         "FLT012": _nodes_of_rows(facts.value("fleet.conflicts")),

@@ -52,14 +52,14 @@ class NodeGroup(Record):
 
 
 class Drift(Record):
-    """A fact in which nodes of a stratum differ from the majority or from a reference."""
+    """A fact in which nodes of a peer group differ from the majority or from a reference."""
 
-    facet: str
+    area: str
     key: str
     want: str  # of a split: the value of the larger part
     groups: tuple[NodeGroup, ...]  # the deviating groups, the largest first
-    of: int  # number of nodes of the stratum that answered
-    stratum: str = ""
+    of: int  # number of nodes of the peer group that answered
+    peers: str = ""
     against: str = "majority"  # majority, reference
     split: bool = False
 
@@ -70,13 +70,13 @@ class Outlier(Record):
     node: str
     figure: str
     value: float
-    usual: float  # the median of the stratum
+    usual: float  # the median of the peer group
     share: float  # value / usual - 1: -0.08 is 8 % below
     score: float  # distance in robust standard deviations
     gpu: int | None = None
     tries: int = 1
     confirmed: bool = False
-    stratum: str = ""
+    peers: str = ""
 
 
 class NodePair(Record):
@@ -120,7 +120,7 @@ class FleetReport(Record):
     reasons: dict[str, str] = field(default_factory=dict)  # "kind: why" -> node set
     codes: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> node set
     meanings: dict[str, str] = field(default_factory=dict)  # code that nodes reported -> title of its rule
-    strata: dict[str, str] = field(default_factory=dict)  # stratum -> node set
+    peers: dict[str, str] = field(default_factory=dict)  # peers -> node set
     drift: tuple[Drift, ...] = ()
     outliers: tuple[Outlier, ...] = ()
     suspects: tuple[FleetSuspect, ...] = ()

@@ -183,7 +183,7 @@ class InstallResult(Record):
 
     verdict: str  # installed, unchanged, failed, dry-run, rolled-back, intact, damaged, undecided
     environment: str
-    generation: str = ""
+    stored_as: str = ""
     previous: str = ""
     plan: Any = None
     steps: tuple[FixStep, ...] = ()

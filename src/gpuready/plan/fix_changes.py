@@ -22,7 +22,7 @@ from gpuready.plan.requirements import (
     required_package_names,
 )
 
-FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "contract.")
+FIXED_FACTS = (*HARDWARE_FACTS, "os.", "python.version", "job.", "package.", "torch.", "requirements.")
 """Facts that no manual step changes: the hardware, and facts with change kinds of their own."""
 
 

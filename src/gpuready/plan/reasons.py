@@ -38,7 +38,7 @@ def _framework_reason(space: SearchSpace, rejected: Sequence[RejectedChoice]) ->
         return PlanReason(
             "framework", f"{contract.name}: the newest that fits; {rejected[0].choice} does not", rejected[0].cite
         )
-    return PlanReason("framework", f"{contract.name}: the newest that has a contract", contract.origin)
+    return PlanReason("framework", f"{contract.name}: the newest whose requirements are known", contract.origin)
 
 
 def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
@@ -50,7 +50,7 @@ def _torch_reason(space: SearchSpace, build: TorchBuild) -> PlanReason:
     active_pins = [n for n in pins if space.platform.condition_holds(n.when, build, "")]
     if not active_pins:
         newest = f"the newest of {space.until}" if space.until else "the newest there is"
-        return PlanReason("torch", f"{build.version}: {newest}; the contract names none", _first_source(build.cite))
+        return PlanReason("torch", f"{build.version}: {newest}; its requirements name none", _first_source(build.cite))
     wants = " and ".join(dict.fromkeys(describe_want(n.want) for n in active_pins))
     exact = active_pins[0].want.startswith("==") and "|" not in active_pins[0].want
     what = "the one that" if exact else "the newest that fits of those that"

@@ -78,7 +78,7 @@ def _survey_request(host: HostAccess, target: TargetEnvironment, frameworks: Seq
 
 def _survey_facts(answer: dict[str, Any], source: str, deep: bool = False) -> list[Fact]:
     names = ("modules", "distributions", "files", "skipped", "extensions", "unchecked", "unjudged")
-    looked = {name: answer.get(name) for name in names}
+    looked = {name: answer.get(name) for name in names} | {k: answer[k] for k in ("kept",) if answer.get(k)}
     return [
         Fact("import.damage", tuple(answer.get("rows") or ()), source),
         Fact("import.hidden", tuple(answer.get("hidden") or ()), source),

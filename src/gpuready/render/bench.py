@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuready.model import Finding
+from gpuready.model import Contract, Finding
 from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult, JobBench
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import format_time_span
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import finding as findings
 from gpuready.render import json_document, units
-from gpuready.render.check_report import VERDICT_ROLES, NextCommands, format_header_rows
+from gpuready.render.check_report import VERDICT_ROLES, NextCommands, describe_subject, format_header_rows
 from gpuready.render.fit_time import BOUND_WORDS
 from gpuready.render.layout import Screen, join_sections, pad_text
 from gpuready.render.units import format_gib
@@ -199,7 +199,9 @@ def _format_bench_notes(result: BenchResult, screen: Screen) -> list[str]:
 def _format_bench_verdict(result: BenchResult, screen: Screen) -> list[str]:
     counts = units.count_words(one.verdict.replace("-", " ") for one in result.measures)
     word = verdict_words(result.verdict)
-    right = f"{result.host}, {units.format_seconds(result.seconds)}"
+    measured = Contract("torch", result.versions.get("torch") or "not installed")
+    subject = describe_subject(result.report.replace(contract=measured))
+    right = f"{subject}, {units.format_seconds(result.seconds)}"
     return screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
 
 

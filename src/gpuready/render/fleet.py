@@ -197,7 +197,7 @@ def _format_drift(report: FleetReport, screen: Screen, verbose: bool) -> list[st
 
 def _format_drift_groups(one: Drift, screen: Screen) -> Iterator[str]:
     """``driver.version 550.54.15 instead of 580.95.05: 3 of 1,024 nodes differ: n[0017,0412,0998]``"""
-    where = f" of {one.stratum}" if one.stratum and one.stratum != "all" else ""
+    where = f" of {one.peers}" if one.peers and one.peers != "all" else ""
     for group in one.groups:
         word = "differ" if group.count != 1 else "differs"
         split = "are another part" if one.split else word

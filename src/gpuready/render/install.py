@@ -63,7 +63,7 @@ def _installed_name(plan: Plan) -> str:
 
 
 def _format_install_plan(result: InstallResult, screen: Screen) -> list[str]:
-    rows = [("stored as", result.generation)] if result.generation else []
+    rows = [("stored as", result.stored_as)] if result.stored_as else []
     if result.previous:
         rows.append(("previous", result.previous))
     if result.plan is not None:

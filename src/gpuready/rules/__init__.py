@@ -13,7 +13,7 @@ from gpuready.model import Facts, Rule
 FAMILIES = ("GPU", "DRV", "BLD", "PKG", "SYS", "NET", "MEM", "CAP", "RUN", "FLT")
 """In the order in which rules are listed."""
 
-_SUPPLIED_FAMILIES = ("job.", "contract.", "container.", "log.", "bench.", "proof.", "fleet.", "import.")
+_SUPPLIED_FAMILIES = ("job.", "requirements.", "container.", "log.", "bench.", "proof.", "fleet.", "import.")
 """Families of facts that are not probed, or only where there is an environment: if not supplied, they are absent."""
 
 

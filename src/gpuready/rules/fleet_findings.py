@@ -13,10 +13,10 @@ NODE_SET_WIDTH = 48
 CITE = "gpuready fleet: nodes of one kind are compared with each other"
 
 
-def drift_examples(facet: str, key: str, want: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def drift_examples(area: str, key: str, want: str, value: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the broken example of a drift rule, 3 of 1,024 nodes with another value, and the healthy one."""
     group = {"value": value, "nodes": "n[0017,0412,0998]", "count": 3}
-    row = {"facet": facet, "key": key, "want": want, "of": 1024, "stratum": "all", "against": "majority"}
+    row = {"area": area, "key": key, "want": want, "of": 1024, "peers": "all", "against": "majority"}
     return {"fleet.drift": (row | {"split": False, "groups": (group,)},)}, {"fleet.drift": ()}
 
 
@@ -24,25 +24,25 @@ def fleet_rows(facts: Facts, key: str) -> list[FleetRow]:
     return list(facts.value(key) or ())
 
 
-def select_drift(facts: Facts, facets: Iterable[str]) -> list[FleetRow]:
-    """Return the differences in some facets, those that affect most nodes first."""
-    wanted = tuple(facets)
-    differences = [row for row in fleet_rows(facts, "fleet.drift") if row["facet"] in wanted and not row["split"]]
+def select_drift(facts: Facts, areas: Iterable[str]) -> list[FleetRow]:
+    """Return the differences in some areas, those that affect most nodes first."""
+    wanted = tuple(areas)
+    differences = [row for row in fleet_rows(facts, "fleet.drift") if row["area"] in wanted and not row["split"]]
     return sorted(differences, key=lambda row: -sum(group["count"] for group in row["groups"]))
 
 
 def drift_finding(
-    facts: Facts, facets: tuple[str, ...], *, so: str, fix: tuple[FixStep, ...], error_facets: tuple[str, ...] = ()
+    facts: Facts, areas: tuple[str, ...], *, so: str, fix: tuple[FixStep, ...], error_areas: tuple[str, ...] = ()
 ) -> Finding | None:
-    """Return the finding of a rule about some facets; only a warning if none of ``error_facets`` differs."""
-    differences = select_drift(facts, facets)
+    """Return the finding of a rule about some areas; only a warning if none of ``error_areas`` differs."""
+    differences = select_drift(facts, areas)
     if not differences:
         return None
-    is_warning = error_facets and not any(row["facet"] in error_facets for row in differences)
+    is_warning = error_areas and not any(row["area"] in error_areas for row in differences)
     return make_finding(
         describe_drift(differences[0], len(differences) - 1),
         found=(facts.fact("fleet.drift"),),
-        needs=(Requirement("fleet.drift", "none of " + ", ".join(facets), cite=CITE),),
+        needs=(Requirement("fleet.drift", "none of " + ", ".join(areas), cite=CITE),),
         so=so,
         fix=fix,
         severity="warning" if is_warning else "",

@@ -210,7 +210,7 @@ def _judge_contracts(
     facts: Facts, contracts_used: list[Contract], file: JobFile | None, ignored: Mapping[str, str], strict: bool
 ) -> list[Report]:
     """Judge the facts by each contract, which sees the others unless a resolver has looked at them together."""
-    others = [] if "contract.conflict" in facts else contracts_used
+    others = [] if "requirements.conflict" in facts else contracts_used
     return [
         judge_with_plan(_add_job_placement(add_other_contracts(facts, c, others), c, file), c, ignored, strict)
         for c in contracts_used
@@ -297,8 +297,8 @@ def add_other_contracts(facts: Facts, contract: Contract, every: list[Contract])
 
     other_names = ", ".join(c.name for c in every if c is not contract)
     return facts.with_facts(
-        Fact("contract.others", pins_of_others(contract, every), other_names, "stated"),
-        Fact("contract.variables", variables_of_others(contract, every), other_names, "stated"),
+        Fact("requirements.others", pins_of_others(contract, every), other_names, "stated"),
+        Fact("requirements.variables", variables_of_others(contract, every), other_names, "stated"),
     )
 
 

@@ -103,7 +103,7 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
     Without a stated Python the newest of the usual ones with which it resolves is taken.
     """
     if file.lacks:
-        return facts.with_facts(Fact("contract.conflict", {"says": file.lacks, "needs": ()}, file.path, "stated"))
+        return facts.with_facts(Fact("requirements.conflict", {"says": file.lacks, "needs": ()}, file.path, "stated"))
     if not file.words:
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
     host, stated = LiveHost(), str(facts.value_if_known("python.version") or "")
@@ -153,9 +153,9 @@ def _make_conflict(
     if isinstance(answer, PlanConflict):
         needs = tuple({"key": n.key, "want": n.want, "cite": n.cite or path} for n in answer.needs)
         table = {"says": f"{answer.says} (uv, Python {pythons[0]})", "needs": needs, "fix": fix}
-        return Fact("contract.conflict", table, path, "stated")
+        return Fact("requirements.conflict", table, path, "stated")
     gap = f"uv could not say whether what {path} asks for fits together: {answer.why if answer else 'no Python fits'}"
-    return Fact("contract.conflict", None, path, "stated", gap)
+    return Fact("requirements.conflict", None, path, "stated", gap)
 
 
 def _find_other_pin(

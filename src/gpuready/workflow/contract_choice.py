@@ -108,7 +108,7 @@ def note_version_mismatch(facts: Facts, contract: Contract) -> Contract:
     installed = facts.value_if_known(f"package.{name}")
     if installed is None or contracts.covers_version(contract.version, installed):
         return contract
-    other = f"{name} {installed} is installed, and this contract is for {contract.version}"
+    other = f"{name} {installed} is installed, and these requirements are for {contract.version}"
     whose, mark, refused = contract.says.partition(";")
     says = f"{whose} ({other}){mark}{refused}" if whose else other
     return contract.replace(says=says, version=installed, read_from=contract.version)

@@ -131,7 +131,7 @@ _SUBJECTS = {"capabilities": ("name",), "variables": ("name", "when")}
 def check_contract_file(path: str) -> ContractCheck:
     """Return the contract of a file, and every fault in one sentence."""
     if file_contents.file_size(path) is None:
-        raise Refused(f"{path} is not a file: name a contract in TOML")
+        raise Refused(f"{path} is not a file: name a file of requirements (TOML)")
     name = path.rpartition("/")[2]
     try:
         own = read_toml(path)

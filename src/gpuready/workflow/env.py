@@ -33,7 +33,7 @@ def framework_variables(
     own_contract = None if contract is None else contract_choice.read_named_contract(contract, allow_variable)
     spec = call_or_refuse(contracts.parse_contract_spec, framework)
     if own_contract is not None and spec[0] != own_contract.framework:
-        raise Refused(f"{contract} is a contract of {own_contract.framework}, not of {spec[0]}")
+        raise Refused(f"{contract} has the requirements of {own_contract.framework}, not of {spec[0]}")
     specs = (
         []
         if own_contract

@@ -46,7 +46,7 @@ def describe_target(facts: Facts) -> FixTarget:
     prefix, kind = str(facts.value_if_known("python.prefix") or ""), str(facts.value_if_known("python.kind") or "")
     if not prefix:
         return FixTarget("", "", "no environment was found")
-    for folder in (prefix, prefix.rpartition("/generations/")[0]):
+    for folder in (prefix, prefix.rpartition("/installs/")[0]):
         if folder and EnvironmentHome(folder).is_managed():
             return FixTarget("gpuready", folder)
     if kind != "venv":
@@ -79,7 +79,7 @@ def _join_package_rows(rows: list[_FixRow], target: FixTarget, framework: str) -
         return rows
     run = ("gpuready", "install", framework, "-e", target.path)
     undo = ("gpuready", "install", "--rollback", "-e", target.path)
-    step = mine[0][0].replace(does=f"install {framework} as a new generation of the environment", run=run, undo=undo)
+    step = mine[0][0].replace(does=f"install {framework} as a new environment in its place", run=run, undo=undo)
     changes = tuple(change for row in mine for change in row[1])
     reasons = {code: says for row in mine for code, says in row[2].items()}
     return [(step, changes, reasons), *(row for row in rows if row not in mine)]

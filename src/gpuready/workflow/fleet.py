@@ -10,12 +10,12 @@ from typing import Any
 from gpuready import __version__, catalog, rules
 from gpuready.catalog import bands, kernels
 from gpuready.check.evaluate import judge, rule_title
-from gpuready.fleet import drift, facets, outliers, strata, verdict
-from gpuready.fleet.drift import FacetDifference
+from gpuready.fleet import areas, drift, outliers, verdict
+from gpuready.fleet.drift import AreaDifference
 from gpuready.fleet.outliers import LOWER_IS_BETTER, SHARED_PREFIX
 from gpuready.fleet.pair_rounds import PairRounds
 from gpuready.fleet.pair_search import PairSearch
-from gpuready.fleet.strata import assign_strata
+from gpuready.fleet.peers import assign_peers
 from gpuready.model import Contract, Facts, Report
 from gpuready.model.fleet import Drift, FleetReport
 from gpuready.system.process.termination import note_interrupt
@@ -81,9 +81,7 @@ def _require_known_words(task: FleetTask) -> None:
 def _remeasure_outliers(run: FleetRun) -> None:
     """Measure outliers again, until they are confirmed or cleared."""
     for attempt in range(2, outliers.MAX_TRIES + 1):
-        weighed = outliers.find_outliers(
-            run.gather.measured_tries, strata.assign_strata(run.gather.nodes, run.gather.records)
-        )
+        weighed = outliers.find_outliers(run.gather.measured_tries, assign_peers(run.gather.nodes, run.gather.records))
         again = [node for node in run.nodes if node.name in weighed.measure_again]
         if not again:
             return
@@ -145,14 +143,14 @@ DETAIL_ROUNDS = 3
 
 def build_fleet_report(run: FleetRun, reference: Facts | None = None, search: PairSearch | None = None) -> FleetReport:
     gather = run.gather
-    stratum_of = assign_strata(gather.nodes, gather.records)
-    differ, drifts = find_drift(run, stratum_of, reference)
+    peers_of = assign_peers(gather.nodes, gather.records)
+    differ, drifts = find_drift(run, peers_of, reference)
     pieces = verdict.FleetEvidence(
         gather,
-        stratum_of,
+        peers_of,
         differ,
         drifts,
-        outliers.find_outliers(gather.measured_tries, stratum_of),
+        outliers.find_outliers(gather.measured_tries, peers_of),
         search.list_suspects() if search else (),
         search.mark_slow_pairs() if search else (),
     )
@@ -199,14 +197,14 @@ def judge_fleet(known: Facts, strict: bool) -> Report:
 
 
 def find_drift(
-    run: FleetRun, stratum_of: dict[str, str], reference: Facts | None
-) -> tuple[list[FacetDifference], list[Drift]]:
+    run: FleetRun, peers_of: dict[str, str], reference: Facts | None
+) -> tuple[list[AreaDifference], list[Drift]]:
     """Find in what the nodes differ: one node of each group is asked for the facts."""
     rows: dict[str, dict[str, Any]] | None = None
     if reference is not None:
-        rows = {facet: facets.reference_values(facet, reference, kernels.list_kernels()) for facet in facets.FACETS}
-    kind = facets.classify_node(reference) if reference is not None else None
-    differ = drift.find_facet_differences(run.gather.records, stratum_of, rows, kind)
+        rows = {area: areas.reference_values(area, reference, kernels.list_kernels()) for area in areas.AREAS}
+    kind = areas.classify_node(reference) if reference is not None else None
+    differ = drift.find_area_differences(run.gather.records, peers_of, rows, kind)
     avoid: set[str] = set()
     for _ in range(DETAIL_ROUNDS):
         questions = drift.plan_detail_requests(differ, run.gather.details, avoid)
@@ -218,7 +216,7 @@ def find_drift(
 
 
 def _request_details(run: FleetRun, questions: dict[str, tuple[str, ...]]) -> None:
-    """Ask for details; nodes with the same facets are asked together."""
+    """Ask for details; nodes with the same areas are asked together."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, keys in questions.items():
         groups.setdefault(tuple(sorted(keys)), []).append(name)

@@ -11,7 +11,7 @@ from typing import Any
 from gpuready import __version__, probe, rules, system, workflow
 from gpuready.catalog import bands, kernels
 from gpuready.check.evaluate import judge
-from gpuready.fleet import facets, node_payload, node_program
+from gpuready.fleet import areas, node_payload, node_program
 from gpuready.fleet.outliers import DISK_FIGURES, SHARED_PREFIX
 from gpuready.model import Contract, Facts, Finding, Report, worst_verdict
 from gpuready.model.bench import BenchResult
@@ -43,7 +43,7 @@ def _request_options(request: NodeRequest) -> Mapping[str, Any]:
 def _format_node_line(
     request: NodeRequest, name: str, facts: Facts, verdict: str = "", codes: Any = (), **more: Any
 ) -> str:
-    return facets.format_node_answer(
+    return areas.format_node_answer(
         name,
         facts,
         verdict,
@@ -73,11 +73,11 @@ def fingerprint_node(request: NodeRequest, name: str) -> str:
     return _format_node_line(request, name, _probe_node(_request_options(request)))
 
 
-def describe_node_facets(request: NodeRequest, name: str) -> str:
-    """Return the facts behind the requested facets."""
-    keys = [str(key) for key in request.get("keys") or facets.FACETS]
+def describe_node_areas(request: NodeRequest, name: str) -> str:
+    """Return the facts behind the requested areas."""
+    keys = [str(key) for key in request.get("keys") or areas.AREAS]
     facts = _probe_node(_request_options(request))
-    return facets.format_node_details(
+    return areas.format_node_details(
         name, facts, keys, run=str(request.get("token", "")), compiled=kernels.list_kernels()
     )
 
@@ -190,7 +190,7 @@ def measure_pair(request: NodeRequest, name: str) -> str:
         "round": int(pair_request.get("round", 0)),
         "rank": pair_request["rank"],
     }
-    head = {"schema": facets.SCHEMA, "node": name, "run": str(request.get("token", "")), "do": "pair"}
+    head = {"schema": areas.SCHEMA, "node": name, "run": str(request.get("token", "")), "do": "pair"}
     return json.dumps({**head, "pair": combined}, separators=(",", ":"))
 
 
@@ -260,7 +260,7 @@ def _parse_pair_output(ran: system.RunResult) -> dict[str, Any]:
 
 NODE_ACTIONS: dict[str, Callable[[NodeRequest, str], str]] = {
     "fingerprint": fingerprint_node,
-    "details": describe_node_facets,
+    "details": describe_node_areas,
     "check": check_node,
     "prove": prove_node,
     "bench": bench_node,

@@ -100,7 +100,7 @@ def _unknown_versions_fact(facts: Facts, contract: Contract) -> Fact | None:
     from gpuready.contracts.catalogued_release import describe_unknown_release
 
     gap = describe_unknown_release(contract) or _describe_unknown_torch(facts, contract)
-    return Fact("contract.conflict", None, "the catalogue", "stated", gap) if gap else None
+    return Fact("requirements.conflict", None, "the catalogue", "stated", gap) if gap else None
 
 
 def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
@@ -136,4 +136,4 @@ def _conflict_fact(conflict: PlanConflict | None) -> Fact | None:
     if conflict is None:
         return None
     needs = tuple({"key": n.key, "want": n.want, "cite": n.cite} for n in conflict.needs)
-    return Fact("contract.conflict", {"says": conflict.says, "needs": needs}, "the plan", "stated")
+    return Fact("requirements.conflict", {"says": conflict.says, "needs": needs}, "the plan", "stated")

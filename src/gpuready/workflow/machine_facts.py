@@ -10,8 +10,10 @@ from gpuready import probe as looking
 from gpuready.contracts.when import wanted_words
 from gpuready.model import SCHEMA, Contract, Fact, Facts
 from gpuready.probe.fact_helpers import is_driver_loaded
+from gpuready.system.imports import survey_cache
 from gpuready.system.imports.real_import import read_time_limit
 from gpuready.system.private_files import may_be_of_another_user
+from gpuready.system.process.runner import unredacted_variables
 from gpuready.system.redaction.text import may_contain_secret, redact_json, redact_value
 from gpuready.workflow.refusal import Refused, call_or_refuse, host_for_named_files, read_named_file
 
@@ -100,9 +102,16 @@ def add_import_result(
         return facts.with_facts(Fact("import.result", None, "", gap="interrupted"))
     host = system.LiveHost()
     if is_asked or (imports == "needed" and looking.is_users_own(host, python)):
-        require_interpreter(facts)
+        interpreter = require_interpreter(facts)
+        variables, kept = unredacted_variables(host), str(looked.get("kept") or "")
+        asked = [interpreter, *(name for names in modules.values() for name in names)]
+        known = None if is_asked else survey_cache.recall_imports(variables, kept, asked)
+        if known is not None:
+            return facts.with_facts(Fact("import.result", known, interpreter, "run"))
         note(f"importing {', '.join(modules)}, at most {read_time_limit(host):.0f} s each")
-        return facts.with_facts(looking.run_imports(host, python, modules))
+        result = looking.run_imports(host, python, modules)
+        survey_cache.keep_imports(variables, kept, asked, result.value)
+        return facts.with_facts(result)
     return facts.with_facts(Fact("import.result", None, "", gap=NOT_IMPORTED)) if differs else facts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _JUDGED, _PAIRS = "tests/fleet/test_verdict.py::test_", "tests/fleet/test_pair_search.py::test_"
-_DRIFT = f"{_JUDGED}g04_drift_in_any_facet_is_found_on_exactly_the_nodes_that_have_it"
+_DRIFT = f"{_JUDGED}g04_drift_in_any_area_is_found_on_exactly_the_nodes_that_have_it"
 _SMALL = f"{_JUDGED}a_clock_that_is_off_and_shared_memory_that_is_small"
 ELSEWHERE = {
     "BLD018": "tests/rules/test_crossed_facts.py::test_the_assembler_of_triton_knows_the_gpu_or_not",

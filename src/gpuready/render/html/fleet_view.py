@@ -109,7 +109,7 @@ def _fleet_problems(report: FleetReport) -> dict[str, list[tuple[str, str]]]:
 
 
 def _drift_words(one: Drift, group: NodeGroup) -> str:
-    return f"{one.key or one.facet} {group.value} instead of {one.want}"
+    return f"{one.key or one.area} {group.value} instead of {one.want}"
 
 
 def _code_meaning(code: str, report: FleetReport) -> str:
@@ -129,14 +129,14 @@ def _node_columns(report: FleetReport) -> list[tuple[str, dict[str, tuple[str, s
     columns.append(("verdict", _cells_by_node(verdict_cells, report.verdicts)))
     for one in report.drift:
         differing = {g.value: ("differs", g.value) for g in one.groups}
-        columns.append((one.key or one.facet, _cells_by_node(differing, {g.value: g.nodes for g in one.groups})))
+        columns.append((one.key or one.area, _cells_by_node(differing, {g.value: g.nodes for g in one.groups})))
     outlier_cells: dict[str, dict[str, tuple[str, str]]] = {}
     for outlier in report.outliers:
         outlier_cells.setdefault(outlier.figure, {})[outlier.node] = "differs", f"{outlier.share:+.0%}"
     columns += list(outlier_cells.items())
     blames = {code: ("bad", f"{code}: {_code_meaning(code, report)}") for code in report.blames}
     columns.append(("avoid", _cells_by_node(blames, report.blames)))
-    merged: dict[str, dict[str, tuple[str, str]]] = {}  # a fact that differs in several strata is one column
+    merged: dict[str, dict[str, tuple[str, str]]] = {}  # a fact that differs in several peers is one column
     for name, cells in columns:
         merged.setdefault(name, {}).update(cells)
     return [(name, cells) for name, cells in merged.items() if cells]

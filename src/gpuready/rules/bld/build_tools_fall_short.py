@@ -1,7 +1,7 @@
 """A tool that a build needs is missing or too old.
 
 ## What it checks
-The build tools that the contract names (nvcc, a C++ compiler, ninja, cmake), under the contract's conditions:
+The build tools that the framework names (nvcc, a C++ compiler, ninja, cmake), under their conditions:
 only for builds (``--wants build``), for a feature, or always. A required tool is an error, a recommended one
 a warning. The toolkit is the one that CUDA_HOME names, else nvcc on the PATH.
 
@@ -14,7 +14,7 @@ Install the tools named in the finding. A toolkit needs no root: NVIDIA's conda 
 installer can use a folder of your own. ninja and cmake are also Python packages.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 - CUDA installation guide for Linux
 """
 

@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether a C or C++ compiler and ninja are on the PATH. A missing compiler is an error if the job asks for a
-build, torch.compile or Triton kernels; missing ninja is a warning. What the contract itself requires is
+build, torch.compile or Triton kernels; missing ninja is a warning. What the framework itself requires is
 BLD003. clang counts if CC or CXX names it.
 
 ## Why it matters

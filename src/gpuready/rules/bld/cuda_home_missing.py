@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether torch would find a toolkit: CUDA_HOME, then CUDA_PATH, then nvcc on the PATH, then /usr/local/cuda.
-CUDA_HOME need not be set if nvcc is on the PATH. If the contract itself names the toolkit, BLD003 reports it
+CUDA_HOME need not be set if nvcc is on the PATH. If the framework itself names the toolkit, BLD003 reports it
 instead.
 
 ## Why it matters

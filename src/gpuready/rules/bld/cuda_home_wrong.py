@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether CUDA_HOME or CUDA_PATH names a folder with ``bin/nvcc``, and whether /usr/local/cuda is a dead link.
-It is an error if something is to be built, a warning if the contract requires a toolkit, else information. A
+It is an error if something is to be built, a warning if the framework requires a toolkit, else information. A
 dead link is harmless if a variable or the PATH leads to a toolkit, and so is CUDA_HOME if PYTORCH_NVCC names
 the compiler.
 

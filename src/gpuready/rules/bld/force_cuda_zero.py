@@ -1,7 +1,7 @@
 """The variable FORCE_CUDA has a value meant as no, which counts as yes.
 
 ## What it checks
-Whether FORCE_CUDA is ``0``, ``false``, ``no`` or similar, for frameworks whose contract names the variable.
+Whether FORCE_CUDA is ``0``, ``false``, ``no`` or similar, for frameworks that name the variable.
 ColossalAI only checks whether the variable has any text.
 
 ## Why it matters

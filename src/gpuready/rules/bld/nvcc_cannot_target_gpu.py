@@ -3,7 +3,7 @@
 ## What it checks
 Whether nvcc supports the compute capability of each visible GPU. Without TORCH_CUDA_ARCH_LIST, torch compiles
 for the GPUs it sees, up to the newest that torch itself has code for. If the variable is set, BLD009 and
-BLD010 apply instead. It is an error if something is to be built, a warning if the contract requires a
+BLD010 apply instead. It is an error if something is to be built, a warning if the framework requires a
 toolkit.
 
 ## Why it matters

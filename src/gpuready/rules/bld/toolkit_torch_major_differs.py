@@ -2,7 +2,7 @@
 
 ## What it checks
 The major version of the CUDA toolkit (CUDA_HOME, else nvcc on the PATH) against the CUDA that torch is built
-with. It is an error if the job asks for ``build`` or the contract requires a toolkit, else information. The
+with. It is an error if the job asks for ``build`` or the framework requires a toolkit, else information. The
 CUDA version that ``nvidia-smi`` prints is what the driver supports, not the toolkit.
 
 ## Why it matters

@@ -2,7 +2,7 @@
 
 ## What it checks
 The minor version of the CUDA toolkit against the CUDA that torch is built with. It is reported only if
-something is to be built: the job asks for ``build``, or the contract requires a toolkit.
+something is to be built: the job asks for ``build``, or the framework requires a toolkit.
 
 ## Why it matters
 PyTorch builds the extension with a warning, and it usually works. Code built with a newer minor release may

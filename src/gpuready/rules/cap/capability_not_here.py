@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether ``gpuready prove`` could execute each capability: there is a visible GPU, the package is installed,
-and the GPU and torch have the feature. It is an error if the contract requires the capability or the job asks
+and the GPU and torch have the feature. It is an error if the framework requires the capability or the job asks
 for it, else information.
 
 ## Why it matters

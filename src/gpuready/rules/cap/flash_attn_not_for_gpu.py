@@ -5,7 +5,7 @@ Whether each GPU supports the requested FlashAttention: version 2 needs compute 
 version 3 is for Hopper (9.0), can be built for Ampere without its gains, and not for Blackwell; version 4 is
 for Hopper and data-centre Blackwell (9 and 10), not for RTX 50 and RTX PRO (12). It is an error;
 FlashAttention-3 on Ampere and Ada, or a framework that silently uses another attention, is a warning. A
-requirement in the contract is GPU005.
+requirement of the framework is GPU005.
 
 ## Why it matters
 The job stops at the first attention layer: ``FlashAttention only supports Ampere GPUs or newer``, or no

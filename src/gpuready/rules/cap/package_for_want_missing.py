@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether the package of each requested feature (attention kernels, quantization) is installed, if the framework
-offers the feature and its contract does not list the package. fp8 with accelerate needs one of torchao,
+offers the feature and its requirements do not list the package. fp8 with accelerate needs one of torchao,
 transformer-engine or MS-AMP. Listed packages are PKG002 and PKG003.
 
 ## Why it matters

@@ -3,7 +3,7 @@
 ## What it checks
 Whether the process of a proof died: SIGSEGV (incompatible libraries, a driver in a bad state), SIGABRT (a
 library gave up), SIGBUS (shared memory ran out, a truncated file), SIGILL (code for another processor) or
-SIGKILL (usually out of memory). It is an error if the contract requires the capability or the job asks for
+SIGKILL (usually out of memory). It is an error if the framework requires the capability or the job asks for
 it, else a warning.
 
 ## Why it matters

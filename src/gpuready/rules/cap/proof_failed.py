@@ -3,7 +3,7 @@
 ## What it checks
 Whether each capability that ``gpuready prove`` executed in the target Python gave the right numbers, compared
 with a float64 reference or exact values, without an exception. A capability that could not be executed is
-CAP016. It is an error if the contract requires it or the job asks for it, else a warning.
+CAP016. It is an error if the framework requires it or the job asks for it, else a warning.
 
 ## Why it matters
 A job that does the same fails or computes wrong results.

@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether each proof ended in time. At the deadline its process and all children are ended. It is an error if
-the contract requires the capability or the job asks for it, else a warning.
+the framework requires the capability or the job asks for it, else a warning.
 
 ## Why it matters
 A job that does the same may hang: a kernel that never returns, ranks that wait for each other, a package that

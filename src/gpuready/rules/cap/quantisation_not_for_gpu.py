@@ -3,7 +3,7 @@
 ## What it checks
 Whether each GPU supports the bitsandbytes quantization of the job: 4 bits (NF4, FP4, QLoRA) need compute
 capability 6.0, 8 bits (LLM.int8()) 7.5. 4 bits below 6.0 is an error, 8 bits below 7.5 a warning. GPTQ, AWQ
-and HQQ have their own requirements, which the contract states if known.
+and HQQ have their own requirements, which the framework states if known.
 
 ## Why it matters
 Below 6.0 bitsandbytes has no code. Below 7.5 8-bit layers use slow 16- or 32-bit products, and fail for some

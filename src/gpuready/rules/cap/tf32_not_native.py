@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether the job asks for tf32 on a GPU below compute capability 8.0 (Ampere), for frameworks that offer it. If
-the contract states the requirement itself, GPU005 reports it.
+the framework states the requirement itself, GPU005 reports it.
 
 ## Why it matters
 The Trainer of transformers refuses: ``--tf32 requires Ampere or a newer GPU arch``. torch's own switch has no

@@ -1,7 +1,7 @@
 """The driver is older than the framework requires.
 
 ## What it checks
-The driver version against the version that the framework's contract names, in addition to what torch needs
+The driver version against the version that the framework names, in addition to what torch needs
 (DRV001). A required version is an error, a recommended one a warning.
 
 ## Why it matters
@@ -13,7 +13,7 @@ Update the driver, which needs root and a reboot. On a cluster ask the administr
 driver is the host's and no image changes it.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, make_finding

@@ -24,13 +24,13 @@ SEVERITY = "error"
 READS = ("fleet.drift",)
 REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("driver", "driver.version", "580.95.05", "550.54.15")
-FACETS = ("driver",)
+AREAS = ("driver",)
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        FACETS,
+        AREAS,
         so="ranks on these nodes use another driver, and may fail or be slow",
         fix=(
             FixStep("install the other nodes' driver and reboot", note="needs root"),

@@ -26,7 +26,7 @@ REQUIRED_FACTS = ("fleet.drift",)
 BROKEN = {
     "fleet.drift": (
         {
-            "facet": "driver", "key": "driver.version", "want": "580.95.05", "of": 1000, "stratum": "all", "against": "majority",
+            "area": "driver", "key": "driver.version", "want": "580.95.05", "of": 1000, "peers": "all", "against": "majority",
             "split": True, "groups": ({"value": "550.54.15", "nodes": "n[0501-1000]", "count": 500},),
         },
     )

@@ -22,7 +22,7 @@ CODE = "FLT007"
 SEVERITY = "error"
 READS = ("fleet.gpus",)
 REQUIRED_FACTS = ("fleet.gpus",)
-BROKEN = {"fleet.gpus": ({"nodes": "n0412", "count": 1, "gpus": 7, "usual": 8, "stratum": "NVIDIA H100 80GB HBM3"},)}
+BROKEN = {"fleet.gpus": ({"nodes": "n0412", "count": 1, "gpus": 7, "usual": 8, "peers": "NVIDIA H100 80GB HBM3"},)}
 HEALTHY = {"fleet.gpus": ()}
 
 

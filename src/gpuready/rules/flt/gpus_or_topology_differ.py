@@ -23,17 +23,17 @@ SEVERITY = "error"
 READS = ("fleet.drift",)
 REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("gpus", "gpu.ecc", "8 x on", "8 x off")
-FACETS = ("gpus", "topology")
+AREAS = ("gpus", "topology")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        FACETS,
+        AREAS,
         so="a job over these nodes has the speed and memory of the different one",
         fix=(
             FixStep("set MIG and ECC as on the other nodes, and check the links with nvidia-smi topo -m"),
             FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
-        error_facets=("gpus",),
+        error_areas=("gpus",),
     )

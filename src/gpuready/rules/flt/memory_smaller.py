@@ -26,7 +26,7 @@ READS = ("fleet.memory",)
 REQUIRED_FACTS = ("fleet.memory",)
 BROKEN = {
     "fleet.memory": (
-        {"what": "/dev/shm", "nodes": "n0998", "count": 1, "size": 64 << 20, "usual": 1 << 40, "stratum": "all"},
+        {"what": "/dev/shm", "nodes": "n0998", "count": 1, "size": 64 << 20, "usual": 1 << 40, "peers": "all"},
     )
 }
 HEALTHY = {"fleet.memory": ()}

@@ -27,7 +27,7 @@ REQUIRED_FACTS = ("fleet.outliers",)
 BROKEN = {
     "fleet.outliers": (
         {"node": "n0412", "gpu": 3, "figure": "gemm_bf16", "value": 650.0, "usual": 707.0, "share": -0.081,
-         "score": -6.1, "tries": 5, "confirmed": True, "stratum": "all"},
+         "score": -6.1, "tries": 5, "confirmed": True, "peers": "all"},
     )
 }  # fmt: skip
 HEALTHY = {"fleet.outliers": ()}

@@ -24,13 +24,13 @@ SEVERITY = "warning"
 READS = ("fleet.drift",)
 REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("limits", "limit.memlock", "-1", "65536")
-FACETS = ("variables", "limits", "mounts", "clocks", "time")
+AREAS = ("variables", "limits", "mounts", "clocks", "time")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        FACETS,
+        AREAS,
         so="the same job behaves differently on these nodes, and its log does not say why",
         fix=(FixStep("set them as on the other nodes: in the image, the prolog or the machines' configuration"),),
     )

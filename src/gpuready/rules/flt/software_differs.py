@@ -24,18 +24,18 @@ SEVERITY = "error"
 READS = ("fleet.drift",)
 REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("torch", "torch.version", "2.8.0+cu128", "2.7.1+cu126")
-FACETS = ("torch", "cuda", "kernels", "packages", "python")
+AREAS = ("torch", "cuda", "kernels", "packages", "python")
 GRAVE = ("torch", "cuda", "kernels")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        FACETS,
+        AREAS,
         so="ranks on these nodes run other code, and may fail or give other results",
         fix=(
             FixStep("reinstall the environment of these nodes from the others' lock"),
             FixStep("exclude them from jobs until then, with the exclude list of this report"),
         ),
-        error_facets=GRAVE,
+        error_areas=GRAVE,
     )

@@ -23,13 +23,13 @@ SEVERITY = "warning"
 READS = ("fleet.drift",)
 REQUIRED_FACTS = ("fleet.drift",)
 BROKEN, HEALTHY = fleet_findings.drift_examples("firmware", "firmware.bios", "2.4", "2.1")
-FACETS = ("kernel", "firmware", "nics")
+AREAS = ("kernel", "firmware", "nics")
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     return fleet_findings.drift_finding(
         facts,
-        FACETS,
+        AREAS,
         so="these nodes may be slower, or fail where others do not",
         fix=(FixStep("bring them to the state of the others at the next maintenance", note="needs root"),),
     )

@@ -1,7 +1,7 @@
 """A GPU is older than the framework supports.
 
 ## What it checks
-Whether each GPU has the compute capability that the contract asks for (7.0 Volta, 7.5 Turing, 8.0 and 8.6
+Whether each GPU has the compute capability that the framework asks for (7.0 Volta, 7.5 Turing, 8.0 and 8.6
 Ampere, 8.9 Ada, 9.0 Hopper, 10.x and 12.x Blackwell). The requirement can apply to the whole framework or to
 one feature that the job uses, such as flash attention. A required capability is an error, a recommended one a
 warning.
@@ -15,7 +15,7 @@ Use a newer GPU, another version of the framework, or a configuration without th
 different GPUs, show only the newer ones with CUDA_VISIBLE_DEVICES. CAP001 and CAP002 cover bf16 and fp8.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 - CUDA Programming Guide, 5.1 Compute Capabilities
 """
 

@@ -13,7 +13,7 @@ kernel image is available``. New GPUs hit this with an old torch; old GPUs (Volt
 that dropped them.
 
 ## How to fix
-Install another torch build within the contract's pins; the fix names one. On a machine with different GPUs,
+Install another torch build within the framework's pins; the fix names one. On a machine with different GPUs,
 show only those that are covered with CUDA_VISIBLE_DEVICES.
 
 ## References

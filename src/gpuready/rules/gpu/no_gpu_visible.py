@@ -1,7 +1,7 @@
 """No GPU is here that the framework could use.
 
 ## What it checks
-Whether this machine has an accelerator of a platform that the contract supports. It fires when there is no
+Whether this machine has an accelerator of a platform that the framework supports. It fires when there is no
 NVIDIA controller on the PCI bus, no device node and no driver module, and no other supported accelerator;
 when the PCI bus has NVIDIA cards but the driver lists none; or when CUDA would show none of the GPUs. A job
 that asks for ``cpu`` is not checked. See also DRV004 (the driver does not answer) and GPU002 (a variable

@@ -1,10 +1,10 @@
 """The GPUs have less memory than the job needs.
 
 ## What it checks
-The memory of the visible GPUs against two numbers: a minimum that the contract states, and the size of the
+The memory of the visible GPUs against two numbers: a minimum that the framework states, and the size of the
 model's weights (parameters times the bytes of the job's precision). Activations, gradients, optimizer states
 and caches are not counted. It is an error only if the model size is stated (``--model 7b``); otherwise a
-contract's minimum is information. Without a stated precision 16 bits per weight are assumed. Nothing is
+framework's minimum is information. Without a stated precision 16 bits per weight are assumed. Nothing is
 reported with offloading or a device map, or if the job asks for more GPUs than this machine has. A card may
 show up to a sixteenth less than its nominal size.
 
@@ -16,7 +16,7 @@ Quantize (``--wants 4bit`` or ``8bit``), offload, use more or larger GPUs, or us
 fit`` predicts the whole job.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""The contract has requirements for one package that no version satisfies.
+"""The framework has requirements for one package that no version satisfies.
 
 ## What it checks
-Whether two required needs of the contract, whose conditions hold here, exclude each other: one package
+Whether two of its requirements, whose conditions hold here, exclude each other: one package
 requires a third from some version on, another requires an older one.
 
 ## Why it matters
@@ -12,7 +12,7 @@ other version may fail; where the project itself installs the framework as an im
 Choose another variant of the framework, or leave out one of the two packages.
 
 ## References
-- The framework's contract, with both citations in the finding
+- The framework's requirements, with both citations in the finding
 """
 
 from collections.abc import Iterator
@@ -65,4 +65,4 @@ def find_contradictions(facts: Facts, contract: Contract) -> Iterator[tuple[Requ
 def _installed_fact(facts: Facts, need: Requirement) -> Fact:
     if facts.value_if_known(need.key) is not None:
         return facts.fact(need.key)
-    return Fact(need.key, "no version is both", "the contract's own needs", "stated")
+    return Fact(need.key, "no version is both", "its own requirements", "stated")

@@ -12,7 +12,7 @@ first, which then fails at import or during a run.
 Give each framework its own environment. GPUs and drivers can be shared.
 
 ## References
-- The frameworks' contracts, with their citations in the finding
+- The frameworks' requirements, with their citations in the finding
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,22 +24,22 @@ from gpuready.rules import visible_gpus
 
 CODE = "PKG008"
 SEVERITY = "error"
-READS = ("contract.*", "package.*", "python.version")
-REQUIRED_FACTS = ("contract.others",)
+READS = ("requirements.*", "package.*", "python.version")
+REQUIRED_FACTS = ("requirements.others",)
 CONTRACT = {"needs": ({"key": "package.transformers", "want": "==4.51.3", "cite": "requirements.txt:19"},)}
 BROKEN = {
     "package.transformers": "5.20.1",
-    "contract.others": {"axolotl 0.21": {"transformers": [{"want": "==5.20.1", "cite": "METADATA:40"}]}},
+    "requirements.others": {"axolotl 0.21": {"transformers": [{"want": "==5.20.1", "cite": "METADATA:40"}]}},
 }
 MAX_SHOWN = 3
-HEALTHY = {"contract.others": {"axolotl 0.21": {"transformers": [{"want": ">=4.50", "cite": "METADATA:40"}]}}}
+HEALTHY = {"requirements.others": {"axolotl 0.21": {"transformers": [{"want": ">=4.50", "cite": "METADATA:40"}]}}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "contract.others" not in facts:
+    if "requirements.others" not in facts:
         return None  # no other framework was requested
     own_pins = required_pins(contract)
-    other_pins: Mapping[str, Pins] = facts.value("contract.others") or {}
+    other_pins: Mapping[str, Pins] = facts.value("requirements.others") or {}
     clashes = [(name, clash) for name, theirs in other_pins.items() for clash in conflicts_between(own_pins, theirs)]
     if not clashes:
         return None
@@ -72,7 +72,7 @@ def _conflicting_needs(facts: Facts, theirs: str, clash: PinClash) -> Iterator[R
 
 
 def pins_of_others(contract: Contract, contracts: Iterable[Contract]) -> dict[str, Any]:
-    """Return the value of ``contract.others`` for one of several contracts: the pins of the others, by name."""
+    """Return the value of ``requirements.others`` for one of several contracts: the pins of the others, by name."""
     return {one.name: required_pins(one) for one in contracts if one.name != contract.name}
 
 

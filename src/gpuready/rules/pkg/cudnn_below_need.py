@@ -1,7 +1,7 @@
 """The cuDNN that torch would load is older than the framework requires.
 
 ## What it checks
-The version of the cuDNN that torch loads against the contract. Torch wheels bring their own
+The version of the cuDNN that torch loads against the framework's requirements. Torch wheels bring their own
 (``nvidia-cudnn-cu12``); torch from a distribution, conda or an image uses the installed one.
 ``/usr/include/cudnn_version.h`` does not matter. A torch without CUDA has no cuDNN and is reported by PKG001.
 
@@ -13,7 +13,7 @@ missing or fail.
 Upgrade the package that contains cuDNN within what torch allows, or torch itself, which pins it.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, make_finding

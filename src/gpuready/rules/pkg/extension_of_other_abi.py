@@ -2,7 +2,7 @@
 
 ## What it checks
 The C++ ABI of a compiled package against torch's, read from both files. Most torch wheels up to 2.6 use the
-old ABI; newer ones and NVIDIA's images use the C++11 ABI. It is an error if the contract or the job needs the
+old ABI; newer ones and NVIDIA's images use the C++11 ABI. It is an error if the framework or the job needs the
 package, else a warning.
 
 ## Why it matters

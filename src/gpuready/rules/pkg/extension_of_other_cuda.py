@@ -2,7 +2,7 @@
 
 ## What it checks
 The CUDA runtime that a compiled package needs (libcudart.so.12 or .13), read from its file without loading
-it, against torch's CUDA major release. If the library is missing, it is an error if the contract or the job
+it, against torch's CUDA major release. If the library is missing, it is an error if the framework or the job
 needs the package, else a warning. If the other runtime is found, it is a warning. torchao and xformers
 continue without their kernels; torchvision refuses another major release. torchaudio compares the whole CUDA
 version that it was built for, read from its version.py. bitsandbytes is PKG014.

@@ -1,7 +1,7 @@
 """A package that the framework requires is not installed.
 
 ## What it checks
-Whether the framework, torch and every package that the contract requires are installed in the examined
+Whether the framework, torch and every package that the framework requires are installed in the examined
 environment. Packages that are only recommended are listed as information.
 
 ## Why it matters
@@ -15,7 +15,7 @@ the framework brings most packages. Some frameworks leave torch to you; its buil
 the GPUs, and the fix names one that does.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding

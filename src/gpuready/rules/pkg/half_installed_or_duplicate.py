@@ -1,7 +1,7 @@
 """A package is partly installed, or installed twice.
 
 ## What it checks
-Whether the packages of the contract have complete files and metadata, and only one dist-info folder. A partly
+Whether the packages that the framework requires have complete files and metadata, and only one dist-info folder. A partly
 installed package is an error; a duplicate or a leftover (a folder ``~orch`` that pip renamed) is a warning.
 
 ## Why it matters

@@ -4,14 +4,14 @@
 Whether a package is the wrong project under the right name: ``roll`` on the package index is a web framework,
 not Alibaba's ROLL; ``mcore-adapter`` is an unrelated project, ``flash-attn-3`` an empty placeholder,
 ``colossalai-nightly`` an abandoned build. ROLL's own distribution is also called roll, so its version and
-metadata decide. It is an error if the contract or the job needs the package, else a warning. An old
+metadata decide. It is an error if the framework or the job needs the package, else a warning. An old
 ``pynvml`` beside ``nvidia-ml-py`` is information.
 
 ## Why it matters
 Imports find another program, or nothing.
 
 ## How to fix
-Remove the wrong package and install the right one as the contract says. ROLL and its adapter are installed
+Remove the wrong package and install the right one as the framework says. ROLL and its adapter are installed
 from their checkout.
 
 ## References

@@ -1,7 +1,7 @@
 """The NCCL that torch would load is older than the framework requires.
 
 ## What it checks
-The version of the NCCL that torch loads against the contract, under the contract's conditions. Torch wheels
+The version of the NCCL that torch loads against the framework's requirements, under their conditions. Torch wheels
 bring and pin it (``nvidia-nccl-cu12``); other builds use the system's. A torch without CUDA has no NCCL and
 is reported by PKG001.
 
@@ -14,7 +14,7 @@ Install a torch with a newer NCCL. Replacing the pinned NCCL alone works within 
 untested.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 - NCCL release notes
 """
 

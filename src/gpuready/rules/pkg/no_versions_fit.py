@@ -24,28 +24,28 @@ COMPARED_FACTS = (
     "driver.version", "gpu.capability", "os.glibc", "os.system", "os.version", "package.torch", "platform.name",
     "python.version",
 )  # fmt: skip
-READS = ("contract.conflict", *COMPARED_FACTS)
-REQUIRED_FACTS = ("contract.conflict",)
+READS = ("requirements.conflict", *COMPARED_FACTS)
+REQUIRED_FACTS = ("requirements.conflict",)
 BROKEN = {
     "driver.version": "550.54.15",
-    "contract.conflict": {
+    "requirements.conflict": {
         "says": "driver 550.54.15 starts programs of CUDA 12, and the wheel of vllm 0.32.0 loads CUDA 13",
         "needs": ({"key": "driver.version", "want": ">=580.65.06", "cite": "CUDA 13.4 release notes"},),
     },
 }
-HEALTHY = {"contract.conflict": None}
+HEALTHY = {"requirements.conflict": None}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "contract.conflict" not in facts:
+    if "requirements.conflict" not in facts:
         return None
-    conflict = facts.value("contract.conflict")
+    conflict = facts.value("requirements.conflict")
     if not conflict:
         return None
     needs = tuple(Requirement(n["key"], n["want"], cite=n["cite"]) for n in conflict["needs"])
     return make_finding(
         f"no known versions fit {contract.name} here: {conflict['says']}",
-        found=_stated_facts(facts, needs) or (facts.fact("contract.conflict"),),
+        found=_stated_facts(facts, needs) or (facts.fact("requirements.conflict"),),
         needs=needs or (Requirement("package.torch", "*", cite=contract.origin),),
         so="no environment for it can be made on this machine",
         fix=(FixStep(_describe_fix(conflict, contract), safety="elsewhere"),),

@@ -3,7 +3,7 @@
 ## What it checks
 Pairs of releases whose import is known to fail, or to leave torch unused, though the metadata of both allows them: read
 from the files of their wheels, and tried. Pairs that are not in that table are not judged. It is an error if the
-contract or the job needs the package, else a warning. A package that was really imported here is not reported.
+framework or the job needs the package, else a warning. A package that was really imported here is not reported.
 
 ## Why it matters
 ``ImportError: cannot import name 'HybridCache' from 'transformers'``: peft 0.17 asks for transformers of any release, and

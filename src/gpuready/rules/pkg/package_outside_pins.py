@@ -1,7 +1,7 @@
 """An installed package has a version that is incompatible with the framework.
 
 ## What it checks
-Each installed version against the range in the contract, which comes from the framework's metadata, its
+Each installed version against the range in the framework's requirements, which comes from the framework's metadata, its
 requirement files or checks in its code. A required package is an error; a recommended or optional one is a
 warning. A local version part is ignored (``2.8.0+cu128`` is 2.8.0). Pre-releases count as such: ``2.9.0rc1``
 satisfies ``>=2.8`` and not ``>=2.9``. If a framework version was requested by name, the installed one must
@@ -15,7 +15,7 @@ Install the versions named in the fix. If several frameworks in one environment 
 each its own environment.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, make_finding

@@ -1,7 +1,7 @@
 """Python is of a version that the framework does not support.
 
 ## What it checks
-The version of Python against the range in the contract.
+The version of Python against the range in the framework's requirements.
 
 ## Why it matters
 An older Python cannot run the framework's code. For a newer one, torch or another package may have no wheels
@@ -12,7 +12,7 @@ Create an environment with a supported Python and install there. A Python is not
 present environment stays as it is.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding

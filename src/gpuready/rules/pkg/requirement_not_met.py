@@ -2,7 +2,7 @@
 
 ## What it checks
 What torch, the framework and all that these require state in their metadata (``Requires-Dist``, with its markers and
-extras) against what is installed. What the framework's contract requires is PKG002 and PKG003. It is a warning:
+extras) against what is installed. What the framework requires is PKG002 and PKG003. It is a warning:
 where an import fails, PKG042 says so.
 
 ## Why it matters

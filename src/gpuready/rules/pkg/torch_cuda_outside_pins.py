@@ -1,7 +1,7 @@
 """The torch wheel is built with a CUDA that the framework does not support.
 
 ## What it checks
-The CUDA that torch is built with, from its local version (``2.8.0+cu128``), against the contract. nvcc and
+The CUDA that torch is built with, from its local version (``2.8.0+cu128``), against the framework's requirements. nvcc and
 nvidia-smi do not show it.
 
 ## Why it matters
@@ -13,7 +13,7 @@ Install the torch build for a supported CUDA. The driver must be new enough for 
 driver, update the driver first.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, make_finding

@@ -3,7 +3,7 @@
 ## What it checks
 The torch version that vllm pins against the installed torch. vllm's own metadata decides; if it was not read,
 the catalogue does. A vllm built for another torch with the pin removed is not reported. It is an error if the
-contract or the job needs vllm, else a warning.
+framework or the job needs vllm, else a warning.
 
 ## Why it matters
 vllm's kernels are compiled for one torch. With another they fail at import or at the first kernel with an

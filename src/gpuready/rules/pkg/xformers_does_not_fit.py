@@ -3,7 +3,7 @@
 ## What it checks
 The torch version that the installed xformers pins (every release up to 0.0.34 pins one exactly) against the
 installed torch. Own builds (with a local version) and nightlies are not checked. It is an error if the
-contract or the job needs xformers, else a warning.
+framework or the job needs xformers, else a warning.
 
 ## Why it matters
 xformers is imported with a long warning and without its kernels. Memory-efficient attention fails when it is

@@ -1,7 +1,7 @@
 """The disk has less free space than the job needs.
 
 ## What it checks
-The free space of the disk named in the finding. If the contract states a size, that counts: required is an
+The free space of the disk named in the finding. If the framework states a size, that counts: required is an
 error, recommended a warning. Otherwise less than 10 GB is a warning. Model caches (HF_HOME) and checkpoints
 may be on another disk.
 
@@ -14,7 +14,7 @@ stops a run after hours.
 Free space, or put HF_HOME and the checkpoints on a larger disk.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding

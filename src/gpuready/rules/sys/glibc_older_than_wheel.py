@@ -3,7 +3,7 @@
 ## What it checks
 The version of glibc against the wheels of torch. From 2.7 on they need glibc 2.28 (``manylinux_2_28``; of 2.6
 those for CUDA 12.6 and aarch64). musl systems such as Alpine have no torch wheels. Nothing is reported if the
-contract also allows a torch for the old library, or for conda packages.
+framework also allows a torch for the old library, or for conda packages.
 
 ## Why it matters
 The installer finds no matching distribution, or silently installs an old release. An environment copied from

@@ -1,18 +1,18 @@
-"""The machine does not meet another requirement of the contract.
+"""The machine does not meet another requirement of the framework.
 
 ## What it checks
-Every requirement of the contract that has no rule of its own: the architecture, the kernel, main memory and
+Every requirement of the framework that has no rule of its own: the architecture, the kernel, main memory and
 others. A required one is an error, a recommended one a warning, an optional one information.
 
 ## Why it matters
-The framework may refuse this machine or fail on it. This rule makes sure that no line of a contract is
+The framework may refuse this machine or fail on it. This rule makes sure that no line of them is
 ignored.
 
 ## How to fix
 The finding names the fact that was found and the requirement. Change the machine accordingly, or use another.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.contracts.want import describe_want

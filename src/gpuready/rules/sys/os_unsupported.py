@@ -1,7 +1,7 @@
 """The framework does not run on this operating system.
 
 ## What it checks
-The operating system against the contract. WSL 2 counts as Linux.
+The operating system against the framework's requirements. WSL 2 counts as Linux.
 
 ## Why it matters
 Most training frameworks support only Linux: NCCL exists only there, and kernels are built and tested there.
@@ -12,7 +12,7 @@ On Windows use WSL 2, which uses the GPUs through the Windows driver; install no
 use a Linux machine or container.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 - NVIDIA, CUDA on WSL User Guide
 """
 

@@ -1,7 +1,7 @@
 """The shared memory of this machine is small.
 
 ## What it checks
-The size of /dev/shm. In a container, less than 1 GiB is a warning. It is an error only if the contract
+The size of /dev/shm. In a container, less than 1 GiB is a warning. It is an error only if the framework
 requires more.
 
 ## Why it matters

@@ -1,7 +1,7 @@
 """A variable has a value that the framework does not accept.
 
 ## What it checks
-Variables that the framework reads against the list of allowed values in its contract, if the contract's
+Variables that the framework reads against the list of allowed values in its requirements, if their
 condition holds. Case and spaces count.
 
 ## Why it matters
@@ -11,7 +11,7 @@ The framework refuses the value, ignores it with a warning, or silently reads it
 Set the variable to one of the values in the finding, or unset it.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.catalog.variables import is_settable

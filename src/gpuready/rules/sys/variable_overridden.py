@@ -1,7 +1,7 @@
 """A variable is set here, and the framework sets it to something else.
 
 ## What it checks
-Variables whose value the framework overwrites at import, by the contract: ColossalAI sets
+Variables whose value the framework overwrites at import, by its requirements: ColossalAI sets
 CUDA_DEVICE_MAX_CONNECTIONS to 1, ROLL sets NCCL_NVLS_ENABLE to 0 on its workers. It is a warning. Most
 frameworks only set a variable that is unset; those are not reported.
 
@@ -13,7 +13,7 @@ Set the variable in the program, after the import and before CUDA is used, or in
 configuration.
 
 ## References
-- The framework's contract, with its citation in the finding
+- The framework's requirements, with their citations in the finding
 """
 
 from gpuready.model import Contract, ContractVariable, Facts, Finding, FixStep, Requirement, make_finding

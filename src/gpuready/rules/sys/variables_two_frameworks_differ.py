@@ -11,7 +11,7 @@ In one process the framework that is imported last wins, and the other runs with
 Run each framework in its own processes. PKG008 covers sharing one environment.
 
 ## References
-- The frameworks' contracts, with their citations in the finding
+- The frameworks' requirements, with their citations in the finding
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,20 +21,20 @@ from gpuready.rules import visible_gpus
 
 CODE = "SYS017"
 SEVERITY = "warning"
-READS = ("contract.*",)
-REQUIRED_FACTS = ("contract.variables",)
+READS = ("requirements.*",)
+REQUIRED_FACTS = ("requirements.variables",)
 CONTRACT = {
     "variables": ({"name": "CUDA_DEVICE_MAX_CONNECTIONS", "access": "set", "value": "1", "cite": "initialize.py:10"},)
 }
-BROKEN = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}}
-HEALTHY = {"contract.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}}
+BROKEN = {"requirements.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "4"}}}
+HEALTHY = {"requirements.variables": {"other 2.0": {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}}}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    if "contract.variables" not in facts:
+    if "requirements.variables" not in facts:
         return None  # no other framework was requested
     own_values = variables_set_by(contract)
-    others: Mapping[str, Mapping[str, str]] = facts.value("contract.variables") or {}
+    others: Mapping[str, Mapping[str, str]] = facts.value("requirements.variables") or {}
     conflicts = [
         (name, variable, value)
         for name, theirs in others.items()
@@ -48,7 +48,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     cites = {variable.name: variable.cite for variable in contract.variables}
     return make_finding(
         f"set by {contract.framework} and to another value by {names}: {visible_gpus.join_names(variables)}",
-        found=(facts.fact("contract.variables"),),
+        found=(facts.fact("requirements.variables"),),
         needs=tuple(
             Requirement(f"env.{v}", own_values[v], level="recommended", cite=f"{contract.name}: {cites[v]}")
             for v in variables
@@ -64,5 +64,5 @@ def variables_set_by(contract: Contract) -> dict[str, str]:
 
 
 def variables_of_others(contract: Contract, contracts: Iterable[Contract]) -> dict[str, dict[str, str]]:
-    """Return the value of ``contract.variables`` for one of several contracts: what the others set, by name."""
+    """Return the value of ``requirements.variables`` for one of several contracts: what the others set, by name."""
     return {one.name: variables_set_by(one) for one in contracts if one.name != contract.name}

@@ -28,7 +28,11 @@ Answer = dict[str, Any]
 NotedGroup = tuple[str, str, str, int]
 
 
-MAX_ENTRIES, MAX_ENTRY_BYTES = 8, 32 << 20
+MAX_ENTRIES, MAX_ENTRY_BYTES = 16, 32 << 20
+IMPORTS_SECONDS = 7 * 86400.0
+"""How long an import that ended well is not repeated: nobody watches all that it reads."""
+OF_A_SHELL = ("_", "PWD", "OLDPWD", "SHLVL", "COLUMNS", "LINES", "VIRTUAL_ENV_PROMPT", "PS1")
+"""Variables that differ between two commands of one shell and say nothing to a module."""
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC  # O_PATH is Linux's
 SEPARATOR, ABSENT, WITH_CTIME, WITH_MTIME = "\0", "absent", "ctime", "mtime"
 OWN_MODULES = ("gpuready.system.", "gpuready.model.")
@@ -45,9 +49,9 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
         return _survey(root, request)
     key = _make_key(request)
     path = _entry_path(variables, key)
-    answer = _load_answer(path, key) if path else None
-    if answer is not None:
-        return answer
+    loaded = _load_answer(path, key) if path else None
+    if loaded is not None:
+        return loaded[0] | {"kept": f"{os.path.basename(path)}-{loaded[1]:08x}"}
     if not _has_roots(request):
         return {"roots": []}
     settled = time.time() - SETTLED_SECONDS
@@ -59,8 +63,39 @@ def survey_imports(root: str, variables: Mapping[str, str], request: Request) ->
         watched_files.stop_notes()
     if path and _are_settled(notes.statuses, settled):
         body = (key, answer, list(notes.names.items()), _group_by_folder(notes.statuses, request["sites"]))
-        _store_entry(variables, os.path.basename(path), marshal.dumps(body))
+        name, data = os.path.basename(path), marshal.dumps(body)
+        _store_entry(variables, name, data)
+        return answer | {"kept": f"{name}-{crc32(data):08x}"}
     return answer
+
+
+def recall_imports(variables: Mapping[str, str], kept: str, asked: Sequence[str]) -> Answer | None:
+    """The results of imports that all ended well beside an answer that is kept and still true; None after a week."""
+    try:
+        known, made, results = marshal.loads(_read_private_file(_imports_path(variables, kept))[0])
+    except (OSError, ValueError, TypeError, EOFError):
+        return None
+    is_fresh = 0 <= time.time() - made < IMPORTS_SECONDS
+    return results if is_fresh and known == _imports_key(variables, kept, asked) else None
+
+
+def keep_imports(variables: Mapping[str, str], kept: str, asked: Sequence[str], results: Answer) -> None:
+    """Keep the results of imports where all ended well: what fails is tried again each time."""
+    path = _imports_path(variables, kept)
+    if path and not any(one["error"] for one in results.values()):
+        body = marshal.dumps((_imports_key(variables, kept, asked), time.time(), results))
+        _store_entry(variables, os.path.basename(path), body)
+
+
+def _imports_path(variables: Mapping[str, str], kept: str) -> str:
+    folder = os.path.dirname(_entry_path(variables, b""))
+    return f"{folder}/{kept.partition('-')[0]}-imported" if folder and kept else ""
+
+
+def _imports_key(variables: Mapping[str, str], kept: str, asked: Sequence[str]) -> bytes:
+    """The answer, what is imported, and the user's variables, which any module may read."""
+    own = sorted(one for one in variables.items() if one[0] not in OF_A_SHELL)
+    return repr((kept, list(asked), own)).encode("utf-8", "surrogatepass")
 
 
 def _survey(root: str, request: Request) -> Answer:
@@ -94,21 +129,21 @@ def _entry_path(variables: Mapping[str, str], key: bytes) -> str:
 # -- reading ------------------------------------------------------------------------------------------
 
 
-def _load_answer(path: str, key: bytes) -> Answer | None:
-    """The answer of an entry that is whole, ours, for this request, and still true."""
+def _load_answer(path: str, key: bytes) -> tuple[Answer, int] | None:
+    """The answer of an entry that is whole, ours, for this request, and still true; and the entry's checksum."""
     try:
-        data = _read_private_file(path)
+        data, checksum = _read_private_file(path)
         found, answer, listed, folders = marshal.loads(data)
         is_true = (
             found == key and all(_has_names(*one) for one in listed) and all(_is_unchanged(*one) for one in folders)
         )
-        return answer if is_true and isinstance(answer, dict) else None
+        return (answer, checksum) if is_true and isinstance(answer, dict) else None
     except (OSError, ValueError, TypeError, EOFError):
         return None
 
 
-def _read_private_file(path: str) -> bytes:
-    """The contents of a file that nobody but this user can have written; the first four bytes are their checksum."""
+def _read_private_file(path: str) -> tuple[bytes, int]:
+    """The contents of a file that nobody but this user can have written, and their checksum: its first four bytes."""
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
@@ -118,9 +153,10 @@ def _read_private_file(path: str) -> bytes:
         data = os.read(fd, status.st_size + 1)
     finally:
         os.close(fd)
-    if len(data) != status.st_size or crc32(data[4:]) != int.from_bytes(data[:4], "little"):
+    checksum = int.from_bytes(data[:4], "little")
+    if len(data) != status.st_size or crc32(data[4:]) != checksum:
         raise ValueError("a damaged entry")
-    return data[4:]
+    return data[4:], checksum
 
 
 def _has_names(folder: str, names: list[str]) -> bool:

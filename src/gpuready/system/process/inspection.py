@@ -78,7 +78,7 @@ def find_folder_users(folders: Iterable[str], shared: str) -> dict[str, int]:
     for pid in _list_other_pids():
         text = _visible_paths(pid)
         hits = [folder for folder in known if f"{folder}/" in text or f"{folder}\n" in text]
-        if not hits and _was_started_in(pid, shared) and "/generations/" not in text:
+        if not hits and _was_started_in(pid, shared) and "/installs/" not in text:
             hits = known
         for folder in hits:
             user_of_folder.setdefault(folder, pid)

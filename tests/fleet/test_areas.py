@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.fleet import facets
+from gpuready.fleet import areas
 from gpuready.model import Fact, Facts
 
 
 def variable(host: str, value: str) -> object:
     facts = Facts([Fact("host.name", host), Fact("env.names", ("NCCL_TOPO_FILE",)), Fact("env.NCCL_TOPO_FILE", value)])
-    return facets.reference_values("variables", facts)["env.NCCL_TOPO_FILE"]
+    return areas.reference_values("variables", facts)["env.NCCL_TOPO_FILE"]
 
 
 @pytest.mark.parametrize("value", ["/mnt/gpu10/topo.xml", "/mnt/gpu1", "/mnt/topo"])

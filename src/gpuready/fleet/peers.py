@@ -18,8 +18,8 @@ MIN_PARTITION = 20
 """Smaller partitions are not judged so."""
 
 
-def assign_strata(nodes: Mapping[str, FleetNode], records: Mapping[str, NodeReport]) -> dict[str, str]:
-    """Return the stratum of each node that answered: partition and kind, if there are several."""
+def assign_peers(nodes: Mapping[str, FleetNode], records: Mapping[str, NodeReport]) -> dict[str, str]:
+    """Return the peer group of each node that answered: partition and kind, if there are several."""
     partitions: dict[str, list[str]] = {}
     for name in records:
         partitions.setdefault(nodes[name].labels.get("partition", ""), []).append(name)

@@ -1,6 +1,6 @@
-"""Facets: the properties by which nodes are compared, each hashed to eight hexadecimal digits.
+"""Areas: the properties by which nodes are compared, each hashed to eight hexadecimal digits.
 
-A facet is an ordered set of facts without what may differ between equal nodes (addresses, serial numbers, the
+A area is an ordered set of facts without what may differ between equal nodes (addresses, serial numbers, the
 node's own name, idle clocks), written as canonical JSON and hashed. Unknown facts have the value UNKNOWN, so
 that ``drift`` can tell *unknown* from *different*.
 """
@@ -24,7 +24,7 @@ MAX_DETAIL_BYTES = 240 << 10
 UNKNOWN = "?"
 """Value of a fact that could not be read."""
 
-FACETS: dict[str, tuple[str, ...]] = {
+AREAS: dict[str, tuple[str, ...]] = {
     "driver": ("driver.version", "driver.kind", "driver.library", "driver.cuda"),
     "torch": ("torch.version", "torch.build", "torch.cuda", "torch.hip", "torch.abi", "torch.broken"),
     "cuda": ("toolkit.version", "cudnn.version", "nccl.version"),
@@ -42,7 +42,7 @@ FACETS: dict[str, tuple[str, ...]] = {
     "time": ("clock.zone", "clock.source", "clock.sync"),
     "python": ("python.version", "python.kind"),
 }
-"""In the order of the fingerprints in an answer. Add new facets at the end: older readers stop there."""
+"""In the order of the fingerprints in an answer. Add new areas at the end: older readers stop there."""
 
 COMPARED_PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "NVSHMEM", "NVTE_", "CUDA_", "CUDNN_", "CUBLAS_", "PYTORCH_", "TORCH_", "TORCHINDUCTOR_",
@@ -56,17 +56,17 @@ UNLIMITED_PROCESSES = 65536
 """Process limits above this count as unlimited; the exact value depends on the memory size."""
 
 
-def facet_values(facet: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
-    """Return the facts of one facet as they are compared."""
-    return _collect_facet_values(facet, _NodeFacts(facts, compiled))
+def area_values(area: str, facts: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
+    """Return the facts of one area as they are compared."""
+    return _collect_area_values(area, _NodeFacts(facts, compiled))
 
 
-def _collect_facet_values(facet: str, node_facts: _NodeFacts) -> dict[str, Any]:
+def _collect_area_values(area: str, node_facts: _NodeFacts) -> dict[str, Any]:
     collected: dict[str, Any] = {}
     facts = node_facts.facts
-    for key in FACETS[facet]:
+    for key in AREAS[area]:
         if key == "package.*":
-            collected |= node_facts.kernels if facet == "kernels" else node_facts.packages
+            collected |= node_facts.kernels if area == "kernels" else node_facts.packages
         elif key == "env.*":
             collected |= node_facts.variables
         elif key in facts:
@@ -75,18 +75,18 @@ def _collect_facet_values(facet: str, node_facts: _NodeFacts) -> dict[str, Any]:
     return collected
 
 
-def reference_values(facet: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
+def reference_values(area: str, reference: Facts, compiled: Collection[str] = ()) -> dict[str, Any]:
     """Return the same for a recorded reference; facts missing from it (an older recording, or of one machine)
     are UNKNOWN.
     """
-    missing_keys = [key for key in FACETS[facet] if not key.endswith("*") and key not in reference]
-    return dict.fromkeys(missing_keys, UNKNOWN) | facet_values(facet, reference, compiled)
+    missing_keys = [key for key in AREAS[area] if not key.endswith("*") and key not in reference]
+    return dict.fromkeys(missing_keys, UNKNOWN) | area_values(area, reference, compiled)
 
 
-def facet_fingerprints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
-    """Fingerprint every facet. ``compiled`` packages belong to *kernels* instead of *packages*."""
+def area_fingerprints(facts: Facts, compiled: Collection[str] = ()) -> dict[str, str]:
+    """Fingerprint every area. ``compiled`` packages belong to *kernels* instead of *packages*."""
     node_facts = _NodeFacts(facts, compiled)
-    return {facet: hash_value(_collect_facet_values(facet, node_facts)) for facet in FACETS}
+    return {area: hash_value(_collect_area_values(area, node_facts)) for area in AREAS}
 
 
 def hash_value(value: object) -> str:
@@ -111,7 +111,7 @@ def build_node_answer(
     answer: dict[str, Any] = {"schema": SCHEMA, "node": node, "run": run, "do": do, "try": attempt}
     answer |= {"at": round(at, 2), "kind": classify_node(facts), "gpus": facts.value_if_known("gpu.count") or 0}
     answer |= {"mem": _size_in_mib(facts, "memory.total"), "shm": _size_in_mib(facts, "system.shm")}
-    answer |= {"print": "".join(facet_fingerprints(facts, compiled).values()), "ids": hash_gpu_uuids(facts)}
+    answer |= {"print": "".join(area_fingerprints(facts, compiled).values()), "ids": hash_gpu_uuids(facts)}
     answer |= {
         "judged": judged[:200],
         "verdict": verdict,
@@ -129,19 +129,19 @@ def format_node_answer(node: str, facts: Facts, verdict: str = "", codes: Iterab
 
 
 def build_node_details(
-    node: str, facts: Facts, facets: Iterable[str], *, run: str = "", compiled: Collection[str] = ()
+    node: str, facts: Facts, areas: Iterable[str], *, run: str = "", compiled: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the facts behind the facets; the largest are dropped until the size limit is met."""
+    """Return the facts behind the areas; the largest are dropped until the size limit is met."""
     node_facts = _NodeFacts(facts, compiled)
-    rows = {facet: _collect_facet_values(facet, node_facts) for facet in facets if facet in FACETS}
+    rows = {area: _collect_area_values(area, node_facts) for area in areas if area in AREAS}
     answer = {"schema": SCHEMA, "node": node, "run": run, "do": "details", "details": rows}
     while rows and len(_canonical_json(answer)) > MAX_DETAIL_BYTES:
-        rows.pop(max(rows, key=lambda facet: len(_canonical_json(rows[facet]))))
+        rows.pop(max(rows, key=lambda area: len(_canonical_json(rows[area]))))
     return answer
 
 
-def format_node_details(node: str, facts: Facts, facets: Iterable[str], **more: Any) -> str:
-    return _canonical_json(build_node_details(node, facts, facets, **more), ordered=False)
+def format_node_details(node: str, facts: Facts, areas: Iterable[str], **more: Any) -> str:
+    return _canonical_json(build_node_details(node, facts, areas, **more), ordered=False)
 
 
 def classify_node(facts: Facts) -> str:
