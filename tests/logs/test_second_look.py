@@ -22,6 +22,7 @@ def diagnose(text: str):
 NAMELESS = [
     "RuntimeError: the flurb has no more rows",
     "remote process exited or there was a network error",
+    "the server stops with exit code 139",
     "Process finished with exit code 139 (interrupted by signal 11: SIGSEGV)",
     f'Traceback (most recent call last):\n  File "{SITE}/some/part.py", line 3, in load\n    from .other import thing',
     "my notes: `ValueError: could not convert the row` and then nothing more",
@@ -83,3 +84,32 @@ def test_a_library_that_does_not_find_nvcc_is_not_sure_to_lack_it():
 def test_what_a_program_built_itself_is_deleted_first(folder):
     found = diagnose(f"ImportError: {folder}/ops.so: undefined symbol: _ZN3c104cuda9SetDeviceEab")
     assert (found.cause, found.fix[0].does.startswith("delete")) == ("ext-abi-mismatch", ".cache" in folder)
+
+
+LISTED = [
+    ("Fatal Python error: Segmentation fault", "version-conflict"),
+    ("Process finished with exit code 139 (interrupted by signal 11: SIGSEGV)", "gpu-hardware-fault"),
+    ("RuntimeError: NCCL error: remote process exited or there was a network error", "nccl-socket-ifname"),
+    ("Step failed: `RuntimeError: CUDA error: an illegal memory access was encountered`", "ext-abi-mismatch"),
+]
+
+
+@pytest.mark.parametrize(("text", "listed"), LISTED)
+def test_a_symptom_of_many_causes_lists_them_and_is_at_most_a_guess(text, listed):
+    found = diagnose(text)
+    assert found.confidence < 0.6 and listed in [one.cause for one in found.alternatives]
+
+
+def test_a_server_that_has_started_is_well():
+    assert diagnose("INFO:     Started server process [1]\nall services are running on port 80").verdict == "healthy"
+
+
+def test_a_capture_keeps_no_quote():
+    text = "ImportError: /lib/libstdc++.so.6: undefined symbol: foo, version GLIBCXX_3.4.30'"
+    assert diagnose(text).captures["need"] == "3.4.30"
+
+
+def test_a_script_relies_on_nothing_that_no_frame_shows():
+    error = f"ImportError: cannot import name 'AdamW' from 'transformers' ({SITE}/transformers/__init__.py)"
+    frame = 'Traceback (most recent call last):\n  File "/home/me/run.py", line 3, in <module>\n    from transformers import AdamW\n'
+    assert "your script" in diagnose(frame + error).says and "your script" not in diagnose(error).says

@@ -65,6 +65,11 @@ def _index_patterns() -> dict[str, list[str | dict[str, Any]]]:
     return by_code
 
 
+def shorten(text: str, size: int) -> str:
+    """The text, or as many whole words of it as there is room for."""
+    return text if len(text) <= size else f"{text[:size].rpartition(' ')[0] or text[:size]}\u2026"
+
+
 def fill_captures(text: str, captures: Mapping[str, str]) -> str:
     """Fill in captures; drop a bracketed clause, ``[ (asked for {want})]``, if one of its captures is missing."""
 
@@ -73,6 +78,6 @@ def fill_captures(text: str, captures: Mapping[str, str]) -> str:
         if clause is not None:
             names = re.findall(r"{([^{}\n]*)}", clause)
             return fill_captures(clause, captures) if all(captures.get(n) for n in names) else ""
-        return captures[name][:60] if name in captures else match[0]
+        return shorten(captures[name], 60) if name in captures else match[0]
 
     return re.sub(r"\[([^][\n]*)\]|{([^{}\n]*)}", fill, text)

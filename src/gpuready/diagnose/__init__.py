@@ -91,7 +91,7 @@ def judge(
     confidence = _estimate_confidence(first, grade, rivals, order)
     if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
         confidence = min(confidence, MIN_NAMED)  # two packages of which none is named: a guess
-    if confidence < MIN_NAMED and order.has_failed:
+    if confidence < MIN_NAMED and (order.has_failed or (first.seen and len(first.seen[0].sign.others) > 2)):
         alternatives.insert(0, _make_alternative(summary, first, lookup, order))
         found, confidence = _no_cause_diagnosis(summary, order), 0.0
     return found.replace(
@@ -267,6 +267,8 @@ def _name_pair(
 
 def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> VersionConflict | None:
     conflict = find_conflict(summary.failures[number], symbols)
+    if conflict and conflict.caller == USER and not _user_code_frame(summary, number):
+        conflict = conflict.replace(caller="")  # nothing shows that it is the user's script
     if conflict is None or not conflict.direction:
         return conflict
     return check_direction(conflict, find_logged_versions(summary).get(conflict.package, ""))
@@ -413,7 +415,7 @@ def _estimate_confidence(first: CauseSuspect, grade: str, others: Sequence[Cause
     """By the class of its evidence and by structure: 0.8 or more only for what ended the run, without a rival."""
     sure, most = GRADES[grade], GRADES["symptom"]
     if first.seen and first.seen[0].sign.others:
-        sure -= 0.05
+        sure -= 0.05 if len(first.seen[0].sign.others) < 3 else 0.1  # of four none is named
     if not order.tells_end(first, by_itself=True):
         sure = min(sure, most)
     if not order.tells_end(first) and first.strength == "clue" and order.ends_otherwise(first.seen):

@@ -41,7 +41,6 @@ _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
 """What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
 _CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
 
-
 _SHARED_FOLDERS = (
     "", "workspace", "home", "root", "app", "opt", "mnt", "data", "code", "projects", "repos", "work", "git", "src",
 )  # fmt: skip

@@ -26,6 +26,7 @@ KEYS = {"says", "regex", "in", "as", "with", "without", "also", "unless", "when"
 MAX_GAP = 400
 """How many characters a gap may take within one line."""
 
+_AROUND = " \t\n'\"`"  # of a capture: not part of a name
 MIN_LITERAL = 6
 """Minimum length of the literal by which a pattern is searched for."""
 
@@ -54,7 +55,7 @@ class PatternPiece(Record):
         found: re.Match[str] | None = self.regex.compiled.search(text, start, end)
         if found is None:
             return None
-        return found.start(), found.end(), {k: v.strip() for k, v in found.groupdict().items() if v is not None}
+        return found.start(), found.end(), {k: v.strip(_AROUND) for k, v in found.groupdict().items() if v is not None}
 
 
 class LogPattern(Record):
@@ -111,7 +112,7 @@ class LogPattern(Record):
             else:
                 begin = stop = _line_end(text, end)
             if piece.name:
-                captures[piece.name] = text[end:begin].strip()
+                captures[piece.name] = text[end:begin].strip(_AROUND)
             end = stop
         return captures
 

@@ -32,7 +32,7 @@ _SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGN
 _DIGIT = LazyRegex(r"\d")
 _ENDED_WELL = LazyRegex(
     r"\b(?:finished(?!: {1,9}(?:\w{3}, )?\d)|done|completed?|succeeded|successful(?:ly)?|train_runtime|all (?:tests )?passed|prepared|saved|ready|resumed|saving model)\b"
-    r"|startup complete|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
+    r"|startup complete|\bserving (?:on|at) \S|\b(?:server|services?|api)(?: \w{1,20}){0,2} (?:started|(?:is|are) (?:running|up))\b|\bstarted serv\w{2,4}|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
     r"|\b(?:errors?|failed|failures?)[ :=]{1,3}0\b|\b0 (?:errors|failed|failures)\b",
     _IGNORE_CASE,
 )
