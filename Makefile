@@ -24,7 +24,8 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.compiled
 $(VENV)/.tested: pyproject.toml requirements/test.txt | $(VENV)/.compiled
 	@[ -x $(BIN)/python ] && [ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	@sh tools/development.sh $(BIN)/python '$(LOCKED)'
-	@$(BIN)/python -m compileall -q -j 2 src  # once, and not by each part that starts first
+	@# Once, and not by each part that starts first; and hypothesis makes its table of Unicode.
+	@$(BIN)/python -m compileall -q -j 2 src & $(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()'; wait $$!
 	@touch $@ $(VENV)/.installed
 
 # Exit 1 (not ready) and 3 (undecided) are answers about the machine, not failures of the command.

@@ -4,6 +4,7 @@ import gc
 import signal
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.sampling import FUZZ
 
@@ -13,6 +14,8 @@ CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("same", max_examples=15, derandomize=True, database=None, **CALM)
 settings.register_profile("further", max_examples=5000, **CALM)
 settings.load_profile("further" if FUZZ else "same")
+if not FUZZ:  # else it parses all of our modules, in each part, and draws other examples where other modules are loaded
+    providers.is_local_module_file = lambda path: False
 
 # Under nohup a hang-up is ignored, in the background of a shell an interrupt, and every process that a test starts would inherit that.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -20,8 +23,12 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+gc.disable()  # while modules are imported and tests are collected, which all stay
+
+
 def pytest_collection_finish():
     """Modules, tables and tests stay to the end: not to be looked through again and again, nor copied into each fork."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
