@@ -113,3 +113,27 @@ def test_a_script_relies_on_nothing_that_no_frame_shows():
     error = f"ImportError: cannot import name 'AdamW' from 'transformers' ({SITE}/transformers/__init__.py)"
     frame = 'Traceback (most recent call last):\n  File "/home/me/run.py", line 3, in <module>\n    from transformers import AdamW\n'
     assert "your script" in diagnose(frame + error).says and "your script" not in diagnose(error).says
+
+
+BROKEN = [
+    "NVIDIA-SMI has failed because it couldn't communicate\nwith the NVIDIA driver. Make sure that the latest\nNVIDIA driver is installed and running.",
+    "CUDA initialization: CUDA unknown error - this may be due to an\nincorrectly set up environment, e.g. changing env variable\n"
+    "CUDA_VISIBLE_DEVICES after program start. Setting the available\ndevices to be zero.",
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_message_broken_between_words_is_read_alike_before_and_behind_a_training(text):
+    one, behind = diagnose(text), diagnose(f"{TRAINING}{text}\n{WATCHDOGS}")
+    assert (one.verdict, one.cause) == (behind.verdict, behind.cause)
+
+
+@pytest.mark.parametrize(("owner", "cause"), [("DynamicCache", "version-conflict"), ("Trainer", ""), ("MyNet", "")])
+def test_a_line_without_its_stack_names_a_package_only_by_a_class_of_its_own(owner, cause):
+    found = diagnose(f"AttributeError: '{owner}' object has no attribute 'some_old_name'")
+    assert (found.cause, found.confidence < 0.8) == (cause, True)
+
+
+def test_what_nccl_says_calmly_is_no_error():
+    found = diagnose("worker 3 | a:1:1 NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v9 symbol.\nloading the rows")
+    assert "errors" not in found.says

@@ -91,7 +91,7 @@ def judge(
     confidence = _estimate_confidence(first, grade, rivals, order)
     if first.cause == VERSION_CONFLICT and not found.captures.keys() - {"type", "file", "line"}:
         confidence = min(confidence, MIN_NAMED)  # two packages of which none is named: a guess
-    if confidence < MIN_NAMED and (order.has_failed or (first.seen and len(first.seen[0].sign.others) > 2)):
+    if confidence < MIN_NAMED and (order.has_failed or not order.survived.proves_health()):
         alternatives.insert(0, _make_alternative(summary, first, lookup, order))
         found, confidence = _no_cause_diagnosis(summary, order), 0.0
     return found.replace(

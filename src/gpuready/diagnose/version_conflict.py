@@ -128,8 +128,10 @@ def find_conflict(failure: LoggedException, find_spans: SymbolTable) -> VersionC
     package = _provider(complaint)
     if complaint.kind in ("name", "module"):
         return _conflict_of_missing(complaint, failure, caller, find_spans)
-    if not caller:
-        return None
+    if not caller:  # a line without its stack: whose class it is, its name may say
+        is_known = bool(package and KEEPS_ATTRIBUTES.match(complaint.owner)) and complaint.kind == "attribute"
+        is_unique = complaint.owner != "Trainer"  # many scripts have a class of this name
+        return VersionConflict(package, USER, complaint.symbol) if is_known and is_unique else None
     if caller != USER and _is_passed_by_models(complaint):
         return VersionConflict("transformers", USER if caller == "transformers" else caller, complaint.symbol)
     is_remote = any(other == REMOTE_CODE for _, other in calling_frames(failure))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from gpuready.logs.lazy_regex import LazyRegex
 
 Row = tuple[int, str, dict[str, Any]]
 """Number of the line, its text, and the fields that were stated about it."""
-
 
 SAMPLE_LINES, MAX_ALIKE, MAX_SHAPE, MAX_PARTS, MAX_JOINED = 400, 8, 200, 200, 8192
 """Lines by which the form is judged, how many of them are alike in how many characters, lines that one may become, and
@@ -134,7 +134,9 @@ def find_wrap_width(sample: Sequence[str]) -> int:
     shapes = {sample[i].translate(_DIGITS) for i in full}
     begun = sum(bool(_BEGINS.match(sample[i + 1])) or _begins_alike(sample[i], sample[i + 1]) for i in full)
     is_torn = any(_OPEN_FRAME.match(sample[i]) for i in full)
-    return width if (len(shapes) >= 2 or is_torn) and begun * 4 <= len(full) else 0
+    pairs = pairwise(sample)  # of prose that was broken between words, shorter lines go on too
+    is_prose = any(0.6 * width < len(a) < width and a[-1].isalnum() and b[:1].islower() for a, b in pairs)
+    return width if (len(shapes) >= 3 or is_torn) and begun * 4 <= len(full) and not is_prose else 0
 
 
 def _begins_alike(text: str, after: str) -> bool:

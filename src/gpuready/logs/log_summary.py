@@ -25,13 +25,12 @@ from gpuready.model.record import Record
 NEAR_LINES = 8
 """Lines of the same process before and after a line that count as its context."""
 
-
 _NOT_RAY = (
     "EngineCore", "Worker_", "VllmWorker", "APIServer", "ApiServer", "DPCoordinator", "raylet", "derived", "head",
     "worker",
 )  # fmt: skip
 
-LINES_PER_SCAN, MAX_WHOLE, MIN_WRAPPED = 200, 2000, 60
+LINES_PER_SCAN, MAX_WHOLE, MIN_WRAPPED = 200, 2000, 40
 """Lines searched at once, characters of a message of several lines, and the least width at which a terminal wraps."""
 
 MATCHING_SHARE, SAMPLE_ROWS, COST_OF_PARSED = 0.8, 200, 6
@@ -125,7 +124,6 @@ def _lines_of_source(excerpt: Sequence[Row], number: int, source: LogSource) -> 
 
 
 _OWN_RANK = LazyRegex(r"Duplicate GPU detected : rank (\d{1,6}) and")
-
 
 _TREES = LazyRegex(r"NCCL INFO Trees \[\d{1,4}\] [-\d/]{1,40}->(\d{1,6})->")
 _SENDS = LazyRegex(r"NCCL INFO Channel [\d/]{1,9} ?: (\d{1,6})\[\w{1,16}\] -> (\d{1,6})\[\w{1,16}\] \[(send|receive)\]")

@@ -49,7 +49,6 @@ _TREE_MARKS = (
 )  # fmt: skip
 """Beginnings of lines that continue such an error: uv, cargo, pip, C++."""
 
-
 _NUMBERED = LazyRegex(r"\s{2,8}\d{1,2}: \S")
 """A link of a chain of causes: ``   1: Connection reset by peer (os error 54)``."""
 

@@ -59,7 +59,6 @@ _FIELD = LazyRegex(r"\s*(rank|host|exitcode|time)\s*: (.{1,120})")
 _PID = LazyRegex(r"pid: (\d{1,9})")
 _SIGNALS = {"SIGKILL": -9, "SIGTERM": -15, "SIGSEGV": -11, "SIGABRT": -6, "SIGBUS": -7, "SIGHUP": -1, "SIGINT": -2}
 
-
 _SHELL = LazyRegex(
     r"(?:.{0,200}: line \d{1,7}: +(\d{1,9}) |^\s{0,40})(Killed|Segmentation fault|Aborted|Bus error|Hangup)(?:$| \(core dumped\)| {2,})"
 )

@@ -116,7 +116,7 @@ def is_complaint_line(line: LogLine) -> bool:
     text = line.text[:MAX_TEXT]
     if line.level in ("E", "C", "F"):
         return True
-    if line.level == "W" or (line.level == "I" and line.place == "nccl") or line.place == "derived":
+    if line.level == "W" or line.place == "derived" or "NCCL INFO" in text or (line.level, line.place) == ("I", "nccl"):
         return False
     return _has_complaint(text)
 
