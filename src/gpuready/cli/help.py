@@ -29,7 +29,7 @@ def format_help(command: str, screen: Screen, everything: bool = False) -> str:
         if (command == "help" or name.startswith(f"{command} ")) and name not in UNLISTED_COMMANDS
     ]
     lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
-    rows = [(f"gpuready {c.name} {c.arguments}".rstrip(), c.help) for c in chosen]
+    rows = [(_name_with_words(c), c.help) for c in chosen]
     lines += ["", *_indent_table(rows, screen), ""]
     lines += screen.format_paragraph("Each takes --help, --json and --color.", 2)
     if command == "help":
@@ -41,11 +41,17 @@ def format_help(command: str, screen: Screen, everything: bool = False) -> str:
 def _format_first_help(screen: Screen) -> str:
     lines = screen.format_paragraph(f"gpuready {__version__}: is this machine ready for an LLM framework on GPUs?")
     chosen = [load_command(name) for name in FIRST_COMMANDS]
-    lines += ["", *_indent_table([(f"gpuready {c.name} {c.arguments}", c.help) for c in chosen], screen), ""]
+    lines += ["", *_indent_table([(_name_with_words(c), c.help) for c in chosen], screen), ""]
     others = len(COMMAND_MODULES) - len(UNLISTED_COMMANDS) - len(chosen)
     lines += screen.format_paragraph(f"{others} other commands: gpuready --help-all. Each takes --help and --json.", 2)
     lines += screen.format_paragraph("guides: gpuready docs", 2)
     return "\n".join([*lines, *screen.format_paragraph(_EXIT_CODES_LINE, 2)]) + "\n"
+
+
+def _name_with_words(command: Command) -> str:
+    """``gpuready run [FRAMEWORK] -- SCRIPT [ARGS ...]``; fit takes a script without the dashes too."""
+    rest = f" -- {command.rest}" if command.rest and "FILE" not in command.arguments else ""
+    return f"gpuready {command.name} {command.arguments}".rstrip() + rest
 
 
 def _format_command_help(command: Command, screen: Screen, everything: bool) -> str:

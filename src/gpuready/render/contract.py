@@ -56,7 +56,12 @@ def _format_changed_rows(table: str, rows: Sequence[Mapping[str, str]], screen: 
 def render_contract_check(checked: ContractCheck, screen: Screen = PLAIN_SCREEN) -> str:
     """The faults of a contract file, a paragraph each; what it requires where it has none."""
     if checked.contract is not None and not checked.faults:
-        return f"{checked.file}: no faults found\n\n" + render_contract_screen(checked.contract, screen)
+        commands = [
+            ("judge by it", ("gpuready", "check", "--contract", checked.file)),
+            ("ship it in your wheel", ("gpuready", "docs", "add-a-framework")),
+        ]
+        shown = render_contract_screen(checked.contract, screen).rstrip("\n").split("\n")
+        return join_sections([[f"{checked.file}: no faults found"], shown, screen.format_labelled_commands(commands)])
     return join_sections([[line for fault in checked.faults for line in screen.format_paragraph(fault, 0, 2)]])
 
 
