@@ -29,7 +29,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("contract diff a/b trl", "a/b does not exist: name a contract in TOML, or a framework such as trl"),
+        ("contract diff a/b trl", "a/b does not exist: name a file of requirements (TOML), or a framework such as trl"),
         ("contract show --contract words.txt/x", "words.txt/x does not exist"),
         ("check transformers --on empty.json", "empty.json is empty; record a machine with `gpuready probe -o FILE`"),
         ("check --frob", "gpuready check has no flag '--frob'; `gpuready check --help` lists them"),
