@@ -419,7 +419,7 @@ def test_f22_a_wheel_that_does_not_import_is_not_published(standing):
     standing.locks["6.0"] = lock(standing.folder / "6.0.lock", bad)
     ran = standing.install("6.0", "--json")
     assert ran.code == 1 and reported(ran)["verdict"] == "failed" and "no_such_module" in reported(ran)["says"]
-    assert "a contract of your own with the need package.no-such-module does" in reported(ran)["says"]
+    assert "requirements of your own that name package.no-such-module do" in reported(ran)["says"]
     assert standing.version() == "1.0" and len(list((standing.home / "installs").iterdir())) == 1
 
 

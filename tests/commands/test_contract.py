@@ -184,7 +184,7 @@ def test_the_guides_example_is_clear_on_an_h100(kite):
     report = check("--contract", kite, *H100)
     assert report["contract"]["framework"] == "kite" and report["verdict"] == "clear"
     says, unset = report["contract"]["says"].split("; ")
-    assert says == f"the contract file {kite}, which is not one of gpuready's own"
+    assert says == f"the file of requirements {kite}, which is not one of gpuready's own"
     assert unset.startswith("not set, since they may load code or redirect: KITE_STRING")
 
 
@@ -249,7 +249,7 @@ def test_its_package_is_missed_and_its_version_compared(kite, venv):
     assert "kite-ml" in missing["says"] and "kite-ml==1.2.*" in missing["fix"][0]["run"]
     install(venv, "kite-ml", "1.3.0")
     says = check("--contract", kite, "--python", str(venv))["contract"]["says"]
-    assert says.split("; ")[0].endswith("own (kite-ml 1.3.0 is installed, and this contract is for 1.2)")
+    assert says.split("; ")[0].endswith("own (kite-ml 1.3.0 is installed, and these requirements are for 1.2)")
 
 
 def test_it_goes_beside_a_shipped_one(kite):
