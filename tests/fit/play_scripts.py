@@ -23,6 +23,7 @@ def main(folder: str) -> None:
             }  # fmt: skip
             os.mkdir(f"{path}.kept")
             Path(f"{path}.asked").write_text(json.dumps(request))
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             sys.argv = ["watch.py", f"{path}.asked"]
             watch.main()
         os.waitpid(child, 0)

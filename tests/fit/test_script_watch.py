@@ -91,6 +91,26 @@ torch.autograd.grad(y.sum(), x, create_graph=True)[0].sum().backward()
     "compiled": LOOP.replace("opt =", "model = torch.compile(model)\nopt ="),
     "crash": "import torch\nx = torch.zeros(4, device='cuda')\ny = x.view(3)\n",
     "exits": "import sys\nsys.exit('no --data was given')\n",
+    "ends": "import torch\nopt = torch.optim.SGD([torch.nn.Parameter(torch.zeros(8).cuda())], 0.1)\nraise SystemExit(0)\n",
+    "leaves": LOOP + "    import os; os._exit(0)\n",
+    "asks": "name = input('run name? ')\n",
+    "packs": "import torch\ntorch.utils.dlpack.to_dlpack(torch.zeros(4).cuda())\n",
+    "saves": """\
+import copy, io, pickle, threading, torch
+model = torch.nn.Linear(64, 64).cuda(); opt = torch.optim.AdamW(model.parameters()); mean = copy.deepcopy(model).cpu(); found = []
+def write(): found.append(model.weight.detach().cpu().numpy().shape)
+for step in range(3):
+    model(torch.randn(8, 64, device="cuda")).sum().backward(); opt.step(); opt.zero_grad()
+    if step: continue
+    torch.save({"model": model.state_dict(), "opt": opt.state_dict(), "order": torch.arange(5)}, "kept.pt"); kept = torch.load("kept.pt", map_location="cpu")
+    assert kept["model"]["weight"].shape == (64, 64) and kept["model"]["weight"].device.type == "cpu" and kept["order"].tolist() == [0, 1, 2, 3, 4]
+    model.load_state_dict(kept["model"]); opt.load_state_dict(kept["opt"]); whole = pickle.loads(pickle.dumps(model)); assert whole.weight.is_cuda
+    buffer = io.BytesIO(); torch.save(model, buffer); buffer.seek(0); assert torch.load(buffer, weights_only=False).weight.requires_grad
+    with torch.no_grad(): [a.mul_(0.9).add_(b.cpu(), alpha=0.1) for a, b in zip(mean.parameters(), model.parameters())]
+    thread = threading.Thread(target=write); thread.start(); thread.join(); assert found == [(64, 64)]
+    print(model.weight, torch.tensor([model.weight[0, 0], model.bias[0]]), torch.tensor(model.weight).device)
+    assert model.weight.data_ptr() not in (0, model.bias.data_ptr()) and model.weight.untyped_storage().data_ptr() == model.weight.data_ptr()
+""",
     "files": """\
 import os, shutil, tempfile, torch
 os.makedirs("out/logs"); open("out/logs/a.txt", "w").write("new"); open("mine.txt", "w").write("changed"); os.remove("other.txt"); torch.save({}, "out/x.pt")
@@ -195,6 +215,17 @@ def test_a_crash_is_one_sentence_with_its_line(watched):
     assert watched["crash"]["error"].startswith("RuntimeError: ") and watched["crash"]["error"].endswith("(crash.py:3)")
     assert "Traceback" in watched["crash"]["traceback"]
     assert "no --data was given" in watched["exits"]["error"]
+    assert "standard input" in watched["asks"]["error"]
+    assert watched["packs"]["error"].startswith("not watched: ") and watched["packs"]["error"].endswith("(packs.py:2)")
+
+
+def test_an_end_before_a_step_is_no_answer(watched):
+    assert watched["ends"]["error"] == "the script ended itself before an optimizer step"
+    assert (watched["leaves"]["error"], watched["leaves"]["steps"]) == ("", 1), "what it did is counted"
+
+
+def test_what_is_saved_is_loaded_and_threads_are_watched(watched):
+    assert (watched["saves"]["error"], watched["saves"]["steps"]) == ("", 3), watched["saves"]["traceback"]
 
 
 def test_ddp_holds_every_gradient_once_more(watched):
@@ -266,7 +297,17 @@ def test_python_and_mcp_read_a_script_unless_they_say_run(tmp_path, monkeypatch)
 def test_the_command_runs_a_script_and_leaves_nothing(tmp_path):
     (tmp_path / "train.py").write_text(LOOP.replace("for step", "open('log.txt', 'w').write('x')\nfor step"))
     ran = gpuready(
-        "fit", "--python", target_environment.python(), "--on", "h100", "--json", "train.py", cwd=tmp_path, timeout=300
+        "fit",
+        "--python",
+        target_environment.python(),
+        "--on",
+        "h100",
+        "--steps",
+        "2",
+        "--json",
+        "train.py",
+        cwd=tmp_path,
+        timeout=300,
     )
     result = json.loads(ran.out)
     assert (ran.code, result["verdict"], result["kind"]) == (0, "fits", "script"), ran.err

@@ -119,6 +119,7 @@ class ScriptWatcher:
                 "TMPDIR": folder,
                 "GPUREADY_WATCH": folder,
             }
+            before = _list_folder()
             try:
                 ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
             finally:
@@ -132,7 +133,9 @@ class ScriptWatcher:
         except ValueError as error:
             raise FitUndecided(f"{self.python} gave no recording that can be read: {error}") from None
         recording["notes"] += changed
-        if recording["error"] == ENDED_ITSELF:
+        if left := [name for name, what in _list_folder().items() if before.get(name) != what]:
+            recording["notes"].append(f"written by a program that the script starts, and left: {', '.join(left[:4])}")
+        if recording["error"] == ENDED_ITSELF and ran.err.strip():
             recording["error"] = f"{ENDED_ITSELF}: {_last_line(ran)}{_misplaced_flag(words)}"
         return recording
 
@@ -147,7 +150,15 @@ class ScriptWatcher:
         return write_scratch_file(f"{folder}/request.json", json.dumps(request).encode())
 
 
+def _list_folder() -> dict[str, tuple[int, int]]:
+    """Return what lies in the working folder, with times and sizes."""
+    found = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir()}
+    return {name: (what.st_mtime_ns, what.st_size) for name, what in found.items()}
+
+
 def _explain_silence(name: str, ran: Any) -> str:
+    if ran.end == "endless output":
+        return f"{name} wrote more than {MAX_OUTPUT >> 20} MiB without an end: it was ended"
     if ran.end == "deadline":
         return f"{name} did not come to an optimizer step in {WATCH_SECONDS:.0f} s: it was ended (a hang, a wait for another process, or much work on the host)"
     return f"{name} ended without an answer ({ran.end or f'exit code {ran.rc}'}): {_last_line(ran)}"
@@ -191,7 +202,8 @@ class ScriptAnswer:
         )  # fmt: skip
         if reply["error"]:
             after = f", after {count_steps(reply)}" if reply["steps"] else ""
-            fails = "the script fails: " if reply["traceback"] else ""
+            ours = reply["error"].startswith(("not watched: ", "the script "))
+            fails = "the script fails: " if reply["traceback"] and not ours else ""
             return result.replace(places=tuple(self.machine), why=f"{fails}{reply['error']}{after}", notes=())
         if not any(type(event) is int for event in reply["events"]):
             return result.replace(places=tuple(self.machine), why="the script put nothing on a GPU")

@@ -116,6 +116,7 @@ class FakeGpu(TorchFunctionMode):
             torch.isfinite: self.healthy(torch.isfinite, True), torch.isnan: self.healthy(torch.isnan, False),
             torch.isinf: self.healthy(torch.isinf, False), Tensor.isfinite: self.healthy(torch.isfinite, True),
             Tensor.isnan: self.healthy(torch.isnan, False), Tensor.isinf: self.healthy(torch.isinf, False),
+            Tensor.__repr__: self.show, Tensor.share_memory_: lambda x: x, Tensor.data_ptr: self.find_address,
         }  # fmt: skip
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -124,6 +125,10 @@ class FakeGpu(TorchFunctionMode):
             return self.special[func](*args, **kwargs)
         if func in self.kernels and self.is_on_gpu(args, kwargs):
             return self.kernels[func](*args, **kwargs)
+        if func in HOST_FIRST and args and isinstance(args[0], (Tensor, list, tuple)):
+            args = (self.read_numbers(args[0]), *args[1:])
+            if func is torch.tensor and isinstance(args[0], Tensor):
+                return self.copy_tensor(*args, **kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {name: value for name, value in kwargs.items() if name != "pin_memory"}
         if self.default is not None and func in FACTORIES and kwargs.get("device") is None:
@@ -222,7 +227,28 @@ class FakeGpu(TorchFunctionMode):
         made = self.move(made, self.places.find(x) if device is None else self.places.read(device))
         return made.requires_grad_(requires_grad)
 
+    def copy_tensor(self, x, dtype=None, device=None, requires_grad=False, pin_memory=False):
+        made = self.move(x.detach(), self.places.find(x) if device is None else self.places.read(device), dtype, True)
+        return made.requires_grad_(requires_grad)
+
     # -- values ---------------------------------------------------------------------------------------------------
+
+    def read_numbers(self, data):
+        """Return the data of a new tensor, with numbers in the place of tensors in a list."""
+        if isinstance(data, Tensor) or not any(isinstance(one, Tensor) for one in data):
+            return data
+        return [self.known.read(one.detach()).tolist() if isinstance(one, Tensor) else one for one in data]
+
+    def show(self, x, **options):
+        known = self.known.holds(x)
+        return Tensor.__repr__(
+            self.known.value_of(x.detach()) if known else torch.ones((), dtype=x.dtype).expand(x.shape), **options
+        )
+
+    def find_address(self, x):
+        """Return an address that no other storage has."""
+        address = x.untyped_storage().data_ptr()
+        return address + x.storage_offset() * x.element_size() if address else 0
 
     def numpy(self, x, **named):
         return self.known.read(x.detach()).numpy()

@@ -1,8 +1,12 @@
 """What libraries do where a script is watched: no worker processes, no weights read, nothing saved, nothing compiled. Runs in the target environment."""
 
+import contextlib
 import functools
 import importlib.abc
 import importlib.machinery
+import os
+import pickle
+import subprocess
 import sys
 import types
 
@@ -27,10 +31,23 @@ def patch_libraries(watch):
     patch_loader(watch.recorder)
     patch_compile(watch)
     patch_files(watch)
+    keep_mark(subprocess.Popen)
     on_import("triton.runtime.jit", lambda module: patch_triton(module.JITFunction, watch))
     on_import("triton.runtime.autotuner", lambda module: patch_triton(module.Autotuner, watch))
     on_import("transformers.modeling_utils", lambda module: patch_transformers(module, watch))
     on_import("peft.peft_model", lambda module: patch_peft(module, watch))
+
+
+def keep_mark(programs):
+    """Programs with an environment of their own keep the variable by which they are ended with the script."""
+    start = programs.__init__
+
+    @functools.wraps(start)
+    def start_marked(self, *args, env=None, **kwargs):
+        mark = {"GPUREADY_WATCH": os.environ.get("GPUREADY_WATCH", "")}
+        return start(self, *args, env=None if env is None else {**env, **mark}, **kwargs)
+
+    programs.__init__ = start_marked
 
 
 def patch_triton(kernel_class, watch):
@@ -107,14 +124,30 @@ def patch_compile(watch):
     torch.compile, torch.nn.Module.compile, torch.cuda.CUDAGraph = compile, compile_module, CUDAGraph
 
 
+SAVED = b"saved without values: "
+
+
+class SavedTensor:
+    """Makes a tensor again that was saved, as large as it was, on its device or the one that is asked for."""
+
+    watch = device = None
+
+    def __new__(cls, shape, dtype, device):
+        place = cls.watch.places.read(device if cls.device is None else cls.device)
+        with torch._C.DisableTorchFunction(), cls.watch.gpu.making(place):
+            return torch.empty(shape, dtype=dtype, device="meta")
+
+
 class UnreadWeights(dict):
     """The weights of a checkpoint that is not read."""
 
 
 def patch_files(watch):
-    """Nothing is saved, since a checkpoint would have no values; what is loaded has its shapes, and downloads are not read at all."""
+    """What is saved, and what is loaded, has shapes and no values; downloads are not read at all."""
     nothing = lambda *args, **kwargs: None  # noqa: E731
-    load, load_state = torch.load, torch.nn.Module.load_state_dict
+    load, load_state, reduce = torch.load, torch.nn.Module.load_state_dict, torch.Tensor.__reduce_ex__
+    address, save_values = torch.UntypedStorage.data_ptr, torch.save
+    SavedTensor.watch = watch
 
     def hide_all(found, device):
         to = lambda x: watch.gpu.hide(x).to(device or "cpu") if isinstance(x, torch.Tensor) else x  # noqa: E731
@@ -123,15 +156,42 @@ def patch_files(watch):
     def load_state_dict(self, state, *args, **kwargs):
         return ([], []) if isinstance(state, UnreadWeights) else load_state(self, state, *args, **kwargs)
 
-    def patch_safetensors(module):
-        read = module.load_file
-        module.save_file = module.save_model = nothing
-        module.load_file = lambda name, device="cpu": hide_all(read(name, "cpu"), device)
+    def reduce_tensor(self, protocol):
+        with torch._C.DisableTorchFunction():
+            if self.device.type != "meta" or self.layout is not torch.strided:
+                return reduce(self, protocol)
+            return SavedTensor, (self.shape, self.dtype, str(watch.places.find(self)))
 
-    torch.save = nothing
-    torch.load = lambda file, map_location=None, **kwargs: hide_all(
-        load(file, map_location="cpu", **kwargs), map_location
-    )
+    def save(what, file, *args, **kwargs):
+        if isinstance(what, (torch.UntypedStorage, torch.storage.TypedStorage)):  # of a real tensor that is pickled
+            return save_values(what, file, *args, **kwargs)
+        with contextlib.nullcontext(file) if hasattr(file, "write") else open(file, "wb") as target:
+            target.write(SAVED + pickle.dumps(what))
+
+    def load_saved(read):
+        """Return a function that loads what ``save`` wrote, or else reads a file whose tensors get no memory."""
+
+        def run(file, map_location=None, *args, **kwargs):
+            device = kwargs.pop("device", map_location)
+            with contextlib.nullcontext(file) if hasattr(file, "read") else open(file, "rb") as source:
+                begun = source.tell()
+                if source.read(len(SAVED)) == SAVED:
+                    SavedTensor.device = device if isinstance(device, (str, int, torch.device)) else None
+                    try:
+                        return pickle.loads(source.read())  # noqa: S301  (this process wrote it)
+                    finally:
+                        SavedTensor.device = None
+                source.seek(begun)
+            return hide_all(read(file, "cpu", *args, **kwargs), device)
+
+        return run
+
+    def patch_safetensors(module):
+        module.save_file, module.save_model = save, lambda model, file, *args, **kwargs: save(model.state_dict(), file)
+        module.save, module.load_file = lambda what, *args: SAVED + pickle.dumps(what), load_saved(module.load_file)
+
+    torch.Tensor.__reduce_ex__, torch.save, torch.load = reduce_tensor, save, load_saved(load)
+    torch.UntypedStorage.data_ptr = lambda self: address(self) or self._cdata  # tells tensors apart
     torch.nn.Module.load_state_dict = load_state_dict
     torch.hub.load_state_dict_from_url = lambda *args, **kwargs: UnreadWeights()
     on_import("safetensors.torch", patch_safetensors)

@@ -5,12 +5,15 @@ The first argument is a file with the request as JSON: ``kind`` (script, module 
 ``world``, ``steps``, and ``reply``, the file for the answer. What the script itself prints stays on stdout and stderr.
 """
 
+import contextlib
 import gc
 import importlib.metadata
 import json
 import os
+import re
 import runpy
 import sys
+import threading
 import time
 import traceback
 import weakref
@@ -37,6 +40,7 @@ MOST_STEPS, VARIED_STEPS = (
     34,
     120,
 )  # of an optimizer: what comes every 16 steps is seen twice; where sizes change, reserved memory grows
+LEAVE = os._exit
 ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
 LONG_LOOK, MANY_EVENTS = 10.0, 300_000  # seconds, and events, after which steps that are alike are watched no longer
@@ -163,6 +167,19 @@ class Watch:
         )
         patch_libraries(self)
         join_world(self)
+        os._exit, run_thread = self.leave_at_once, threading.Thread._bootstrap_inner
+
+        def run_watched(thread):  # a mode of torch is one thread's
+            with self.modes():
+                run_thread(thread)
+
+        threading.Thread._bootstrap_inner = run_watched
+
+    def modes(self):
+        entered = contextlib.ExitStack()
+        for mode in (self.known, self.kernels, self.recorder, self.gpu):
+            entered.enter_context(mode)
+        return entered
 
     def run(self):
         """Run the script to its end, or to the end of the watch."""
@@ -187,30 +204,44 @@ class Watch:
     def start(self):
         self.mark("build")
         try:
-            with self.known, self.kernels, self.recorder, self.gpu:
+            with self.modes():
                 self.run()
         except SystemExit as left:
-            said = f": {left.code}" if isinstance(left.code, str) else ""
-            if left.code not in (None, 0) and not self.steps:
-                self.end(f"the script ended itself before an optimizer step{said[:300]}")
+            self.leave(left.code)
         except BaseException as error:
             self.end(self.explain(error), traceback.format_exc())
-        self.end()
+        self.leave(0)
+
+    def leave(self, code):
+        """The script ends, or ends itself: with an optimizer, but without a step of it, that is no answer."""
+        failed = code not in (None, 0) and self.steps < self.request["steps"]
+        if not failed and (self.steps or not self.made):
+            self.end()
+        said = f": {code[:300]}" if isinstance(code, str) else f" (exit code {code})" if failed and self.steps else ""
+        self.end(f"the script ended itself before {'another' if self.steps else 'an'} optimizer step{said}")
+
+    def leave_at_once(self, code):
+        LEAVE(code) if os.getpid() != self.process else self.leave(code)
 
     def explain(self, error):
         """Return one sentence: the error, and the line of the script that it came from."""
+        if isinstance(error, EOFError) and "EOF when reading a line" in str(error):
+            return "the script reads from standard input, and nothing comes from there while it is watched"
         where = ""
         for frame, line in traceback.walk_tb(error.__traceback__):
             kind = self.lines.classify(frame.f_code.co_filename)
             if kind == "user" or (kind == "library" and not where):
                 where = f" ({os.path.basename(frame.f_code.co_filename)}:{line})"
         text = str(error).strip().partition("\n")[0][:300]
-        return f"{type(error).__name__}: {text}{where}"
+        if "multiprocessing.popen_spawn_posix" in sys.modules:
+            where += ", and processes that it starts by spawn see no GPU while it is watched"
+        known = "not watched: a tensor without memory cannot do this: " * bool(re.search(r"\b[Mm]eta\b", text))
+        return f"{known}{type(error).__name__}: {text}{where}"
 
     def end(self, error="", trace=""):
         """Write what was seen, and leave at once: nothing of the script runs after this."""
         if os.getpid() != self.process:
-            os._exit(0)
+            LEAVE(0)
         for parameter in self.parameters:
             self.recorder.set_kind(parameter, "parameters")
             if parameter.grad is not None:
@@ -235,9 +266,10 @@ class Watch:
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:
             json.dump(reply, file)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+        with contextlib.suppress(ValueError, OSError):  # the script may have closed them
+            sys.stdout.flush()
+            sys.stderr.flush()
+        LEAVE(0)
 
 
 def read_line(path, number):
