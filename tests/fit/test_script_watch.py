@@ -145,7 +145,7 @@ def predict(reply: dict):
 def test_a_loop_is_watched_longer_than_its_steps_differ(watched):
     reply = watched["loop"]
     assert (reply["error"], reply["steps"]) == ("", 34)
-    tape, fit, by_line = predict(reply)
+    _, fit, by_line = predict(reply)
     assert fit.parts["parameters"] == pytest.approx(4 * WEIGHTS, rel=0.001)
     assert fit.parts["optimizer"] == pytest.approx(8 * WEIGHTS, rel=0.001)
     assert fit.parts["gradients"] + fit.parts["activations"] > 4 * WEIGHTS
@@ -153,22 +153,30 @@ def test_a_loop_is_watched_longer_than_its_steps_differ(watched):
     lines = {reply["places"][line][1]: size for line, size in by_line.items() if line >= 0}
     assert lines[3] == pytest.approx(4 * WEIGHTS, rel=0.001), "the line that moves the model holds its weights"
     assert reply["places"][max(by_line)][2].startswith(("model", "opt", "loss", "x ="))
-    assert predict_script_time(tape, SPEED).step_seconds > 0
 
 
 def test_with_several_optimizers_a_step_is_a_round(watched):
     tape, *_ = predict(watched["loop"])
     one = predict_script_time(tape, SPEED)
     two = predict_script_time(tape, SPEED, optimizers=[number % 2 for number in range(34)])
-    assert two.step_seconds == pytest.approx(2 * one.step_seconds, rel=0.05) and not one.notes
+    assert two.range[1] == pytest.approx(2 * one.range[1], rel=0.05) and not one.notes
     assert two.notes == ("a step is a round of the script's 2 optimizers",)
     often = predict_script_time(tape, SPEED, optimizers=[int(number % 5 == 4) for number in range(34)])
-    assert often.step_seconds == pytest.approx(5 * one.step_seconds, rel=0.05), (
+    assert often.range[1] == pytest.approx(5 * one.range[1], rel=0.05), (
         "a round ends with the one that steps least often"
     )
 
 
 SPEED = DeviceSpeed("H200", 132, 800e12, 700e12, 50e12, 4e12, 400e9)
+
+
+def test_a_step_that_waits_for_the_host_has_a_range_and_no_point(watched):
+    tape, _, _ = predict(watched["device"])
+    slow, fast = (predict_script_time(tape, SPEED.replace(pace=SPEED.pace.scale(share))) for share in (1.0, 0.001))
+    assert slow.step_seconds is None and slow.bound_by == "launches"
+    assert slow.range[0] < 0.6 * slow.range[1] / 1.3
+    assert fast.range[0] < fast.step_seconds < fast.range[1] < slow.range[1]
+    assert predict_script_time(predict(watched["loop"])[0], SPEED).bound_by == "host", "it makes its rows there"
 
 
 def test_a_device_is_asked_for_in_any_way(watched):
@@ -312,6 +320,6 @@ def test_the_command_runs_a_script_and_leaves_nothing(tmp_path):
     result = json.loads(ran.out)
     assert (ran.code, result["verdict"], result["kind"]) == (0, "fits", "script"), ran.err
     assert "running train.py" in ran.err and "no sandbox" in ran.err
-    assert result["lines"][0]["where"].startswith("train.py:") and result["time"]["step_seconds"] > 0
+    assert result["lines"][0]["where"].startswith("train.py:") and result["time"]["range"][1] > 0
     assert result["parts"]["optimizer"] == pytest.approx(8 * WEIGHTS, rel=0.001)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["train.py"]

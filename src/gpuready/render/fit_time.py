@@ -22,6 +22,8 @@ def describe_time(time: TimePrediction) -> str:
     if time.step_seconds is not None:
         tokens = f", {time.tokens_per_second:,.0f} tokens a second" if time.tokens_per_second else ""
         return f"{format_time_span(time.step_seconds)} a step ({low} to {high}){tokens}"
+    if time.prefill_seconds is None:
+        return f"{low} to {high} a step, by how fast the host is"
     first, later = time.prefill_seconds or 0.0, time.decode_seconds or 0.0
     return (
         f"{format_time_span(first)} to the first token, {format_time_span(later)} for each later one ({low} to {high}), "
@@ -34,9 +36,9 @@ def format_time(time: TimePrediction | None, screen: Screen, verbose: bool) -> l
     if time is None:
         return []
     lines = screen.format_paragraph(f"time: {describe_time(time)}")
-    width = max(len(name) for name in time.parts)
+    width = max(map(len, time.parts), default=0)
     bar_width = screen.width - width - 20
-    most = max(time.parts.values()) or 1.0
+    most = max(time.parts.values(), default=0.0) or 1.0
     for name, seconds in time.parts.items():
         filled = max(round(bar_width * seconds / most), 1) if bar_width >= 8 else 0
         bar = screen.apply_style(("#" if screen.ascii else "█") * filled, "info")

@@ -119,7 +119,7 @@ class ScriptWatcher:
                 "TMPDIR": folder,
                 "GPUREADY_WATCH": folder,
             }
-            before = _list_folder()
+            before = self.list_folder()
             try:
                 ran = self.host.run([self.python, script, request], WATCH_SECONDS, MAX_OUTPUT, changes)
             finally:
@@ -133,11 +133,16 @@ class ScriptWatcher:
         except ValueError as error:
             raise FitUndecided(f"{self.python} gave no recording that can be read: {error}") from None
         recording["notes"] += changed
-        if left := [name for name, what in _list_folder().items() if before.get(name) != what]:
+        if left := [name for name, what in self.list_folder().items() if before.get(name) != what]:
             recording["notes"].append(f"written by a program that the script starts, and left: {', '.join(left[:4])}")
         if recording["error"] == ENDED_ITSELF and ran.err.strip():
             recording["error"] = f"{ENDED_ITSELF}: {_last_line(ran)}{_misplaced_flag(words)}"
         return recording
+
+    def list_folder(self) -> dict[str, Any]:
+        """Return the files of the working folder, with size and time."""
+        found = {name: self.host.stat_path(name) for name in self.host.list_directory(".") or ()}
+        return {name: what for name, what in found.items() if what and what["kind"] == "file"}
 
     def _write_request(self, folder: str, words: Sequence[str], card: GpuCard) -> str:
         major, _, minor = card.capability.partition(".")
@@ -148,12 +153,6 @@ class ScriptWatcher:
             "reply": f"{folder}/reply.json", "journal": f"{folder}/journal", "backups": folder,
         }  # fmt: skip
         return write_scratch_file(f"{folder}/request.json", json.dumps(request).encode())
-
-
-def _list_folder() -> dict[str, tuple[int, int]]:
-    """Return what lies in the working folder, with times and sizes."""
-    found = {entry.name: entry.stat(follow_symlinks=False) for entry in os.scandir()}
-    return {name: (what.st_mtime_ns, what.st_size) for name, what in found.items()}
 
 
 def _explain_silence(name: str, ran: Any) -> str:

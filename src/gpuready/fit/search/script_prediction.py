@@ -103,7 +103,8 @@ def predict_script_time(
     """Return the median time of a step, with several optimizers of a round of them; None where the script made fewer than two.
 
     ``loader`` is what the processes that load data take for a step. The host's own work was timed on this machine: another takes
-    less, or up to twice as long, and the range has both. ``optimizers``: which one made each step.
+    less, or up to twice as long, and the range has both. ``optimizers``: which one made each step. Where the GPU waits for the
+    host there is a range alone.
     """
     recorded = split_phases(tape)
     rounds = _list_rounds(sorted({int(mark[3:]) for mark in recorded if mark.startswith("opt")}), optimizers)[1:]
@@ -112,20 +113,20 @@ def predict_script_time(
         return None
     middle = median(one.seconds for one in timed)
     step = min(timed, key=lambda one: abs(one.seconds - middle))
-    low, high = step_range(step.seconds, step.idle, speed, SCRIPT_HOST_RANGE)
-    if step.host_work > SHORT_WORK or loader > step.seconds:
-        others = [_time_step(recorded, step.steps, speed, share) for share in (0.0, 2.0)]
-        times = [one.seconds for one in others if one is not None]
-        low, high = min(low, low * times[0] / step.seconds), max(high, times[-1], 2 * loader)
-    waits = max(step.host_work, loader) > HOST_BOUND * step.seconds
-    bound = "host" if waits and step.idle > LAUNCH_BOUND else "launches" if step.idle > LAUNCH_BOUND else "memory"
-    return TimePrediction(
-        step_seconds=max(step.seconds, loader),
-        parts=step.parts,
-        bound_by="host" if loader > step.seconds else bound,
+    low, high = step_range(1.0, 0.0, speed, SCRIPT_HOST_RANGE)
+    for pace, work in zip(SCRIPT_HOST_RANGE, (0.0, 2.0), strict=True):
+        host = speed.replace(pace=speed.pace.scale(pace))
+        other = _time_step(recorded, step.steps, host, work if step.host_work > SHORT_WORK else 1.0)
+        seconds = step.seconds if other is None else other.seconds
+        low, high = (low * seconds, high) if pace < 1 else (low, max(high * seconds, 2 * loader))
+    made = TimePrediction(
         range=(low, high),
         notes=(f"a step is a round of the script's {len(set(optimizers))} optimizers",) if len(step.steps) > 1 else (),
     )
+    if loader <= step.seconds and step.idle <= LAUNCH_BOUND:
+        return made.replace(step_seconds=step.seconds, parts=step.parts, bound_by="memory")
+    waits = loader > step.seconds or step.host_work > HOST_BOUND * step.seconds
+    return made.replace(bound_by="host" if waits else "launches")
 
 
 def _list_rounds(steps: Sequence[int], optimizers: Sequence[int]) -> list[frozenset[int]]:

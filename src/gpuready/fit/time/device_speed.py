@@ -70,6 +70,11 @@ class HostPace(Record):
     range: tuple[float, float] = HOST_RANGE  # of all of these: shares of the pace, by core
     measured: bool = False
 
+    def scale(self, share: float) -> HostPace:
+        """Return the pace of a host that takes so many times as long."""
+        names = ("launch", "forward", "backward", "decode", "call", "token")
+        return self.replace(**{name: share * getattr(self, name) for name in names})
+
     def tensor_seconds(self, optimizer: str, width: int) -> float:
         """Return the host's time of an optimizer's step for one tensor: Python, as a forward pass is."""
         casts = CAST_LAUNCHES.get(optimizer, 0.0) if width == 2 else 0.0
