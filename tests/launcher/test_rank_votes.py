@@ -183,3 +183,12 @@ def test_a_line_of_its_own_explains_who_waited_in_vain_and_no_other_failure():
             end(made, rank, 9.1)
         said = rank_votes.explain_vote(made.list_failed_ends(), 2, 3)
         assert made.first_failed_ranks() == (2,) and ("its log says 'of 4 starts'" in said) is shown
+
+
+def test_the_signal_that_gpuready_sent_is_not_how_a_rank_failed():
+    late = RankEnd(1, "n", 7, 143, 15, stopped=True, last=("step 4",))
+    assert rank_votes.describe_first([1], [late], 2) == (
+        "rank 1 on n failed first: it did not come, the others gave up waiting for it"
+    )
+    assert "KeyError: 'ids'" in rank_votes.describe_first([1], [late.replace(last=("KeyError: 'ids'", "step 4"))], 2)
+    assert "SIGTERM" in rank_votes.describe_first([1], [late.replace(stopped=False)], 2)

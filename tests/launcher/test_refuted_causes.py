@@ -54,6 +54,26 @@ def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
     attempt = run._add_limits(ended(last=(last,), limits=limits))
     assert [said in note.says for note in attempt.notes] == ([True] if said else [])
     assert run._is_refuted("RUN019", attempt) is bool(said), "then the program is not the cause"
+    assert run._is_refuted("MEM003", attempt) is bool(said), "and no process was killed"
+    assert not run._is_refuted("MEM003", attempt.replace(ends=(attempt.ends[0].replace(signal=9),)))
+
+
+@pytest.mark.parametrize(
+    ("line", "more", "excluded"),
+    [
+        ("KeyError: 'input_ids'", {}, True),
+        ("KeyError: 'input_ids'", {"decided": "its log says 'tokenizers 0.20.1', and those of the others"}, False),
+        ("ImportError: cannot import name 'fused' from 'fastops' (/srv/old/fastops.py)", {}, False),
+        ("AttributeError: module 'fastops' has no attribute 'fused'", {}, False),
+        ("AttributeError: 'Trainer' object has no attribute 'fused'", {}, True),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/scratch/vocab.txt'", {}, False),
+        ("RuntimeError: tokenizers are not the same: {0: '0.21.0', 1: '0.20.1'}", {}, False),
+        ("RuntimeError: connect to 127.0.0.1 and 10.0.0.2", {}, True),
+    ],
+)
+def test_the_environment_is_not_excluded_where_the_error_may_be_of_one_place(line, more, excluded):
+    assert run._is_environment_excluded(ended(last=(line,), limits=LIMITS).replace(**more)) is excluded
+    assert not run._is_environment_excluded(ended(last=(line,)).replace(**more)), "nobody has looked at the limits"
 
 
 def test_the_full_disk_is_named():

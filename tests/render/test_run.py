@@ -67,3 +67,33 @@ def test_what_a_library_says_before_a_crash_is_shown():
     )
     shown = post_mortem(RankEnd(1, "gpu-07", 77, 134, 6, last=(*(f"step {n}" for n in range(9)), *words, *crash)))
     assert "terminate called after throwing" in shown and "what():  std::bad_alloc" in shown and "step 8" not in shown
+
+
+def test_a_rank_that_gpuready_ended_has_its_own_error_as_headline():
+    end = RankEnd(1, "gpu-07", 77, 143, 15, seconds=12.0, stopped=True, last=(*TRACEBACK, "KeyError: 'ids'", "step 4"))
+    headline = " ".join(post_mortem(end).split())
+    assert "failed first: KeyError: 'ids'; gpuready ended it after 12.0 s" in headline and "SIGTERM" not in headline
+
+
+NO_CAUSE = "no known cause: look at what stands before these lines"
+
+
+@pytest.mark.parametrize(
+    ("end", "unknown"),
+    [
+        (RankEnd(1, "n", 7, 7, last=("step 4",)), True),
+        (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "KeyError: 'ids'")), False),
+        (RankEnd(1, "n", 7, 139, 11, last=("Fatal Python error: Segmentation fault", "Current thread 0x1")), False),
+        (RankEnd(1, "n", 7, last=("step 4",)), False),  # it left
+        (RankEnd(1, "n", 7, 143, 15, stopped=True, last=("step 4",)), False),  # it did not come
+    ],
+)
+def test_no_cause_is_known_only_where_nothing_says_what_happened(end, unknown):
+    attempt = LaunchAttempt((end,), (1,), code=1)
+    shown = run.render_post_mortem(RunOutcome(JOB, (attempt,), 1, "failed"), explained=False)
+    assert (NO_CAUSE in " ".join(shown.split())) is unknown
+
+
+def test_the_last_lines_are_not_empty_ones():
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 7, last=("shard 5 is damaged", *["", "\r", " \x07"] * 20)))
+    assert "shard 5 is damaged" in shown

@@ -101,7 +101,9 @@ def _find_odd_line(rank: int, said: Mapping[int, list[str]]) -> tuple[str, str] 
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
     """The verdict in one line, from all ends: ``rank 1 on n01 failed first: ValueError: bad shard``."""
     end = next(end for end in ends if end.rank == first[0])
-    how = end.how if end.signal in (9, 15) or end.lost else last_error_line(end.last) or end.how
+    error = last_error_line(end.last)
+    how = end.how if (end.signal in (9, 15) and not end.stopped) or end.lost else error or end.how
+    how = "it did not come, the others gave up waiting for it" if end.stopped and end.signal and not error else how
     why = explain_vote(ends, first[0], world)
     if len(first) > 1:
         return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {cut_middle(why or how)}"

@@ -176,12 +176,19 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen = PLAIN_SCREEN, expla
     if last.why in ("hung", "missing"):
         blocks.append(_format_rank_stacks(last, screen))
     blocks += [_format_run_notes(last, screen), _format_exit_warnings(last, screen)]
-    if last.first_ends and not explained and not any(note.kind == "limit" for note in last.notes):
+    if last.first_ends and not explained and not _is_stated(last):
         log = f"{outcome.job.logs}/rank-{last.first[0]}.log"
         blocks.append(
             screen.lead_paragraph("no known cause:", f"look at what stands before these lines in {log}", "info")
         )
     return join_sections([*blocks, _format_run_footer(outcome, screen)])
+
+
+def _is_stated(last: LaunchAttempt) -> bool:
+    """Whether the verdict, an exception, the stack of a crash or a limit says already what happened."""
+    end = last.first_ends[0]
+    told = last.decided or end.left_early or end.stopped or end.lost or _find_exception_line(end)
+    return bool(told) or any(CRASH in text for text in end.last) or any(note.kind == "limit" for note in last.notes)
 
 
 def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> list[str]:
@@ -226,6 +233,8 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
         how = f"differs from the others: {last.decided}"
     elif end.stopped and not _find_exception_line(end):
         how = f"did not come: the others gave up waiting for it after {end.seconds:.1f} s"
+    elif end.stopped and end.signal:  # by gpuready: its own error is the reason
+        how = f"failed first: {_find_exception_line(end)}; gpuready ended it after {end.seconds:.1f} s"
     elif end.left_early:
         how = f"left first: exit {end.code} after {end.seconds:.1f} s, while the others still needed it"
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
@@ -233,7 +242,8 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
 
 def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
-    lines = [_strip_rank_tag(text, end.rank).rsplit("\r", 1)[-1] for text in end.last]
+    lines = [_strip_rank_tag(text, end.rank).rstrip("\r").rsplit("\r", 1)[-1] for text in end.last]
+    lines = [text for text in lines if any(letter.isprintable() and letter != " " for letter in text)]
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
     start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
     if starts and CRASH in lines[start]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -268,7 +269,7 @@ THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "p
 
 
 FILE_SIZE_WORDS, FOLDER_WORDS = ("[Errno 27]", "File too large"), ("No such file or directory",)
-SIGBUS, SIGXCPU, SIGXFSZ = 7, 24, 25
+SIGBUS, SIGKILL, SIGXCPU, SIGXFSZ = 7, 9, 24, 25
 
 
 def _describe_limit(end: RankEnd) -> tuple[str, str]:
@@ -317,6 +318,11 @@ def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 NO_DISK_SPACE = "SYS002"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
+_OF_THE_PLACE = re.compile(
+    r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module "
+)
+_VERSION = re.compile(r"(?<![\d.])\d+\.\d+\.\d+(?!\.?\d)")
+"""``0.21.0``: an error with several of them compares versions."""
 LEAST_SURE = 0.6
 """Below it a cause is a guess, which says less than the last words of the rank that failed first."""
 ROOM_SHARE = 0.1
@@ -343,9 +349,16 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
-    if diagnosis.cause == NOT_ENVIRONMENT and not all(end.limits for end in attempt.first_ends):
-        diagnosis = diagnosis.replace(so="")  # nobody has looked at the limits there
+    if diagnosis.cause == NOT_ENVIRONMENT and not _is_environment_excluded(attempt):
+        diagnosis = diagnosis.replace(so="")
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
+
+
+def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
+    """Whether the limits were looked at, no rank differs from the others, and the error is not of a module or a file: another node may have it."""
+    errors = [rank_votes.last_error_line(end.last) for end in attempt.first_ends]
+    outside = any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
+    return all(end.limits for end in attempt.first_ends) and not attempt.decided and not outside
 
 
 def _may_be_master_port(diagnosis: Diagnosis, job: LaunchJob, attempt: LaunchAttempt) -> bool:
@@ -357,7 +370,9 @@ def _may_be_master_port(diagnosis: Diagnosis, job: LaunchJob, attempt: LaunchAtt
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
     if any(note.kind == "limit" for note in attempt.notes) and (
-        code == PROGRAM_ITSELF or (code == NO_DISK_SPACE and not any(end.full for end in attempt.first_ends))
+        code == PROGRAM_ITSELF
+        or (code == NO_DISK_SPACE and not any(end.full for end in attempt.first_ends))
+        or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
     if code == STOPPED_FROM_OUTSIDE:
