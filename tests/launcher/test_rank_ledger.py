@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready.launcher import rank_ledger
-from tests.launcher.ledgers import LOST, end, ledger, out
+from tests.launcher.ledgers import LOST, beat, end, ledger, out, row
 
 
 def test_the_first_end_is_the_first_failure():
@@ -139,7 +139,8 @@ def test_a_code_after_the_work_is_a_failure():
 def test_ended_well_before_the_crash_on_the_way_out():
     made = ledger(1)
     end(made, 0, 1.0, 134, 6, done=True)
-    assert made.first_failed_ranks() == () and not made.list_failed_ends()
+    assert made.first_failed_ranks() == () and not made.list_failed_ends(), "nobody else is ended for it"
+    assert made.list_ends()[0].crashed_at_exit
 
 
 def test_lines_come_whole():
@@ -153,3 +154,16 @@ def test_lines_come_whole():
 
 def test_a_message_of_a_rank_that_nobody_asked_for_is_nothing():
     assert out(ledger(2), 9, "x\n", 1.0) == (-1, [])
+
+
+@pytest.mark.parametrize(
+    ("states", "said"), [("DDD", "in uninterruptible sleep (state D, in kernel_clone)"), ("SDD", "")]
+)
+def test_the_state_of_a_rank_that_did_not_come_is_kept(states, said):
+    made = ledger(2)
+    for at, state in enumerate(states):
+        beat(made, float(at), r1=row(state))
+    made.record_message({"t": "stack", "r": 1, "d": [], "kernel": ["kernel_clone"]}, 3.0)
+    made.stopping = True
+    end(made, 1, 4.0, 137, 9)
+    assert made.list_ends()[0].stood == said

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model.run import LaunchAttempt, RankEnd
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
+from gpuready.model.run import LATER, LaunchAttempt, LaunchJob, RankEnd, RunOutcome
+from gpuready.render.run import render_post_mortem
 from gpuready.workflow import run
 from gpuready.workflow.run import _is_refuted
 
@@ -101,3 +103,22 @@ def test_a_start_that_is_repeated_is_told_with_its_cause():
     assert run._describe_restart(failed, None, 1, 2) == (
         "start 1 failed after 3 s: rank 0 on here failed first: KeyError: 'first'; restart 1 of 2"
     )
+
+
+@pytest.mark.parametrize(("awaited", "said"), [(4, ["it waited for a rank 4 in a job of 4 ranks"]), (3, [])])
+def test_a_rank_beyond_the_job_is_another_world_size(awaited, said):
+    """gloo waits for the address of each rank by its number: only a world of another size has one beyond the job."""
+    line = f"torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/{awaited}"
+    assert [note.says.partition(":")[0] for note in run._add_limits(ended(last=(line,)), 4).notes] == said
+    assert not run._add_limits(ended(last=(line,))).notes, "the size of the job is not known"
+
+
+def test_what_a_later_start_met_is_no_cause_where_the_first_failed_otherwise():
+    attempts = [ended(signal=7), ended(last=("FileExistsError: run.lock: remove it",))]
+    blamed = Diagnosis("cause", NOT_ENVIRONMENT, "RUN019", "the program itself failed")
+    memory = Diagnosis("cause", "host-oom-killed", "MEM003", "the host ran out of memory")
+    for first, last, told in ((None, blamed, None), (memory, blamed, memory), (None, memory, memory)):
+        attempt, found = run._defer_to_first(attempts, first, last, "logs/1")
+        assert found == told and [note.kind for note in attempt.notes] == [LATER]
+    outcome = RunOutcome(LaunchJob("local", "p", "script", ("t.py",), 1), (attempts[0], attempt), 1, "failed")
+    assert "start 2 failed otherwise than start 1" in " ".join(render_post_mortem(outcome).split())

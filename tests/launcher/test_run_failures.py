@@ -168,11 +168,29 @@ def test_without_restarts_the_code_is_kept_whatever_the_cause(stage):
     assert stage.run("--nproc", "1", "--", "train.py").code == 1
 
 
-def test_b08_a_crash_after_the_end_is_a_warning(stage):
-    stage.script("import atexit, os\nif os.environ['RANK'] == '1': atexit.register(os.abort)\nprint('trained')\n")
+CRASH_AT_EXIT = (
+    "import atexit, os, time\ndef crash():\n    os.write(2, b'{said}\\n')\n    os.abort()\n"
+    "if os.environ['RANK'] == '1': atexit.register(crash)\n"
+    "else: time.sleep(2)\nprint('trained', flush=True)\n"
+)
+LEFT_OPEN = "[rank1]:[W1119 ProcessGroupNCCL.cpp:1575] Warning: WARNING: destroy_process_group() was not called before program exit"
+
+
+def test_b08_a_crash_of_a_group_that_was_left_open_is_a_warning(stage):
+    stage.script(CRASH_AT_EXIT.format(said=LEFT_OPEN))
     done = stage.run("--nproc", "2", "--", "train.py")
     assert done.code == 0 and "rank 1 had finished and then crashed while exiting" in done.words
-    assert "destroy_process_group" in done.out
+    assert "end the script with torch.distributed.destroy_process_group()" in done.words
+
+
+def test_b08_another_crash_after_the_end_is_a_failure_that_ends_no_other_rank(stage):
+    stage.script(CRASH_AT_EXIT.format(said="free(): double free detected in tcache 2"))
+    done = stage.run("--nproc", "2", "--max-restarts", "2", "--", "train.py")
+    assert done.code == 93 and "rank 1 on here" in done.words and "starts" not in done.words
+    assert "crashed while exiting, after its script had ended well: ended by SIGABRT" in done.words
+    assert "double free detected" in done.out and "destroy_process_group" not in done.out
+    assert "trained" in stage.log(0) and "rank 0 finished" in done.words
+    assert stage.run("--nproc", "2", "--log-dir", "once", "--", "train.py").code == 134
 
 
 def test_b09_ranks_that_fail_together_are_told_as_a_tie_or_by_receipt(stage):

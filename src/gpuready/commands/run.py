@@ -86,7 +86,11 @@ def _render_outcome(outcome: Any, found: Diagnosis | None, screen: Screen) -> st
     is_explained = found is not None and found.verdict == "cause"
     text = render.render_post_mortem(outcome, screen, is_explained)
     if outcome.verdict in ("done", "interrupted"):
-        return text if outcome.last.notes or "warning" in text else render.format_outcome_line(outcome)
+        return (
+            text
+            if outcome.last.notes or "warning" in text or len(outcome.attempts) > 1
+            else render.format_outcome_line(outcome)
+        )
     if found is not None and is_explained:
         return "\n" + text + "\n" + diagnosis.render_diagnosis_screen(found, screen)
     return "\n" + text

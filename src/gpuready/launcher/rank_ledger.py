@@ -41,8 +41,8 @@ GAVE_UP_PHRASES = (
 )
 """How a rank reports that a peer did not come in time: the peer may be well, and late."""
 _JOINED = re.compile(r"\b(\d+)/(\d+) clients joined")
-BEATS_KEPT = 40
-"""Beats kept, one a second."""
+STAND_BEATS, BEATS_KEPT = 3, 40
+"""Beats from which on a state is told, and beats kept, one a second."""
 
 NOTICE_SECONDS = 0.5
 """A rank that left may be seen to end so much later than its peers fail: they notice when the kernel closes its connections."""
@@ -96,6 +96,13 @@ class RankState:
     @property
     def is_alive(self) -> bool:
         return self.started is not None and self.end is None
+
+    def describe_stand(self) -> str:
+        """Say that it is stopped or in uninterruptible sleep; empty where it was not for the last beats."""
+        states = {beat.state for beat in list(self.beats)[-STAND_BEATS:]}
+        words = {"D": "in uninterruptible sleep", "T": "stopped"}.get("".join(states), "")
+        waits = next((f", in {name}" for name in self.kernel_waits if name), "")
+        return f"{words} (state {states.pop()}{waits})" if words and len(self.beats) >= STAND_BEATS else ""
 
 
 def _unfold_json(line: str) -> list[str]:
@@ -198,6 +205,7 @@ class RankLedger:
             errors=str(message.get("errors") or ""),
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
+            stood=state.describe_stand() if self.stopping else "",
             stopped=self.stopping or self._ended_by_engine(state, message),
             last=tuple(state.tail),
         )

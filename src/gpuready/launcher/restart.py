@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuready.launcher.rank_votes import last_error_line
-from gpuready.model.run import LaunchAttempt
+from gpuready.model.run import CRASHED, LaunchAttempt
 
 MAX_SAME_FAILURES = 3
 """Stop after this many equal failures without progress."""
@@ -45,6 +45,8 @@ def highest_step(line: str) -> float:
 def why_restart_is_useless(attempts: Sequence[LaunchAttempt], code: str = "", cause_text: str = "") -> str:
     """Return why no restart can help; empty if one may."""
     last = attempts[-1]
+    if last.why == CRASHED:
+        return "every script had ended well, and a restart would do its work again"
     if last.why in ("missing", "claimed"):
         return "the ranks did not come together, and would not the next time"
     if last.why == "unfit":

@@ -24,7 +24,7 @@ from gpuready.launcher.hang_watch import HangWatch
 from gpuready.launcher.peer_nodes import PeerNodes
 from gpuready.launcher.rank_ledger import RankLedger
 from gpuready.launcher.ray_driver import NO_ROOM
-from gpuready.model.run import LaunchAttempt, LaunchJob, RankEnd, RunNote
+from gpuready.model.run import CRASHED, LaunchAttempt, LaunchJob, RankEnd, RunNote
 from gpuready.rollcall import endpoint
 from gpuready.rollcall.line_server import LineConnection
 from gpuready.system import redact_text
@@ -345,8 +345,9 @@ class Supervisor:
             late = [s for s in silent if stack_places.describe_place(s).kind == stack_places.OTHER]
             where = stack_places.describe_place(late[0]).text if len(late) == 1 else ""
             who = f"rank {late[0].rank} on {late[0].host}" if where else ""
+            stood = f"{state}, " if where and (state := late[0].describe_stand()) else ""
             return (
-                f"{who} failed first: it did not come, the others gave up waiting for it; it is in {where}"
+                f"{who} failed first: it did not come, the others gave up waiting for it; it is {stood}in {where}"
                 if who
                 else ""
             )
@@ -457,6 +458,9 @@ class Supervisor:
             ]
             code = _own_code(failed)
         ends = self.ledger.list_ends()
+        crashed = [end for end in ends if end.crashed_at_exit]
+        if crashed and not (first or code or self.why):
+            first, code, self.why = (crashed[0].rank,), crashed[0].code, CRASHED
         ended_here = bool(first) or (self.stopped_at is not None and not stopped)
         elsewhere = self.peers.find_first(self.ledger) if self.peers is not None and ended_here else []
         if elsewhere:

@@ -11,6 +11,10 @@ from gpuready.model.record import field
 EXIT_USELESS, EXIT_HUNG = 93, 124
 """Our own exit codes: a restart cannot help; no output for --hang-timeout seconds; Ctrl-C; SIGTERM."""
 
+CRASHED = "crashed"
+"""Why an attempt failed whose scripts had all ended well: a rank has crashed while exiting."""
+LATER = "later"
+"""Kind of the note that a start failed otherwise than the first one."""
 ENGINES = ("local", "torchrun", "slurm", "mpi", "ray")
 HANG_ACTIONS = ("report", "stop", "kill", "restart")
 REMOTE_ENGINES = ("slurm", "mpi", "ray")
@@ -83,6 +87,7 @@ class RankEnd(Record):
     folder: str = ""  # its working folder, if that was deleted
     errors: str = ""  # where its stderr led, if not to its log
     done: bool = False  # its script had already ended successfully
+    stood: str = ""  # in which state it was when it was stopped, where that is none of a program that runs or waits
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
     last: tuple[str, ...] = ()
@@ -92,6 +97,16 @@ class RankEnd(Record):
     def failed(self) -> bool:
         """A crash after the script's good end is none; a code of its own is, as under torchrun."""
         return self.code != 0 and not (self.done and self.signal)
+
+    @property
+    def left_group(self) -> bool:
+        """Whether torch says that its process group was still open at the end: to crash then is a known effect."""
+        return any("destroy_process_group() was not called" in line for line in self.last)
+
+    @property
+    def crashed_at_exit(self) -> bool:
+        """Whether it crashed after its script's good end: what it had still to write may be lost."""
+        return self.done and bool(self.signal) and not self.stopped and not self.left_group
 
     @property
     def left_early(self) -> bool:

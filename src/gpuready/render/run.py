@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuready.model.run import LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
+from gpuready.model.run import CRASHED, LATER, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 from gpuready.render.units import format_count
@@ -166,8 +166,11 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen = PLAIN_SCREEN, expla
     explain it, that no cause is known, and what to look at.
     """
     last = outcome.last
+    first = outcome.attempts[0].first_ends if any(note.kind == LATER for note in last.notes) else ()
     earlier = [note.says for attempt in outcome.attempts[:-1] for note in attempt.notes if note.kind == "restart"]
-    blocks = [screen.lead_paragraphs("before:", earlier, "warning"), _format_outcome_verdict(outcome, screen)]
+    blocks = [screen.lead_paragraphs("before:", earlier, "warning")]
+    blocks += [_format_last_output(end, screen) for end in first[:1]]
+    blocks.append(_format_outcome_verdict(outcome, screen))
     if last.first_ends:
         blocks += [_format_last_output(last.first_ends[0], screen), _format_late_rank(last, screen)]
         blocks.append(_format_other_ranks(last, screen))
@@ -231,8 +234,11 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     how = f"failed first: {end.how} after {end.seconds:.1f} s"
     if last.decided:
         how = f"differs from the others: {last.decided}"
+    elif last.why == CRASHED:
+        how = f"crashed while exiting, after its script had ended well: {end.how} after {end.seconds:.1f} s"
     elif end.stopped and not _find_exception_line(end):
         how = f"did not come: the others gave up waiting for it after {end.seconds:.1f} s"
+        how += f"; it was {end.stood}" if end.stood else ""
     elif end.stopped and end.signal:  # by gpuready: its own error is the reason
         how = f"failed first: {_find_exception_line(end)}; gpuready ended it after {end.seconds:.1f} s"
     elif end.left_early:
@@ -354,14 +360,21 @@ def _format_run_notes(last: LaunchAttempt, display: Screen) -> list[str]:
 
 
 def _format_exit_warnings(last: LaunchAttempt, display: Screen) -> list[str]:
-    """Ranks that had finished, then crashed while exiting."""
-    ends = [end for end in last.ends if end.done and end.signal and not end.stopped]
+    """Other ranks that had finished, then crashed while exiting."""
+    ends = [end for end in last.ends if end.done and end.signal and not end.stopped and end.rank not in last.first]
     if not ends:
         return []
-    crash = f"had finished and then crashed while exiting ({ends[0].how})"
+    crash = f"had finished and then crashed while exiting ({ends[0].how}): {_words_before_crash(ends[0])}"
     advice = "end the script with torch.distributed.destroy_process_group()"
     ranks = _name_ranks([end.rank for end in ends])
-    return display.lead_paragraph("warning:", f"{ranks} {crash}: {advice}", "warning")
+    says = f"{ranks} {crash}" + (f"; {advice}" if all(end.left_group for end in ends) else "")
+    return display.lead_paragraph("warning:", says, "warning")
+
+
+def _words_before_crash(end: RankEnd) -> str:
+    """The last line that it wrote before the stack of its crash: ``free(): double free detected in tcache 2``"""
+    at = next((i for i, text in enumerate(end.last) if CRASH in text), len(end.last))
+    return next((cut_middle(text.strip(), 160) for text in reversed(end.last[:at]) if text.strip()), "it said nothing")
 
 
 def _format_run_footer(outcome: RunOutcome, display: Screen) -> list[str]:

@@ -19,6 +19,7 @@ from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
 from gpuready.model.facts import verdict_words
 from gpuready.model.run import (
     EXIT_USELESS,
+    LATER,
     REMOTE_ENGINES,
     LaunchAttempt,
     LaunchJob,
@@ -172,7 +173,7 @@ def run_job(
 ) -> tuple[RunOutcome, Diagnosis | None]:
     """Start the ranks, watch them, restart where that can help; then diagnose a failure."""
     job, attempts = ready.job, []  # type: LaunchJob, list[LaunchAttempt]
-    started, useless_reason, diagnosis = time.monotonic(), "", None
+    started, useless_reason, diagnosis, first = time.monotonic(), "", None, None  # type: float, str, Diagnosis | None, Diagnosis | None
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     while True:
         folder = job.logs if not attempts else os.path.join(job.logs, f"attempt-{len(attempts)}")
@@ -184,7 +185,7 @@ def run_job(
             reporter.write_note(RunNote("logs", elsewhere))
         supervisor = Supervisor(_with_new_port(job, len(attempts)), ready.environ, reporter, len(attempts), ready.mpi)
         try:
-            attempts.append(_add_limits(supervisor.run()))
+            attempts.append(_add_limits(supervisor.run(), job.world if job.nnodes == 1 else 0))
         except FileNotFoundError as error:
             raise Refused(f"{error.filename} cannot be started: {error.strerror}; is the engine installed?") from None
         finally:
@@ -193,6 +194,7 @@ def run_job(
         if last.code == 0 or last.why == "interrupted":
             break
         diagnosis = _diagnose_failure(book, job, last)
+        first = diagnosis if len(attempts) == 1 else first
         useless_reason = (
             restart.why_restart_is_useless(
                 attempts, diagnosis.code if diagnosis else "", diagnosis.says if diagnosis else ""
@@ -208,10 +210,26 @@ def run_job(
         attempts[-1] = last.replace(notes=(*last.notes, again))
         reporter.write_note(again)
         job = job.replace(avoided=(*job.avoided, *_find_lost_nodes(last))[: job.spares])
+    last = attempts[-1]
+    differs = restart.failure_signature(last) != restart.failure_signature(attempts[0])
+    if differs and last.code and last.why != "interrupted":
+        attempts[-1], diagnosis = _defer_to_first(attempts, first, diagnosis, ready.job.logs)
     attempts[-1] = _add_pace(attempts[-1], folder, job)
     outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
+
+
+def _defer_to_first(
+    attempts: list[LaunchAttempt], first: Diagnosis | None, last: Diagnosis | None, logs: str
+) -> tuple[LaunchAttempt, Diagnosis | None]:
+    """A later start may fail of what the first one left: then the cause is that of the first, and none that blames the program."""
+    says = (
+        f"start {len(attempts)} failed otherwise than start 1 and may only follow from it; the logs of that one: {logs}"
+    )
+    attempt = attempts[-1].replace(notes=(*attempts[-1].notes, RunNote(LATER, says, seconds=attempts[-1].seconds)))
+    own = last if last is not None and last.cause != NOT_ENVIRONMENT else None
+    return attempt, first if first is not None and first.verdict == "cause" else own
 
 
 def _find_lost_nodes(last: LaunchAttempt) -> list[str]:
@@ -304,10 +322,14 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
-def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
-    """Add a note on the limit that the first failing rank reached."""
+def _add_limits(attempt: LaunchAttempt, world: int = 0) -> LaunchAttempt:
+    """Add a note on the limit that the first failing rank reached, or on the rank beyond its job for which it waited."""
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
     kind, (says, fix) = "limit", _describe_limit(end)
+    awaited = _AWAITED.search(rank_votes.last_error_line(end.last)) if world else None
+    if awaited and int(awaited[1]) >= world:
+        says = f"it waited for a rank {awaited[1]} in a job of {world} ranks: its WORLD_SIZE is not the one that it was given"
+        fix = "find what sets WORLD_SIZE, or world_size, in the script or what starts it"
     if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
         says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
         kind = "stderr"
@@ -318,6 +340,8 @@ def _add_limits(attempt: LaunchAttempt) -> LaunchAttempt:
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 NO_DISK_SPACE = "SYS002"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
+_AWAITED = re.compile(r"wait timeout after \d+ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$")
+"""``torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for"""
 _OF_THE_PLACE = re.compile(
     r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module "
 )
