@@ -65,6 +65,19 @@ def test_the_signal_by_which_a_rank_was_stopped_is_no_exit_code_of_the_job():
     assert supervisor._own_code([RankEnd(0, code=137, signal=9)]) == 137, "somebody else killed it"
 
 
+def test_where_a_rank_stood_that_did_not_come_is_in_the_verdict_too():
+    run = Supervisor(LaunchJob("local", "/v/python", "script", ("t.py",), 2), {}, SimpleNamespace())  # type: ignore[arg-type]
+    run.ledger = made = ledger(2)
+    stack = ["Current thread 0x1 (most recent call first):", '  File "/j/train.py", line 6 in load']
+    made.record_message({"t": "stack", "r": 1, "d": stack, "waits": "a file lock that pid 8 holds"}, 2.0)
+    out(made, 0, "RuntimeError: Timed out waiting 15000ms for recv operation to complete\n", 2.5)
+    end(made, 0, 3.0)
+    made.stopping, made.suspects = True, [1]
+    end(made, 1, 4.0, 143, 15)
+    (first,) = run._build_attempt().first_ends
+    assert first.rank == 1 and first.stood == "in train.py:6 (load), waiting for a file lock that pid 8 holds"
+
+
 def test_the_first_line_waits_for_the_exit_code_and_for_who_closed_the_connection():
     job = LaunchJob("local", "/v/python", "script", ("t.py",), 2)
     run = Supervisor(job, {}, SimpleNamespace())  # type: ignore[arg-type]

@@ -461,6 +461,7 @@ class Supervisor:
         crashed = [end for end in ends if end.crashed_at_exit]
         if crashed and not (first or code or self.why):
             first, code, self.why = (crashed[0].rank,), crashed[0].code, CRASHED
+        ends = tuple(self._add_stand(end) if end.rank in first else end for end in ends)
         ended_here = bool(first) or (self.stopped_at is not None and not stopped)
         elsewhere = self.peers.find_first(self.ledger) if self.peers is not None and ended_here else []
         if elsewhere:
@@ -478,6 +479,11 @@ class Supervisor:
             engine_said=tuple(self.engine_lines),
             stacks=self.stacks,
         )
+
+    def _add_stand(self, end: RankEnd) -> RankEnd:
+        """Say where a rank stood that the others waited for in vain, and for what it waited itself."""
+        place = stack_places.describe_place(self.ledger.ranks[end.rank]).text if end.stopped and end.signal else ""
+        return end.replace(stood=", ".join(filter(None, (end.stood, f"in {place}" if place else ""))))
 
 
 def _own_code(failed: Iterable[RankEnd]) -> int:

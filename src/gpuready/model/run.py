@@ -87,7 +87,7 @@ class RankEnd(Record):
     folder: str = ""  # its working folder, if that was deleted
     errors: str = ""  # where its stderr led, if not to its log
     done: bool = False  # its script had already ended successfully
-    stood: str = ""  # in which state it was when it was stopped, where that is none of a program that runs or waits
+    stood: str = ""  # in state D or T, and where, if the others waited for it in vain
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
     last: tuple[str, ...] = ()

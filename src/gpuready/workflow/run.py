@@ -338,7 +338,7 @@ def _add_limits(attempt: LaunchAttempt, world: int = 0) -> LaunchAttempt:
 
 
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
-NO_DISK_SPACE = "SYS002"
+NO_DISK_SPACE, RANKS_MISSING = "SYS002", "RUN033"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 _AWAITED = re.compile(r"wait timeout after \d+ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$")
 """``torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for"""
@@ -375,6 +375,8 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         return None
     if diagnosis.cause == NOT_ENVIRONMENT and not _is_environment_excluded(attempt):
         diagnosis = diagnosis.replace(so="")
+    if diagnosis.code == RANKS_MISSING and len(first) == 1:
+        diagnosis = diagnosis.replace(so="")  # that no message tells which: the verdict names it
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
 
 
