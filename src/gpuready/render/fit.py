@@ -8,9 +8,9 @@ from typing import Any
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render.fit_header import format_fit_header
+from gpuready.render.fit_header import format_fit_header, format_proposals
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
-from gpuready.render.fit_time import describe_proposal_time, format_gpu_times, format_time
+from gpuready.render.fit_time import format_gpu_times, format_time
 from gpuready.render.fit_timeline import format_timeline_line, render_timeline_screen
 from gpuready.render.layout import Screen, join_sections, pad_text
 from gpuready.render.units import FIT_VERDICT_MARKS, GIB, format_count, format_gib, format_gib_range
@@ -79,7 +79,10 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
         sections += [_format_memory_bars(result, screen), _format_code_lines(result, screen)]
         sections += [_format_phase_table(result, screen)] if verbose else []
     sections.append(format_time(result.time, screen, verbose))
-    sections += [_format_smallest_gpu(result, screen), _format_proposals(result.proposals, screen, verbose)]
+    sections += [
+        _format_smallest_gpu(result, screen),
+        format_proposals(result.proposals, screen, verbose, _needed_by_proposal),
+    ]
     sections += [_format_catalogue_gpus(result, screen, verbose), format_gpu_times(result.gpus, screen, verbose)]
     sections += [result.traceback.splitlines()] if verbose else []
     return join_sections([*sections, _format_fit_notes(result, screen, verbose)])
@@ -267,18 +270,8 @@ def _format_smallest_gpu(result: FitResult, screen: Screen) -> list[str]:
     return screen.format_paragraph(f"smallest GPU that it fits as it is: {result.smallest_gpu.name} ({size})")
 
 
-def _format_proposals(proposals: Sequence[Proposal], screen: Screen, verbose: bool) -> list[str]:
-    title = screen.format_paragraph("what would make it fit, smallest change first") if proposals else []
-    lines = [screen.apply_style(text, "bold") for text in title]
-    for number, one in enumerate(proposals, 1):
-        needs = format_gib(one.minimum + one.peak_device - one.peak_reserved)
-        first, *rest = screen.align_ends(one.says, needs, 5)
-        lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.format_paragraph(f"costs: {one.costs}{describe_proposal_time(one)}", 5, 7)
-        if number == 1 or verbose:
-            lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in one.settings]
-            lines += screen.format_command(one.run, 5)
-    return lines
+def _needed_by_proposal(one: Proposal) -> str:
+    return format_gib(one.minimum + one.peak_device - one.peak_reserved)
 
 
 def _format_fit_notes(result: FitResult, screen: Screen, verbose: bool) -> list[str]:

@@ -1,10 +1,13 @@
-"""The first lines of ``gpuready fit``: the verdict, and what it holds for."""
+"""What all screens of ``gpuready fit`` have: the verdict with what it holds for, and the changes that would make it fit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from gpuready.model.facts import verdict_words
-from gpuready.model.fit import FitResult
+from gpuready.model.fit import FitResult, Proposal
 from gpuready.render.facts_summary import shorten_gpu_name
+from gpuready.render.fit_time import describe_proposal_time
 from gpuready.render.layout import Screen
 from gpuready.render.units import FIT_VERDICT_MARKS, format_count
 
@@ -29,3 +32,23 @@ def describe_scope(result: FitResult) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result.versions.items() if version)
     looked = f" with {versions}" if versions else "; no environment looked at"
     return f"{name} on {gpus}{machine}, by {result.judged_by or 'gpuready'}{looked}"
+
+
+def format_proposals(
+    proposals: Sequence[Proposal],
+    screen: Screen,
+    verbose: bool,
+    beside: Callable[[Proposal], str],
+    settings: bool = True,
+) -> list[str]:
+    title = screen.format_paragraph("what would make it fit, smallest change first") if proposals else []
+    lines = [screen.apply_style(text, "bold") for text in title]
+    for number, one in enumerate(proposals, 1):
+        first, *rest = screen.align_ends(one.says, beside(one), 5)
+        lines += [f"  {number}  {first}", *("     " + text for text in rest)]
+        lines += screen.format_paragraph(f"costs: {one.costs}{describe_proposal_time(one)}", 5, 7)
+        if number == 1 or verbose:
+            shown = one.settings if settings else ()
+            lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in shown]
+            lines += screen.format_command(one.run, 5) if one.run else []
+    return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, ServingFit
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render.fit_header import format_fit_header
+from gpuready.render.fit_header import format_fit_header, format_proposals
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
@@ -41,7 +41,10 @@ def render_serving_screen(result: FitResult, screen: Screen, verbose: bool = Fal
     sections = [format_fit_header(result, text, screen)]
     if result.serving is not None:
         sections += [_format_places(result, screen), _format_pool(result.serving, screen)]
-    sections += [_format_changes(result, screen, verbose), _format_gpus(result, screen)]
+    sections += [
+        format_proposals(result.proposals, screen, verbose, lambda one: one.settings[0], settings=False),
+        _format_gpus(result, screen),
+    ]
     notes = [*([result.why] if result.why and result.serving is not None else []), *result.notes]
     return join_sections(
         [
@@ -79,20 +82,6 @@ def _format_pool(served: ServingFit, screen: Screen) -> list[str]:
     ]
     share = f"{served.engine} uses {served.fraction:.3g} of the GPU, {format_gib_range(*served.budget)}:"
     return [*screen.format_paragraph(share), *screen.indent_table(rows)]
-
-
-def _format_changes(result: FitResult, screen: Screen, verbose: bool) -> list[str]:
-    if not result.proposals:
-        return []
-    title = screen.format_paragraph("what would make it fit, smallest change first")
-    lines = [screen.apply_style(text, "bold") for text in title]
-    for number, one in enumerate(result.proposals, 1):
-        first, *rest = screen.align_ends(one.says, one.settings[0], 5)
-        lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.format_paragraph(f"costs: {one.costs}", 5, 7)
-        if number == 1 or verbose:
-            lines += screen.format_command(one.run, 5)
-    return lines
 
 
 def _format_gpus(result: FitResult, screen: Screen) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import FitResult, GpuTimeline
 from gpuready.model.visible_text import escape_unprintable
-from gpuready.render.fit_header import format_fit_header
+from gpuready.render.fit_header import format_fit_header, format_proposals
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.units import FIT_VERDICT_MARKS, format_gib, format_gib_range
 
@@ -66,11 +66,4 @@ def _describe_gpus(gpus: tuple[int, ...]) -> str:
 def _format_role_changes(result: FitResult, screen: Screen) -> list[str]:
     if not result.proposals:
         return screen.format_paragraph("no tested change makes it fit") if result.verdict == "does not fit" else []
-    title = screen.format_paragraph("what would make it fit, smallest change first")
-    lines = [screen.apply_style(text, "bold") for text in title]
-    for number, one in enumerate(result.proposals, 1):
-        first, *rest = screen.align_ends(one.says, format_gib(one.peak_device), 5)
-        lines += [f"  {number}  {first}", *("     " + text for text in rest)]
-        lines += screen.format_paragraph(f"costs: {one.costs}", 5, 7)
-        lines += ["     " + screen.truncate_text(text, screen.width - 5) for text in one.settings]
-    return lines
+    return format_proposals(result.proposals, screen, True, lambda one: format_gib(one.peak_device))

@@ -27,8 +27,7 @@ ATTENTION_BIAS_FAMILIES = (
 SINGLE_KERNEL_ACTIVATIONS = (
     "silu", "swish", "gelu", "gelu_pytorch_tanh", "relu", "relu6", "leaky_relu", "tanh", "sigmoid", "mish", "hardswish",
 )  # fmt: skip
-PLAYED_ACTIVATIONS = ("gelu_new", "relu2", "quick_gelu")
-COMPOSED_ACTIVATIONS = (  # composed of several kernels in transformers; only those of PLAYED_ACTIVATIONS are modelled
+COMPOSED_ACTIVATIONS = (  # composed of several kernels in transformers; only gelu_new, which GPT-2 has, is modelled
     "gelu_new", "gelu_fast", "gelu_python", "gelu_python_tanh", "gelu_accurate", "gelu_10", "quick_gelu", "relu2",
     "laplace", "linear", "sqrtsoftplus", "prelu", "xielu",
 )  # fmt: skip
@@ -150,7 +149,7 @@ def read_activation(config: Mapping[str, Any], names: tuple[str, ...], default: 
             raise ValueError(
                 f"the config's {name} must be an activation that transformers has, such as silu, not {value!r}"
             )
-        if value in COMPOSED_ACTIVATIONS and value not in PLAYED_ACTIVATIONS:
+        if value in COMPOSED_ACTIVATIONS and value != "gelu_new":
             raise UnknownLayers(f"the steps of the activation {value} ({name}) are not known here; --trace plays them")
         return str(value)
     return default

@@ -41,11 +41,6 @@ def _inner_norm(ops: TorchOps, x: Tensor) -> Tensor:
 def run_activation(ops: TorchOps, name: str, x: Tensor) -> Tensor:
     if name == "gelu_new":
         return _tanh_gelu(ops, x)
-    if name == "relu2":
-        result = ops.unary_op(x, "relu", keeps="result")
-        return ops.unary_op(ops.to_width(result, 4) if ops.autocast else result, "pow", temporaries=2)
-    if name == "quick_gelu":
-        return ops.mul(x, ops.unary_op(ops.scalar_op(x), "sigmoid", keeps="result"))
     return ops.unary_op(x, name, keeps="result" if name in ("relu", "tanh", "sigmoid") else "input")
 
 
