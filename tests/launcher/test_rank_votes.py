@@ -192,3 +192,17 @@ def test_the_signal_that_gpuready_sent_is_not_how_a_rank_failed():
     )
     assert "KeyError: 'ids'" in rank_votes.describe_first([1], [late.replace(last=("KeyError: 'ids'", "step 4"))], 2)
     assert "SIGTERM" in rank_votes.describe_first([1], [late.replace(stopped=False)], 2)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("zlib.error: Error -3 while decompressing data: invalid distance code", True),
+        ("[rank3]: struct.error: unpack requires a buffer of 8 bytes", True),
+        ("srun: error: task 0", False),
+        ("error: unknown option", False),
+        ("see logs/train.error for more", False),
+    ],
+)
+def test_an_exception_whose_name_is_a_small_word_of_its_module(line, is_one):
+    assert (rank_votes.last_error_line([line, "step 4"]) != "") is is_one

@@ -83,6 +83,7 @@ NO_CAUSE = "no known cause: look at what stands before these lines"
     [
         (RankEnd(1, "n", 7, 7, last=("step 4",)), True),
         (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "KeyError: 'ids'")), False),
+        (RankEnd(1, "n", 7, 1, last=(*TRACEBACK, "zlib.error: Error -3 while decompressing data")), False),
         (RankEnd(1, "n", 7, 139, 11, last=("Fatal Python error: Segmentation fault", "Current thread 0x1")), False),
         (RankEnd(1, "n", 7, last=("step 4",)), False),  # it left
         (RankEnd(1, "n", 7, 143, 15, stopped=True, last=("step 4",)), False),  # it did not come

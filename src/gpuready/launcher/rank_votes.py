@@ -21,6 +21,8 @@ _COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in (\w+)")
 _ERROR_BEGINS = re.compile(
     r"(?:\[rank\d+\]:\s?)?(?:Traceback \(most recent|terminate called|Fatal Python error|[\w.]*Error: )"
 )
+_ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b|[a-z]\w*(?:\.\w+)*\.error: ")
+"""``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
 _WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 LINES, ALIKE_SHARE = 64, 0.8
 """Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
@@ -137,7 +139,7 @@ def _accused_rank(end: RankEnd) -> int | None:
 def last_error_line(lines: Iterable[str]) -> str:
     """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
     plain = [_read_json_error(re.sub(r"^\[rank\d+\]:\s?", "", line)) for line in lines]
-    return next((line for line in reversed(plain) if re.match(r"[\w.]*(?:Error|Exception)\b", line)), "")
+    return next((line for line in reversed(plain) if _ERROR.match(line)), "")
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -333,7 +333,7 @@ def _find_exception_line(end: RankEnd) -> str:
 
 def _is_exception_line(text: str) -> bool:
     name = text.partition(":")[0]
-    return name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception"))
+    return name.replace(".", "_").isidentifier() and name.endswith(("Error", "Exception", ".error"))
 
 
 def _format_rank_stacks(last: LaunchAttempt, display: Screen) -> list[str]:
