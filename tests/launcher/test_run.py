@@ -162,6 +162,6 @@ def test_a_framework_is_checked_first_and_its_variables_are_set(stage):
     """Where it is not installed nothing is started; without the preflight the script gets what the contract sets."""
     stage.script("import os\nprint('connections', os.environ.get('CUDA_DEVICE_MAX_CONNECTIONS'))\n")
     done = stage.run("colossalai", "--nproc", "1", "--", "train.py")
-    assert done.code == 1 and "✗ contract colossalai" in done.words and "connections" not in done.words, done.words
+    assert done.code == 1 and "✗ framework colossalai" in done.words and "connections" not in done.words, done.words
     done = stage.run("colossalai", "--nproc", "1", "--no-preflight", "--", "train.py")
     assert done.code == 0 and "connections 1" in done.words
