@@ -137,3 +137,21 @@ def test_a_line_without_its_stack_names_a_package_only_by_a_class_of_its_own(own
 def test_what_nccl_says_calmly_is_no_error():
     found = diagnose("worker 3 | a:1:1 NCCL INFO NET/Plugin: Failed to find ncclNetPlugin_v9 symbol.\nloading the rows")
     assert "errors" not in found.says
+
+
+@pytest.mark.parametrize(
+    ("error", "cause", "confidence"),
+    [
+        ("RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (9, 1, 0) but found runtime version (8, 9, 2).", "cudnn-mismatch", 0.95),
+        ("RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", "cudnn-mismatch", 0.7),
+        ("RuntimeError: [gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: eth9", "nccl-socket-ifname", 0.95),
+        ("ImportError: libGL.so.1: cannot open shared object file: No such file or directory", "missing-system-library", 0.95),
+        ("ImportError: libquux.so.3: cannot open shared object file: No such file or directory", "missing-system-library", 0.7),
+    ],
+)  # fmt: skip
+def test_words_that_state_the_cause_by_themselves_are_sure_where_others_of_a_broad_cause_are_not(
+    error, cause, confidence
+):
+    log = f'Traceback (most recent call last):\n  File "/home/u/train.py", line 12, in <module>\n    main()\n{error}\n'
+    found = diagnose(log)
+    assert (found.cause, found.confidence) == (cause, confidence)

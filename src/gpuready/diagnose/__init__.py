@@ -375,7 +375,8 @@ def _grade_evidence(
     named = [captures[name] for name in row.get("names", ()) if captures.get(name)]
     is_named = not row.get("names") or any(not _is_at_work(summary, name) for name in named)
     is_alike = bool(first.seen) and bool(first.seen[0].sign.others)
-    is_stated = first.strength == "root" and is_named and not (is_pair or row.get("broad") or is_alike)
+    is_broad = row.get("broad") and not (first.seen and first.seen[0].sign.is_proof)
+    is_stated = first.strength == "root" and is_named and not (is_pair or is_broad or is_alike)
     return "stated" if is_stated and _is_in_ending_error(summary, first, order) else "symptom"
 
 

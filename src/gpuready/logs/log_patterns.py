@@ -73,6 +73,7 @@ class LogPattern(Record):
     when: str = ""
     cause: str = ""
     others: tuple[str, ...] = ()  # causes that show themselves in the same words
+    is_proof: bool = False  # a root that states this cause by itself, where other words of the cause may mean more
 
     @property
     def specificity(self) -> int:
@@ -162,7 +163,7 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
     if extra or ("says" in row) == ("regex" in row):
         raise ValueError(f"a pattern of {code} has the keys {', '.join(row)}; it may have {', '.join(sorted(KEYS))}")
     pieces = _split_regex(wording) if is_regex(row) else _split_pieces(wording)
-    place, strength = row.get("in", ""), row.get("as", "root")
+    place, strength = row.get("in", ""), row.get("as", "root").replace("proof", "root")
     if place not in PLACES or strength not in STRENGTHS:
         raise ValueError(f"the pattern {wording!r} of {code} says in={place!r} as={strength!r}")
     names = [piece.name for piece in pieces] + [
@@ -173,8 +174,8 @@ def _compile_pattern(code: str, row: Mapping[str, Any]) -> LogPattern:
         tuple(lower_ascii(fold_whitespace(text)) for text in row.get(key, ()))
         for key in ("with", "without", "also", "unless")
     )
-    when, cause, others = row.get("when", ""), row.get("cause", ""), tuple(row.get("or", ()))
-    return LogPattern(code, wording, tuple(pieces), place, strength, near, without, also, unless, when, cause, others)
+    conditioned = (near, without, also, unless, row.get("when", ""), row.get("cause", ""), tuple(row.get("or", ())))
+    return LogPattern(code, wording, tuple(pieces), place, strength, *conditioned, row.get("as") == "proof")
 
 
 def validate_pattern(code: str, row: str | Mapping[str, Any]) -> None:
@@ -183,7 +184,7 @@ def validate_pattern(code: str, row: str | Mapping[str, Any]) -> None:
     if min(map(len, pattern_literals(row)), default=0) < MIN_LITERAL:
         raise ValueError(f"the pattern {wording!r} of {code} has no literal of {MIN_LITERAL} letters")
     suffices = isinstance(row, str) or not any(row.get(key) for key in ("in", "with", "also", "when"))
-    suffices &= isinstance(row, str) or row.get("as", "root") in ("root", "symptom")
+    suffices &= isinstance(row, str) or row.get("as", "root") in ("root", "symptom", "proof")
     if code and suffices and _count_words(row) < 2:
         raise ValueError(f"the pattern {wording!r} of {code} is one word: it needs a second, or a condition")
 
@@ -244,9 +245,7 @@ def _split_pieces(wording: str) -> list[PatternPiece]:
 def _fold_keeping_ends(text: str) -> str:
     """Fold white space, but keep a space at either end: it is part of the literal."""
     folded = fold_whitespace(text)
-    if not folded:
-        return " " if text else ""
-    return (" " if text[0].isspace() else "") + folded + (" " if text[-1].isspace() else "")
+    return " " * text[:1].isspace() + folded + " " * bool(folded and text[-1].isspace())
 
 
 def fold_whitespace(text: str) -> str:
