@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model import Finding, UnknownFactError
-from tests.rules.worlds import H100, contract, judged, need
+from gpuready import rules
+from gpuready.model import Fact, Finding, UnknownFactError
+from tests.rules.worlds import H100, contract, facts, judged, need, outcome
 
 # -- DRV001 -------------------------------------------------------------------------------------------
 
@@ -135,6 +136,12 @@ def test_a_card_on_the_bus_and_no_module():
 def test_a_container_without_devices():
     found = judged("DRV004", SILENT | {"gpu.nodes": (), "os.container": "docker", "driver.error": 12})
     assert "container has no GPU devices" in found.says and "--gpus all" in found.fix[0].does
+
+
+def test_a_driver_that_is_only_supposed_is_taken_to_answer():
+    silent = facts(SILENT | {"gpu.nodes": (), "os.container": "docker", "driver.error": 12})
+    stated = silent.with_facts(Fact("driver.version", "580.95.05", "--driver", "stated"))
+    assert [outcome(rules.load_rule("DRV004"), one, contract()) is None for one in (silent, stated)] == [False, True]
 
 
 def test_devices_without_libraries():
