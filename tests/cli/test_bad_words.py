@@ -94,6 +94,7 @@ def folder(tmp_path):
         ("fleet check trl --prolog -o x.html", "-o is not read with --prolog"),
         ("fleet check frob: --hosts a,b", "frob"),
         ("fleet check trl --wants frob --hosts a,b", "--wants frob is not known"),
+        ("fleet check --format prometheus", "has no flag '--format' (gpuready check has it)"),
         ("fleet prove frob --hosts a,b", "'frob' is not a framework, a capability or a proof"),
         ("fleet bench --only frob --hosts a,b", "--only frob: nothing is measured under that name"),
         ("fleet bisect --hosts a", "bisect compares pairs of nodes, and there is only a: name two or more"),

@@ -92,6 +92,9 @@ def _parse_flag(
     name, equals, value = word.partition("=")
     if name not in known:
         near = nearest_name_hint(name, known)
+        alone = command.name.partition(" ")[2]  # fleet check: what one machine can say, by check
+        if alone in COMMAND_MODULES and any(name == one.flag for one in load_command(alone).flags):
+            near = f" (gpuready {alone} has it)"
         raise UsageError(
             f"gpuready {command.name} has no flag {name!r}{near}; `gpuready {command.name} --help` lists them"
         )
