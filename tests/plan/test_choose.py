@@ -58,6 +58,7 @@ def test_an_older_release_is_offered_for_a_driver_that_the_newest_does_not_take(
     assert (again.verdict, again.torch) == ("plan", f"{torch}+cu128") and torch in release.then
     assert (taken.verdict, taken.version, taken.torch) == ("plan", again.version, again.torch)
     assert any(note.startswith(f"not {framework} ") for note in taken.notes)
+    assert not any("recommends" in note for note in taken.notes), "what another release recommends is not its own"
 
 
 def test_a_release_that_does_not_exist_is_told():

@@ -182,10 +182,9 @@ def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple
                 f"the wheels of {name} are for {what} alone: beside this torch its kernels do not load"
                 + _suggest_other_build(space, build, python)
             )
-        else:
-            plan_notes.append(
-                f"{space.contract.framework} recommends {name} {describe_want(what)}, which is not available here"
-            )
+        elif not space.contract.read_from:  # those of another release are not its own
+            wanted = f"{name.removeprefix('package.')} {describe_want(what)}"
+            plan_notes.append(f"{space.contract.framework} recommends {wanted}, which is not available here")
     plan_notes += _memory_notes(space)
     if space.platform.device == "cpu":
         plan_notes.append("planned for the CPU alone: there is no GPU that it could use")
