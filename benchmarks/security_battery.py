@@ -41,7 +41,7 @@ TESTS = {
     "every writer: what cannot be seen": ("tests/render/test_writers.py",),
     "other kinds": ("tests/faults/test_other_attacks.py",),
     "no network": ("tests/supply/test_no_network.py",),
-    "releases": ("tests/supply/test_verify_release.py", "tests/supply/test_locks.py"),
+    "releases": ("tests/supply/test_locks.py",),
 }  # fmt: skip
 SHELL = (
     "$(touch {m})",
