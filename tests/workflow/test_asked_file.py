@@ -171,9 +171,8 @@ def test_what_uv_holds_against_a_container_file_counts_where_pip_would_fail_too(
     assert reports[0].verdict == verdict and says in shown
 
 
-def test_a_path_whose_name_says_no_kind_of_file_is_no_package(tmp_path):
-    (tmp_path / "image").write_text("FROM python:3.12\n")
-    with pytest.raises(Refused, match="says no kind of file: give it with --packages, --dockerfile or --config"):
-        workflow.sort_asked_files([str(tmp_path / "image")])
-    with pytest.raises(Refused, match="does not exist"):
-        workflow.sort_asked_files(["./nothing"])
+def test_a_path_whose_name_says_no_kind_of_file_is_no_package_and_is_not_opened(monkeypatch):
+    monkeypatch.setattr(asked_file, "read_named_file", lambda path: pytest.fail(f"{path} was opened"))
+    for word in ("/etc/secret", "./image", "../.env"):
+        with pytest.raises(Refused, match="says no kind of file: give it with --packages, --dockerfile or --config"):
+            workflow.sort_asked_files([word])
