@@ -106,7 +106,8 @@ def test_an_undo_leaves_what_was_put_in_its_place(place, plant):
     found = os.lstat(place / FILE_NAME)
     with pytest.raises(ValueError, match="is not as gpuready fix wrote it for you"):
         own.undo()
-    assert os.lstat(place / FILE_NAME) == found
+    left = os.lstat(place / FILE_NAME)
+    assert (*left[:7], left.st_mtime_ns) == (*found[:7], found.st_mtime_ns)  # it may have been read
 
 
 @pytest.mark.parametrize("link", ["gpuready-logs", "gpuready-logs/7", "a/../gpuready-logs"])
