@@ -211,6 +211,8 @@ def test_what_is_not_modelled_is_undecided(watched):
 
 def test_workspaces_that_nobody_can_know_are_told(watched):
     assert "cudnn.benchmark" in watched["files"]["unmodelled"][0] and not watched["loop"]["unmodelled"]
+    told = [name for name in ("files", "loop") if "cuDNN's workspaces" in str(watched[name]["notes"])]
+    assert told == ["files"], "only where there are convolutions"
 
 
 def test_what_cannot_be_known_is_told_with_its_line(watched):

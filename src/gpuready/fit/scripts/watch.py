@@ -249,7 +249,11 @@ class Watch:
         recorder, known = self.recorder, self.known
         if self.varied:
             self.notes.append("batches differ in size: those of these steps are counted, and a larger one needs more")
-        if torch.backends.cudnn.benchmark and any(name.startswith("convolution") for name in recorder.names):
+        convolves = any(name.startswith("convolution") for name in recorder.names)
+        if convolves:
+            usual = "cuDNN's workspaces for convolutions are counted by their usual size"
+            self.notes.append(f"{usual}: with kernels of 7x7 a quarter more was reserved")
+        if torch.backends.cudnn.benchmark and convolves:
             self.unmodelled.append("cudnn.benchmark, which tries every algorithm once, with workspaces of any size")
         if self.kernels.saw_second_backward:
             self.unmodelled.append("the workspaces of cuDNN for convolutions in the backward pass of a backward pass")
