@@ -1,10 +1,11 @@
 """`gpuready run` against torchrun: from the start of the command to the first all-reduce, side by side.
 
-    python benchmarks/run_speed.py --python VENV [--ranks 1,2,4,8] [--pairs 10] [--out FILE]
+    python benchmarks/run_speed.py --python VENV [--ranks 1,2,4,8] [--pairs 10] [--megabytes 50] [--out FILE]
 
 The two take turns, and who begins changes from pair to pair, so that what else the machine does hits both alike. The figure is the median
 of the ratios of the pairs, with a bootstrap interval of 95 %. ``cpu_`` is processor time of the whole run with all of its processes, which other work on
-the machine hardly changes.
+the machine hardly changes. With --megabytes: instead, seconds for so much stderr of one rank to pass, beside ``torchrun --tee 3``; those of a run that writes nothing
+are taken off.
 """
 
 from __future__ import annotations
@@ -37,6 +38,18 @@ assert value.item() == dist.get_world_size()
 dist.destroy_process_group()
 """
 
+FLOOD = """
+import os, sys
+line = sys.argv[1].encode("latin-1").decode("unicode_escape").encode("latin-1")
+for _ in range(int(sys.argv[2]) * 1000000 // (16 * len(line))):
+    os.write(2, 16 * line)
+"""
+FLOODS = {
+    "progress": "2026-11-19 12:00:00 INFO step 120 loss 2.3456 lr 0.0001 tokens/s 12345\\n",
+    "warnings": "/usr/lib/python3/site-packages/loader.py:123: UserWarning: the tokenizer key is not used, see https://example.org/a\\n",
+    "junk": "\\x1b[31mdump \\xff\\xfe\\x00 " + "0.123456 " * 100 + "\\x1b[2J\\r\\n",
+}
+
 
 def command(kind: str, python: str, ranks: int, script: str, reported: str) -> list[str]:
     if kind == "torchrun":
@@ -65,6 +78,35 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> tuple[float, fl
         command(kind, python, ranks, str(script), str(reported)), check=True, capture_output=True, cwd=folder, env=env
     )
     return float(reported.read_text()) - began, children_seconds() - used
+
+
+def flood_seconds(kind: str, python: str, line: str, megabytes: int, folder: Path) -> float:
+    script = folder / "flood.py"
+    script.write_text(FLOOD)
+    words = command(kind, python, 1, str(script), line)
+    words = [word for word in words if word != "-q"]
+    at = words.index(str(script)) - (kind == "gpuready")
+    words[at:at] = ["--tee", "3"] if kind == "torchrun" else ["--log-dir", str(folder / "logs")]
+    began = time.monotonic()
+    env = {**os.environ, "PYTHONPATH": str(SRC)} if kind == "gpuready" else None
+    passed = subprocess.run([*words, str(megabytes)], check=True, capture_output=True, cwd=folder, env=env)
+    assert len(passed.stdout + passed.stderr) >= megabytes * 990_000
+    return time.monotonic() - began
+
+
+def measure_floods(python: str, megabytes: int, pairs: int, folder: Path) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for name, line in FLOODS.items():
+        taken: dict[str, list[float]] = {"gpuready": [], "torchrun": []}
+        for kind in ("torchrun", "gpuready") * pairs:
+            base = flood_seconds(kind, python, line, 0, folder)
+            taken[kind].append(flood_seconds(kind, python, line, megabytes, folder) - base)
+        row = {kind: round(statistics.median(values), 2) for kind, values in taken.items()}
+        rows.append(
+            {"lines": name, "megabytes": megabytes, **row, "ratio": round(row["gpuready"] / row["torchrun"], 2)}
+        )
+        print(rows[-1], flush=True)
+    return rows
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -102,6 +144,7 @@ def main() -> None:
     asked.add_argument("--python", required=True)
     asked.add_argument("--ranks", default="1,2,4,8")
     asked.add_argument("--pairs", type=int, default=10)
+    asked.add_argument("--megabytes", type=int, default=0)
     asked.add_argument("--out")
     args = asked.parse_args()
     path = Path(args.python)
@@ -116,6 +159,9 @@ def main() -> None:
     }
     rows = []
     with tempfile.TemporaryDirectory() as folder:
+        if args.megabytes:
+            measure_floods(python, args.megabytes, args.pairs, Path(folder))
+            return
         seconds("gpuready", python, 1, Path(folder))  # warm the caches of files
         for ranks in args.ranks.split(","):
             rows.append(measure(python, int(ranks), args.pairs, Path(folder)))

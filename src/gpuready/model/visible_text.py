@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
+
+_NOT_PLAIN = re.compile(r"[^ -~]+")
 
 _INVISIBLE_NAMES = (
     "VARIATION SELECTOR", "FILLER", "JOINER", "VOWEL INHERENT", "PATTERN BLANK", "NULL NOTEHEAD", "OBJECT REPLACEMENT",
@@ -24,7 +27,7 @@ def escape_unprintable(text: object) -> str:
     plain_text = text if isinstance(text, str) else str(text)
     if plain_text.isprintable() and (plain_text.isascii() or all(map(is_visible, set(plain_text)))):
         return plain_text
-    return "".join(c if is_visible(c) else _escape_character(c) for c in plain_text)
+    return _NOT_PLAIN.sub(_escape_run, plain_text)
 
 
 def escape_lines(text: str) -> str:
@@ -41,6 +44,11 @@ def escape_strings(value: Any) -> Any:
     return [escape_strings(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def _escape_run(run: re.Match[str]) -> str:
+    return "".join(c if is_visible(c) else _escape_character(c) for c in run[0])
+
+
+@cache
 def _escape_character(char: str) -> str:
     # A byte that is not UTF-8 reaches Python as a surrogate: show the byte.
     if "\udc80" <= char <= "\udcff":
