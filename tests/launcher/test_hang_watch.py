@@ -60,3 +60,13 @@ def test_stop_ends_a_run_whose_standstill_was_named_and_goes_on():
     assert made.notes and not made.ended, "a pause that ends soon costs no run"
     made = stand_still("stop", 0.0, 25.0, (0.0, 1.0, STOP_SECONDS + 2))
     assert made.ended == [("hung", EXIT_HUNG)]
+
+
+@pytest.mark.parametrize(("roamed", "ends"), [(0.0, False), (100.0, True)])
+def test_a_silent_rank_that_imports_does_not_hang_and_one_that_polls_does(roamed, ends):
+    made = Supervised("kill", 40.0)
+    watch = HangWatch(made)  # type: ignore[arg-type]
+    for at in (100.0, 101.0):
+        beat(made.ledger, at, r0=row("R", at, roamed=roamed), r1=row("R", at, roamed=100.0))
+        watch.check(at)
+    assert bool(made.ended) == ends

@@ -206,3 +206,32 @@ def test_the_signal_that_gpuready_sent_is_not_how_a_rank_failed():
 )
 def test_an_exception_whose_name_is_a_small_word_of_its_module(line, is_one):
     assert (rank_votes.last_error_line([line, "step 4"]) != "") is is_one
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("torch.distributed.DistStoreError: wait timeout after 12000ms, keys: /default_pg/0//cpu//0/3", "for a rank 3 in"),
+        ("torch.distributed.DistStoreError: Timed out after 13 seconds waiting for clients. 3/4 clients joined.", "for 4 ranks in"),
+    ],
+)  # fmt: skip
+def test_who_waits_for_more_ranks_than_the_job_has_is_not_given_its_world_size(line, says):
+    made = ledger(3)
+    made.world = 3
+    out(made, 1, f"Traceback (most recent call last):\n{line}\n", 1.0)
+    end(made, 1, 1.1)
+    assert made.first_failed_ranks() == (1,) and not made.gave_up_waiting([])
+    assert says in rank_votes.find_other_world(made.list_ends()[0], 3)
+    assert not rank_votes.find_other_world(made.list_ends()[0], 0), "their number is not known"
+    own = RankEnd(1, last=(line.replace("0/3", "0/2").replace("/4", "/3"),))
+    assert not rank_votes.find_other_world(own, 3)
+
+
+def test_who_looks_for_the_store_elsewhere_has_another_address():
+    line = "torch.distributed.DistNetworkError: The client socket has timed out after 15000ms while trying to connect to (10.99.0.77, 42703)."
+    end_ = RankEnd(1, last=(line,))
+    assert "MASTER_ADDR is not" in rank_votes.find_other_address(end_, "127.0.0.1", 42703)
+    assert "MASTER_PORT is not" in rank_votes.find_other_address(end_, "10.99.0.77", 29500)
+    assert not rank_votes.find_other_address(end_, "10.99.0.77", 42703)
+    gone = RankEnd(1, last=("ValueError: could not connect to (10.99.0.77, 42703)", "ValueError: bad shard"))
+    assert not rank_votes.find_other_address(gone, "127.0.0.1", 42703)

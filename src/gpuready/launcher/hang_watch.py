@@ -90,7 +90,9 @@ class HangWatch:
         found = next((note for note in notes if note.kind != "slow"), None)
         stuck = [state.beats[-1].stuck for state in supervisor.ledger.living_ranks() if state.beats]
         still = max(stuck, default=0.0) if found is not None else 0.0
-        quiet = now - supervisor.ledger.last_output_time()
+        # Who imports, computes or reads is silent and not hanging; who polls for ever stays in the same functions.
+        idle = min((state.beats[-1].idle for state in supervisor.ledger.living_ranks() if state.beats), default=0.0)
+        quiet = min(now - supervisor.ledger.last_output_time(), idle)
         if max(still, quiet) <= limit:
             return
         if not self.asked:  # first where every rank stands
@@ -98,11 +100,11 @@ class HangWatch:
             supervisor.hub.broadcast_order(t="stacks")
             return
         what = "no rank has written anything" if quiet > limit else "the run has stood still"
-        places = standstill.describe_all_places(supervisor.ledger)
+        rank = found.rank if found is not None else None
+        places = standstill.describe_all_places(supervisor.ledger, [] if rank is None else [rank])
         message = f"{what} for {max(still, quiet):.0f} s, longer than --hang-timeout allows" + (
             f"; {places}" if places else ""
         )
-        rank = found.rank if found is not None else None
         supervisor.stop_with_reason("hung", message, code=EXIT_HUNG, rank=rank)
 
 

@@ -68,6 +68,11 @@ class Beat:
         """For how long it has stood still, or has spun without running any Python."""
         return max(self.still, self.ran)
 
+    @property
+    def idle(self) -> float:
+        """For how long it has stood still, or has stayed in the same functions."""
+        return max(self.still, self.roamed)
+
 
 class RankState:
     """One rank as seen by the supervisor."""
@@ -119,8 +124,8 @@ def _unfold_json(line: str) -> list[str]:
 class RankLedger:
     """All ranks, and the count of received messages."""
 
-    def __init__(self, ranks: Iterable[int], started: float):
-        self.ranks = {rank: RankState(rank) for rank in ranks}
+    def __init__(self, ranks: Iterable[int], started: float, world: int = 0):
+        self.ranks, self.world = {rank: RankState(rank) for rank in ranks}, world  # 0: not known here
         self.started, self.order = started, 0
         self.ended_at: dict[int, float] = {}
         self.stopping = False
@@ -306,10 +311,11 @@ class RankLedger:
         exits = [s for s in self.living_ranks() if s.script_ended is not None and s.script_failed is None]
         return bool(exits) and all(map(self.lost_its_peer, self.list_failures()))
 
-    @staticmethod
-    def lost_its_peer(end: RankEnd | RankState) -> bool:
-        """Whether the rank's last lines say that it lost a peer."""
+    def lost_its_peer(self, end: RankEnd | RankState) -> bool:
+        """Whether the rank's last lines say that it lost a peer, and not that it waited for one that its job does not have."""
         lines = end.last if isinstance(end, RankEnd) else tuple(end.tail)
+        if rank_votes.find_other_world(RankEnd(end.rank, last=lines), self.world):
+            return False
         return any(words in line for line in lines[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
 
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:

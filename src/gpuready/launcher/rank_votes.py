@@ -23,6 +23,10 @@ _ERROR_BEGINS = re.compile(
 )
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b|[a-z]\w*(?:\.\w+)*\.error: ")
 """``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
+_AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clients\. \d+/(\d+) clients joined")
+"""``wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for; ``2/3 clients joined``: of how many"""
+_STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
+"""``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
 _WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
 LINES, ALIKE_SHARE = 64, 0.8
 """Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
@@ -100,6 +104,28 @@ def _find_odd_line(rank: int, said: Mapping[int, list[str]]) -> tuple[str, str] 
     return next((pair for pair in pairs if SequenceMatcher(None, *pair).ratio() > ALIKE_SHARE), None)
 
 
+def find_other_world(end: RankEnd, world: int) -> str:
+    """Say that a rank waited for more ranks than its job has; empty where it did not, or where their number is unknown (0)."""
+    found = _AWAITED.search(last_error_line(end.last)) if world else None
+    if found is None or (int(found[1]) < world if found[1] else int(found[2]) == world):
+        return ""
+    waited = f"for a rank {found[1]}" if found[1] else f"for {found[2]} ranks"
+    return f"it waited {waited} in a job of {world} ranks: its WORLD_SIZE is not the one that it was given"
+
+
+def find_other_address(end: RankEnd, master: str, port: int) -> str:
+    """Say that a rank looked for the store at another address than it was given."""
+    found = _STORE.search(last_error_line(end.last)) if master and port else None
+    names = [
+        name
+        for name, own, given in (("MASTER_ADDR", 1, master), ("MASTER_PORT", 2, str(port)))
+        if found and found[own] != given
+    ]
+    if found is None or not names:
+        return ""
+    return f"it looked for rank 0 at {found[1]} port {found[2]}, and the job has {master} port {port}: its {' and '.join(names)} is not the one that it was given"
+
+
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
     """The verdict in one line, from all ends: ``rank 1 on n01 failed first: ValueError: bad shard``."""
     end = next(end for end in ends if end.rank == first[0])
@@ -107,6 +133,8 @@ def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) ->
     how = end.how if (end.signal in (9, 15) and not end.stopped) or end.lost else error or end.how
     how = "it did not come, the others gave up waiting for it" if end.stopped and end.signal and not error else how
     why = explain_vote(ends, first[0], world)
+    if find_size_mismatch(ends) and len(first) > 1:
+        return f"it is not known which rank: {why}"
     if len(first) > 1:
         return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {cut_middle(why or how)}"
     if end.left_early:

@@ -50,9 +50,10 @@ class RankWatch:
         if here is None or _differs(here, before) or self.counts[1] != switches:
             self.arrived, self.born, self.failed = now, 0, set()
         self.born += born
-        if here is not None and any(file.endswith(MEETING_POINT) for file in here.files[:6]):
+        meets = here is not None and any(file.endswith(MEETING_POINT) for file in here.files[:6])
+        if meets:
             awake = transfers = False
-        if here is None or before is None or here.codes != before.codes or transfers:
+        if here is None or before is None or (here.codes != before.codes and not meets) or transfers:
             self.roamed = now
         if here is None or before is None or not here.count or here.count != before.count:
             self.ran = now

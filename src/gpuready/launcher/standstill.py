@@ -108,10 +108,10 @@ def _describe_places(places: dict[int, Place], accused: list[int]) -> str:
     return "; ".join(f"{list_ranks(ranks)} in {text}" for text, ranks in groups.items())
 
 
-def describe_all_places(ledger: RankLedger) -> str:
-    """Where every living rank stands; empty if no stack is known."""
+def describe_all_places(ledger: RankLedger, accused: list[int]) -> str:
+    """Where every living rank stands, the accused first; empty if no stack is known."""
     places = {state.rank: describe_place(state) for state in ledger.living_ranks()}
-    return _describe_places({rank: place for rank, place in places.items() if place.text}, [])
+    return _describe_places({rank: place for rank, place in places.items() if place.text}, accused)
 
 
 def _describe_gone(ledger: RankLedger, accused: list[int]) -> str:

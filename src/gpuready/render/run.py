@@ -227,6 +227,8 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     if len(ends) > 1:
         who = " and ".join(f"rank {e.rank} on {e.host}" for e in ends[:4]) + (" and more" if len(ends) > 4 else "")
         why = last.decided or "the first is not known"
+        if "--check-collectives" in why:
+            return display.lead_paragraph("failed:", f"it is not known which rank: {why}", "error")
         return display.lead_paragraph("failed:", f"{who} failed at the same time: {why}", "error")
     end = ends[0]
     if end.lost:

@@ -185,7 +185,7 @@ def run_job(
             reporter.write_note(RunNote("logs", elsewhere))
         supervisor = Supervisor(_with_new_port(job, len(attempts)), ready.environ, reporter, len(attempts), ready.mpi)
         try:
-            attempts.append(_add_limits(supervisor.run(), job.world if job.nnodes == 1 else 0))
+            attempts.append(_add_limits(supervisor.run(), supervisor.job))
         except FileNotFoundError as error:
             raise Refused(f"{error.filename} cannot be started: {error.strerror}; is the engine installed?") from None
         finally:
@@ -322,14 +322,15 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
-def _add_limits(attempt: LaunchAttempt, world: int = 0) -> LaunchAttempt:
-    """Add a note on the limit that the first failing rank reached, or on the rank beyond its job for which it waited."""
+def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
+    """Add a note on the limit that the first failing rank reached, or on what it did not take from its launcher."""
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
     kind, (says, fix) = "limit", _describe_limit(end)
-    awaited = _AWAITED.search(rank_votes.last_error_line(end.last)) if world else None
-    if awaited and int(awaited[1]) >= world:
-        says = f"it waited for a rank {awaited[1]} in a job of {world} ranks: its WORLD_SIZE is not the one that it was given"
-        fix = "find what sets WORLD_SIZE, or world_size, in the script or what starts it"
+    given = job.engine in ("local", "torchrun")  # by the other engines an address is chosen later
+    other = rank_votes.find_other_world(end, job.world if job.nnodes == 1 else 0)
+    other = other or (rank_votes.find_other_address(end, job.master, job.port) if given else "")
+    if other:
+        says, fix = other, "find what sets it in the script or in what starts it"
     if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
         says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
         kind = "stderr"
@@ -340,8 +341,6 @@ def _add_limits(attempt: LaunchAttempt, world: int = 0) -> LaunchAttempt:
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
 NO_DISK_SPACE, RANKS_MISSING = "SYS002", "RUN033"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
-_AWAITED = re.compile(r"wait timeout after \d+ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$")
-"""``torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for"""
 _OF_THE_PLACE = re.compile(
     r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module "
 )
