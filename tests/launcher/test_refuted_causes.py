@@ -10,6 +10,8 @@ from gpuready.render.run import render_post_mortem
 from gpuready.workflow import run
 from gpuready.workflow.run import _is_refuted
 
+JOB = LaunchJob("local", "", "script", (), 4, port=29500)
+
 
 def ended(**more: object) -> LaunchAttempt:
     return LaunchAttempt(ends=(RankEnd(0, "here", 7, 137, **more),), first=(0,))  # type: ignore[arg-type]
@@ -53,7 +55,7 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
     ],
 )
 def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
-    attempt = run._add_limits(ended(last=(last,), limits=limits))
+    attempt = run._add_limits(ended(last=(last,), limits=limits), JOB)
     assert [said in note.says for note in attempt.notes] == ([True] if said else [])
     assert run._is_refuted("RUN019", attempt) is bool(said), "then the program is not the cause"
     assert run._is_refuted("MEM003", attempt) is bool(said), "and no process was killed"
@@ -80,7 +82,7 @@ def test_the_environment_is_not_excluded_where_the_error_may_be_of_one_place(lin
 
 def test_the_full_disk_is_named():
     end = ended(last=("OSError: [Errno 28] No space left on device: 'a.pt'",), full=("/scratch (4.0 GiB)",))
-    assert [note.says for note in run._add_limits(end).notes] == ["no room is left on /scratch (4.0 GiB)"]
+    assert [note.says for note in run._add_limits(end, JOB).notes] == ["no room is left on /scratch (4.0 GiB)"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_the_full_disk_is_named():
     ],
 )
 def test_the_place_where_a_rank_died_is_looked_at(end, said):
-    assert [said in note.says for note in run._add_limits(end).notes] == ([True] if said else [])
+    assert [said in note.says for note in run._add_limits(end, JOB).notes] == ([True] if said else [])
 
 
 def test_a_start_that_is_repeated_is_told_with_its_cause():
@@ -109,8 +111,8 @@ def test_a_start_that_is_repeated_is_told_with_its_cause():
 def test_a_rank_beyond_the_job_is_another_world_size(awaited, said):
     """gloo waits for the address of each rank by its number: only a world of another size has one beyond the job."""
     line = f"torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/{awaited}"
-    assert [note.says.partition(":")[0] for note in run._add_limits(ended(last=(line,)), 4).notes] == said
-    assert not run._add_limits(ended(last=(line,))).notes, "the size of the job is not known"
+    assert [note.says.partition(":")[0] for note in run._add_limits(ended(last=(line,)), JOB).notes] == said
+    assert not run._add_limits(ended(last=(line,)), JOB.replace(nnodes=2)).notes, "the size of the job is not known"
 
 
 def test_what_a_later_start_met_is_no_cause_where_the_first_failed_otherwise():
