@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.launcher import rank_ledger
+from gpuready.launcher import rank_votes
 from tests.launcher.ledgers import LOST, beat, end, ledger, out, row
 
 
@@ -107,7 +107,7 @@ def test_who_had_failed_before_it_was_stopped_is_the_first():
     assert made.first_failed_ranks() == (1,)
 
 
-@pytest.mark.parametrize("words", rank_ledger.LOST_PEER_PHRASES)
+@pytest.mark.parametrize("words", rank_votes.LOST_PEER_PHRASES)
 def test_who_only_lost_a_peer_is_not_the_first(words):
     made = ledger()
     out(made, 0, f"Traceback (most recent call last):\nRuntimeError: {words}\n", 1.0)
@@ -116,7 +116,7 @@ def test_who_only_lost_a_peer_is_not_the_first(words):
     assert made.first_failed_ranks() == (1,)
 
 
-@pytest.mark.parametrize("words", rank_ledger.GAVE_UP_PHRASES)
+@pytest.mark.parametrize("words", rank_votes.GAVE_UP_PHRASES)
 def test_who_was_waited_for_in_vain_is_the_first(words):
     """The group's time-out ends the waiters, while the rank that they wait for still reads."""
     made = ledger()

@@ -235,3 +235,15 @@ def test_who_looks_for_the_store_elsewhere_has_another_address():
     assert not rank_votes.find_other_address(end_, "10.99.0.77", 42703)
     gone = RankEnd(1, last=("ValueError: could not connect to (10.99.0.77, 42703)", "ValueError: bad shard"))
     assert not rank_votes.find_other_address(gone, "127.0.0.1", 42703)
+
+
+def test_who_goes_on_after_most_have_ended_well_does_more_than_they():
+    made = ledger(3)
+    for rank in (0, 2):
+        end(made, rank, 1.0, 0, done=True)
+    out(made, 1, LOST, 1.1)
+    end(made, 1, 1.2)
+    assert made.first_failed_ranks() == (1,)
+    assert "does more than they do" in rank_votes.explain_vote(made.list_ends(), 1, 3)
+    own = [one.replace(last=("ValueError: bad shard",)) for one in made.list_ends()]
+    assert not rank_votes.explain_vote(own, 1, 3), "its own error is the reason"

@@ -36,6 +36,7 @@ _SSH_ERRORS = (
     ("Could not resolve hostname", DEAD, "its name leads to no address"),
     ("Name or service not known", DEAD, "its name leads to no address"),
     ("Temporary failure in name resolution", DEAD, "its name could not be looked up now"),
+    ("banner exchange", DEAD, "it takes a connection, and its SSH server says nothing: stopped, or overloaded"),
     ("Connection timed out", DEAD, NO_CONNECTION),
     ("Operation timed out", DEAD, NO_CONNECTION),
     ("Connection refused", DEAD, "nothing listens at its SSH port"),
@@ -48,7 +49,6 @@ _SSH_ERRORS = (
     ("Exceeded MaxStartups", BUSY, "its SSH server takes no more connections"),
     ("Resource temporarily unavailable", BUSY, "it could start no process"),
     ("Cannot allocate memory", BUSY, "it could start no process"),
-    ("banner exchange", DEAD, "what listens at its SSH port does not answer"),
 )  # fmt: skip
 
 _FOR_NOW = ("its name could not be looked up now", "the connection broke", "the connection went silent")

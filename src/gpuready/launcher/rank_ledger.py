@@ -18,28 +18,6 @@ TIE_SECONDS = 0.02
 """Ends received within this many seconds are tied."""
 CRASH_SIGNALS = (4, 6, 7, 8, 11)
 """Signals by which a process ends itself; its peers may notice before the kernel has removed it."""
-LOST_PEER_PHRASES = (
-    "closed by peer",
-    "reset by peer",
-    "closed by remote peer",
-    "Broken pipe",
-    "recvValue failed",
-    "Connection was likely closed",
-    "Socket closed",
-    "ncclRemoteError",
-    "Application timeout caused pair closure",
-)
-"""How a rank reports that a peer is gone: it did not fail first, however early it says so."""
-GAVE_UP_PHRASES = (
-    "Watchdog caught collective operation timeout",
-    "ms for recv operation",
-    "ms for send operation",
-    "failed to pass monitoredBarrier",
-    "reached monitoredBarrier, but received errors",
-    "wait timeout after",
-    " clients joined",
-)
-"""How a rank reports that a peer did not come in time: the peer may be well, and late."""
 _JOINED = re.compile(r"\b(\d+)/(\d+) clients joined")
 STAND_BEATS, BEATS_KEPT = 3, 40
 """Beats from which on a state is told, and beats kept, one a second."""
@@ -284,6 +262,8 @@ class RankLedger:
         failed_at = min(self._first_failure_sign(end)[1] for end in victims)
         left = {end.rank: self._left_at(end.rank) for end in self.list_ends() if end.left_early}
         before = [rank for rank, at in left.items() if at <= failed_at + NOTICE_SECONDS]
+        if 2 * len(before) > len(self.ranks):
+            return tuple(end.rank for end in victims)  # most had done their work: these go on, and differ
         return (max(before, key=lambda rank: left[rank]),) if before else tuple(self.suspects[:1])
 
     def _left_at(self, rank: int) -> float:
@@ -316,12 +296,16 @@ class RankLedger:
         lines = end.last if isinstance(end, RankEnd) else tuple(end.tail)
         if rank_votes.find_other_world(RankEnd(end.rank, last=lines), self.world):
             return False
-        return any(words in line for line in lines[-20:] for words in (*LOST_PEER_PHRASES, *GAVE_UP_PHRASES))
+        return any(
+            words in line
+            for line in lines[-20:]
+            for words in (*rank_votes.LOST_PEER_PHRASES, *rank_votes.GAVE_UP_PHRASES)
+        )
 
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""
         ends = self.list_failed_ends() if failures is None else failures
-        return any(words in line for end in ends for line in end.last[-20:] for words in GAVE_UP_PHRASES)
+        return any(words in line for end in ends for line in end.last[-20:] for words in rank_votes.GAVE_UP_PHRASES)
 
     def _are_tied(self, tied: list[int]) -> bool:
         """Whether ranks failed together and alike: a death by signal precedes its effects on others."""

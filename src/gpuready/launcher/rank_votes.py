@@ -12,6 +12,28 @@ from gpuready.model.visible_text import cut_middle
 
 TOGETHER_SECONDS = 1.0
 """Ranks that fail alike within so many seconds have met the same thing."""
+LOST_PEER_PHRASES = (
+    "closed by peer",
+    "reset by peer",
+    "closed by remote peer",
+    "Broken pipe",
+    "recvValue failed",
+    "Connection was likely closed",
+    "Socket closed",
+    "ncclRemoteError",
+    "Application timeout caused pair closure",
+)
+"""How a rank reports that a peer is gone: it did not fail first, however early it says so."""
+GAVE_UP_PHRASES = (
+    "Watchdog caught collective operation timeout",
+    "ms for recv operation",
+    "ms for send operation",
+    "failed to pass monitoredBarrier",
+    "reached monitoredBarrier, but received errors",
+    "wait timeout after",
+    " clients joined",
+)
+"""How a rank reports that a peer did not come in time: the peer may be well, and late."""
 _ACCUSES = re.compile(r"not to match|inconsistent|mismatch|expects same|differs? (?:from|on|between)", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
@@ -49,6 +71,9 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     """Say by what a rank differs from the others; empty where it was named by the order of the failures."""
     difference = find_difference(ends, world)
     shown = difference[1] if difference and difference[0] == rank else ""
+    own = next((end for end in ends if end.rank == rank), None)
+    if own is not None and own.failed and 2 * sum(end.left_early for end in ends) > world and _lost_peer(own):
+        return "it still communicates, and most of the others have ended well: it does more than they do, as steps or batches"
     if mismatch := find_size_mismatch(ends):
         return f"{mismatch.partition('; ')[0]}; {shown}" if shown else mismatch
     accused = _list_accusations(ends)
@@ -58,7 +83,6 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     if rank in accused:
         said = next(last_error_line(end.last) for end in ends if end.rank == rank)
         return f"it alone says so: {cut_middle(said)}" if len(accused) == 1 else "the others do not name each other"
-    own = next((end for end in ends if end.rank == rank), None)
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return (
         "its log shows a value that is not finite where those of the others show a number"
@@ -67,6 +91,10 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
         if _WAITED.search(last_error_line(own.last if own else ()))
         else ""
     )
+
+
+def _lost_peer(end: RankEnd) -> bool:
+    return any(words in line for line in end.last[-20:] for words in LOST_PEER_PHRASES)
 
 
 def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | None:
