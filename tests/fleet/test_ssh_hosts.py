@@ -11,6 +11,7 @@ from tests.fleet.faked import SSH, Bin
 from gpuready.fleet import ssh_hosts
 from gpuready.fleet.answer_collector import AnswerCollector
 from gpuready.system.process import parallel_programs
+from gpuready.system.process.parallel_programs import ProgramEnd, ProgramTask, run_programs
 
 REQUEST = {"schema": 1, "do": "fingerprint", "token": "t1", "options": {}}
 
@@ -63,6 +64,33 @@ def test_g17_every_way_to_fail_has_its_name_and_the_rest_is_complete(bin_, monke
         assert (found[name].kind, words in found[name].why) == (kind, True), found[name]
     assert found["stuck"].seconds < HANG_S / 2
     assert len(found["good1"].body) <= 512
+
+
+def test_a_server_that_says_nothing_is_no_dropped_packet():
+    silent = ProgramEnd(
+        "n1", 255, "Connection timed out during banner exchange\r\nConnection to 10.0.0.7 port 22 timed out"
+    )
+    dropped = ProgramEnd("n1", 255, "ssh: connect to host n1 port 22: Connection timed out")
+    said = [ssh_hosts.classify_ssh_failure(ended, False, "python3")[1] for ended in (silent, dropped)]
+    assert "says nothing" in said[0] and said[1] == ssh_hosts.NO_CONNECTION
+
+
+def test_who_waits_for_a_processor_here_is_not_late(monkeypatch):
+    """Sixty ssh at once on two busy cores: what each has waited for a core is taken off."""
+    tasks = [ProgramTask(key, ("sleep", "0.6"), 9.0) for key in ("queued", "slow")]
+    ends: dict[str, str] = {}
+    for task in tasks:
+        wait = 9.0 if task.key == "queued" else 0.0
+        monkeypatch.setattr(parallel_programs, "_seconds_queued", lambda pid, wait=wait: wait)
+        run_programs(
+            [task],
+            1,
+            lambda key, text: False,
+            lambda one: ends.update({one.key: one.end}),
+            None,
+            lambda key, seconds: seconds > 0.2,
+        )
+    assert ends == {"queued": "", "slow": "deadline"}
 
 
 def test_e33_what_a_node_says_is_not_believed_at_once(bin_, monkeypatch):
