@@ -80,33 +80,33 @@ def seconds(kind: str, python: str, ranks: int, folder: Path) -> tuple[float, fl
     return float(reported.read_text()) - began, children_seconds() - used
 
 
-def flood_seconds(kind: str, python: str, line: str, megabytes: int, folder: Path) -> float:
+def flood_seconds(kind: str, python: str, line: str, megabytes: int, folder: Path) -> tuple[float, float]:
+    """Seconds of the whole run and its processor time, with so many megabytes of stderr."""
     script = folder / "flood.py"
     script.write_text(FLOOD)
-    words = command(kind, python, 1, str(script), line)
-    words = [word for word in words if word != "-q"]
+    words = [word for word in command(kind, python, 1, str(script), line) if word != "-q"]
     at = words.index(str(script)) - (kind == "gpuready")
     words[at:at] = ["--tee", "3"] if kind == "torchrun" else ["--log-dir", str(folder / "logs")]
-    began = time.monotonic()
     env = {**os.environ, "PYTHONPATH": str(SRC)} if kind == "gpuready" else None
+    began, used = time.monotonic(), children_seconds()
     passed = subprocess.run([*words, str(megabytes)], check=True, capture_output=True, cwd=folder, env=env)
     assert len(passed.stdout + passed.stderr) >= megabytes * 990_000
-    return time.monotonic() - began
+    return time.monotonic() - began, children_seconds() - used
 
 
-def measure_floods(python: str, megabytes: int, pairs: int, folder: Path) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
+def measure_floods(python: str, megabytes: int, pairs: int, folder: Path) -> None:
     for name, line in FLOODS.items():
-        taken: dict[str, list[float]] = {"gpuready": [], "torchrun": []}
+        taken: dict[str, list[tuple[float, float]]] = {"gpuready": [], "torchrun": []}
         for kind in ("torchrun", "gpuready") * pairs:
             base = flood_seconds(kind, python, line, 0, folder)
-            taken[kind].append(flood_seconds(kind, python, line, megabytes, folder) - base)
-        row = {kind: round(statistics.median(values), 2) for kind, values in taken.items()}
-        rows.append(
-            {"lines": name, "megabytes": megabytes, **row, "ratio": round(row["gpuready"] / row["torchrun"], 2)}
-        )
-        print(rows[-1], flush=True)
-    return rows
+            whole = flood_seconds(kind, python, line, megabytes, folder)
+            taken[kind].append((whole[0] - base[0], whole[1] - base[1]))
+        row: dict[str, object] = {"lines": name, "megabytes": megabytes}
+        for at, what in enumerate(("seconds", "cpu")):
+            medians = {kind: statistics.median(one[at] for one in values) for kind, values in taken.items()}
+            row |= {f"{what}_{kind}": round(value, 2) for kind, value in medians.items()}
+            row[f"{what}_ratio"] = round(medians["gpuready"] / medians["torchrun"], 2)
+        print(row, flush=True)
 
 
 def interval(values: list[float]) -> tuple[float, float]:
