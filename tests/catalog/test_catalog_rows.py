@@ -51,6 +51,7 @@ def test_the_files_are_all_there():
         "architectures",
         "bands",
         "cuda",
+        "earlier_names",
         "facts",
         "features",
         "gpus",

@@ -24,7 +24,6 @@ def diagnose(text: str) -> Diagnosis:
 @pytest.mark.parametrize(
     ("text", "other"),
     [
-        ("RuntimeError: CUDA error: invalid device ordinal", "not-environment"),
         ("RuntimeError: Found no NVIDIA driver on your system.", "container-without-gpu"),
         ("+ docker run image\nFailed to initialize NVML: Unknown Error", "no-gpu-visible"),
     ],
@@ -34,6 +33,39 @@ def test_what_has_several_causes_is_below_certainty_with_what_decides(text, othe
     assert found.confidence < 0.8 and not found.fix
     assert other in [one.cause for one in found.alternatives]
     assert any("nvidia-smi" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: CUDA error: invalid device ordinal",
+        "RuntimeError: CUDA error (10): invalid device ordinal",  # as CUDA before 10.1 numbers it
+        "Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0.",
+        "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for fc.weight: copying a param with shape torch.Size([9, 2])"
+        " from checkpoint, the shape in current model is torch.Size([3, 2]).",
+    ],
+)
+def test_a_message_that_states_the_cause_itself_is_certain_with_its_fix(text):
+    found = diagnose(text)
+    assert found.confidence >= 0.8 and found.fix
+
+
+def test_a_warning_that_states_the_cause_is_certain_where_nothing_else_ended_the_run():
+    said = "NVIDIA X with CUDA capability sm_86 is not compatible with the current PyTorch installation.\n"
+    assert diagnose(said).confidence >= 0.8
+    other = diagnose(
+        f"{said}Traceback (most recent call last):\n  File \"t.py\", line 3, in <module>\n    f()\nKeyError: 'text'\n"
+    )
+    assert other.cause != "arch-not-in-torch-build" or other.confidence < 0.8
+
+
+def test_a_name_that_an_installed_package_lacks_is_certain_and_no_unknown_package_gets_into_a_command():
+    error = "ImportError: cannot import name 'cached_path' from 'transformers' (/v/lib/python3.12/site-packages/transformers/__init__.py)"
+    for package, is_run in (("diffusers", True), ("evil_pkg", False)):
+        found = diagnose(FRAME.format(package) + error)
+        assert found.confidence >= 0.8 and package in f"{found.says} {found.conflict}"
+        assert any("diffusers" in step.run for step in found.fix) == is_run
+        assert not any("evil" in word for step in found.fix for word in step.run)
 
 
 def test_the_system_s_answer_comes_before_the_usual_cause():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.diagnose.python_release import load_python_names
+from gpuready.catalog.symbols import load_earlier_names
 from gpuready.logs.stated_errors import CUDA_ERRORS, parse_cuda_error
 from gpuready.workflow.diagnose import diagnose_logs
 from tests.every import every
@@ -88,7 +88,10 @@ def test_the_table_of_names_is_true_of_this_python():
     import sys
 
     have = sys.version_info[:2]
-    for name, (came, gone) in load_python_names().items():
+    for (kind, name), span in load_earlier_names().items():
+        came, gone = span["came"], span["gone"]
+        if kind != "python":
+            continue
         plain = ":" not in name and name[0].islower() and name.split(".")[0] not in ("str", "bytes", "int", "datetime")
         if (
             plain

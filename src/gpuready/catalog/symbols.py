@@ -14,6 +14,8 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 
+from gpuready.catalog import load_catalog
+
 Span = dict[str, str]
 Section = tuple[str, tuple[str, ...], str]
 
@@ -22,11 +24,20 @@ MAX_SPANS = 200
 """How many places of one symbol are looked at."""
 
 
-_EARLIER = {
-    ("module", "torch._six"): {"package": "torch", "symbol": "torch._six", "came": "", "gone": "2.0"},
-    ("name", "torch:_six"): {"package": "torch", "symbol": "torch:_six", "came": "", "gone": "2.0"},
-}
-"""What went before the first release that was read, and is still relied on."""
+@cache
+def load_earlier_names() -> dict[tuple[str, str], Span]:
+    """Names of Python (kind ``python``: ``tomllib``, ``datetime:UTC``, ``str.removeprefix``), and what packages lost before the first release that was read."""
+    table = load_catalog("earlier_names")
+    found: dict[tuple[str, str], Span] = {}
+    for row in table["python"]:
+        span = {"came": "", "gone": ""} | {row["change"]: row["release"]}
+        for module, colon, members in (word.partition(":") for word in row["names"]):
+            found |= {("python", module + colon + name): span for name in members.split(",")}
+    for row in table["lost"]:
+        for kind in ("module", "name", "parameter", "attribute"):
+            for symbol in row.get(kind, ()):
+                found[kind, symbol] = {"package": row["package"], "symbol": symbol, "came": "", "gone": row["gone"]}
+    return found
 
 
 @cache
@@ -50,12 +61,12 @@ def find_symbol_spans(kind: str, symbol: str) -> list[Span]:
     """The spans of a symbol (``SFTTrainer(packing``), or of all that end with it (``*(packing``), that changed.
 
     A span has package, symbol, came (empty: before the first release that was read) and gone (empty: still there).
-    Of the kind ``package``: whether the table has the package. The letter case of a symbol without capitals is ignored.
+    Of the kind ``package``: whether the table has the package; of the kind ``python``: a name of the standard library. The letter case of a symbol without capitals is ignored.
     """
     if kind == "package":
         return [{"package": name} for name, _, _ in _load_sections() if name == symbol]
-    if (kind, symbol) in _EARLIER:
-        return [_EARLIER[kind, symbol]]
+    if known := load_earlier_names().get((kind, symbol)):
+        return [known]
     found = _search_sections(_load_sections(), kind, symbol)
     return found or (_search_sections(_load_lowered(), kind, symbol) if symbol == symbol.lower() else [])
 

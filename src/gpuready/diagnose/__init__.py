@@ -60,7 +60,7 @@ def judge(
     symbol of a package came and went; ``pairs`` the slug of a conflict of two packages that has a name of its own.
     """
     order = EventOrder(summary)
-    suspects = _add_python_suspect(summary, lookup, order, _collect_suspects(summary, lookup, order))
+    suspects = _add_python_suspect(summary, lookup, order, symbols)
     if not any(s.cause == NOT_ENVIRONMENT for s in suspects):
         suspects += _unexplained_suspects(summary, lookup, order, suspects, symbols)
     suspects = _weaken_reports([s for s in suspects if not order.is_echo(s, suspects)], order)
@@ -123,13 +123,14 @@ def _collect_suspects(summary: LogSummary, lookup: Lookup, order: EventOrder) ->
 
 
 def _add_python_suspect(
-    summary: LogSummary, lookup: Lookup, order: EventOrder, suspects: list[CauseSuspect]
+    summary: LogSummary, lookup: Lookup, order: EventOrder, symbols: SymbolTable
 ) -> list[CauseSuspect]:
-    """Add the first exception about a name of another Python, in place of what the patterns make of the same exception."""
+    """The suspects, with the first exception about a name of another Python in place of what the patterns make of it."""
+    suspects = _collect_suspects(summary, lookup, order)
     for number, failure in enumerate(summary.failures):
         if order.is_consequence(number) or number in order.survived.failures:
             continue
-        release = find_python_release(failure)
+        release = find_python_release(failure, symbols)
         if release is not None:
             code = _code_of(lookup, PYTHON_VERSION)
             found = CauseSuspect(PYTHON_VERSION, code, "root", failure=number, captures=release.captures)
@@ -375,9 +376,10 @@ def _grade_evidence(
     named = [captures[name] for name in row.get("names", ()) if captures.get(name)]
     is_named = not row.get("names") or any(not _is_at_work(summary, name) for name in named)
     is_alike = bool(first.seen) and bool(first.seen[0].sign.others)
-    is_broad = row.get("broad") and not (first.seen and first.seen[0].sign.is_proof)
-    is_stated = first.strength == "root" and is_named and not (is_pair or is_broad or is_alike)
-    return "stated" if is_stated and _is_in_ending_error(summary, first, order) else "symptom"
+    proofs = tuple(match for match in first.seen if match.sign.is_proof)
+    is_weak = is_alike or (not proofs and bool(is_pair or row.get("broad")))
+    is_stated = first.strength == "root" and is_named and not is_weak
+    return "stated" if is_stated and _is_in_ending_error(summary, proofs or first.seen, order) else "symptom"
 
 
 def _is_at_work(summary: LogSummary, name: str) -> bool:
@@ -392,19 +394,19 @@ def _is_of_pair(suspect: CauseSuspect, row: Cause, conflict: VersionConflict) ->
     return suspect.cause == VERSION_CONFLICT or bool({conflict.package, conflict.caller} & set(words))
 
 
-def _is_in_ending_error(summary: LogSummary, suspect: CauseSuspect, order: EventOrder) -> bool:
-    """Whether its words stand in the message that ended the first process to fail, or in a line that calls itself an error and is in no exception."""
+def _is_in_ending_error(summary: LogSummary, seen: Sequence[PatternMatch], order: EventOrder) -> bool:
+    """Whether words stand in the message that ended the first process to fail, or in no exception: in a line that calls itself an error, or proves it."""
     final = find_final_exception(summary, order)
     chain = exception_chain(summary.failures, final) if final is not None else []
     ends = {_error_of(summary.failures[number]) for number in chain}
-    for match in suspect.seen:
+    for match in seen:
         failure = summary.failures[match.failure] if match.failure is not None else None
-        if failure is None and states_error(match.line):
+        if failure is None and (match.sign.is_proof or states_error(match.line)):
             return True
         is_message = failure is not None and (match.line.number >= failure.at or not failure.type)
         if failure is not None and is_message and (not ends or _error_of(failure) in ends):
             return True
-    return not suspect.seen
+    return not seen
 
 
 def _error_of(failure: LoggedException) -> tuple[str, str]:

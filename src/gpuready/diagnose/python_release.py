@@ -3,67 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
+from gpuready.diagnose.version_conflict import SymbolTable
 from gpuready.logs.lazy_regex import LazyRegex
 from gpuready.logs.logged_exception import LoggedException
 from gpuready.model.record import Record
 
-_CAME = {
-    "3.6": "secrets enum:Flag,IntFlag,auto contextlib:AbstractContextManager typing:NoReturn",
-    "3.7": """contextvars dataclasses importlib.resources contextlib:nullcontext,asynccontextmanager,AsyncExitStack
-        asyncio:run,create_task,get_running_loop typing:ForwardRef,OrderedDict,_GenericAlias time:time_ns,perf_counter_ns
-        os:register_at_fork str.isascii datetime.fromisoformat""",
-    "3.8": """importlib.metadata multiprocessing.shared_memory _posixshmem typing:Final,Literal,Protocol,TypedDict,SupportsIndex
-        typing:final,runtime_checkable,get_args,get_origin functools:cached_property,singledispatchmethod math:prod,dist,comb
-        unittest:IsolatedAsyncioTestCase unittest.mock:AsyncMock shlex:join""",
-    "3.9": """zoneinfo graphlib typing:Annotated functools:cache asyncio:to_thread math:lcm types:GenericAlias
-        importlib.resources:files,as_file str.removeprefix str.removesuffix PosixPath.is_relative_to PosixPath.readlink""",
-    "3.10": """typing:ParamSpec,Concatenate,TypeAlias,TypeGuard,is_typeddict itertools:pairwise types:NoneType,UnionType
-        dataclasses:KW_ONLY inspect:get_annotations importlib.metadata:packages_distributions builtins:aiter,anext int.bit_count""",
-    "3.11": """tomllib asyncio.taskgroups asyncio.timeouts importlib.resources.abc contextlib:chdir datetime:UTC operator:call
-        typing:Self,Never,Unpack,Required,NotRequired,LiteralString,TypeVarTuple,reveal_type,assert_never,dataclass_transform
-        enum:StrEnum,ReprEnum,EnumType,member,nonmember asyncio:TaskGroup,timeout,Runner,Barrier hashlib:file_digest
-        builtins:ExceptionGroup,BaseExceptionGroup""",
-    "3.12": "typing:override,TypeAliasType itertools:batched collections.abc:Buffer PosixPath.walk",
-    "3.13": "pathlib._local typing:TypeIs,ReadOnly,NoDefault warnings:deprecated copy:replace queue:ShutDown",
-    "3.14": "annotationlib compression compression.zstd concurrent.interpreters string.templatelib typing:evaluate_forward_ref",
-}
-_GONE = {
-    "3": """urllib2 ConfigParser cPickle cStringIO StringIO Tkinter HTMLParser SocketServer BaseHTTPServer httplib urlparse
-        commands __builtin__ itertools:izip,imap,ifilter string:letters,maketrans urllib:urlencode,urlopen,quote,urlretrieve
-        sys:maxint,setdefaultencoding""",
-    "3.7": "typing:GenericMeta,_ForwardRef re:_pattern_type",
-    "3.8": "time:clock platform:linux_distribution,dist cgi:escape,parse_qs",
-    "3.9": "xml.etree.cElementTree fractions:gcd base64:encodestring,decodestring Thread.isAlive Element.getchildren",
-    "3.10": """parser symbol formatter collections:Mapping,MutableMapping,Sequence,MutableSequence,Iterable,Iterator,Callable,Set
-        collections:MutableSet,Hashable,Sized,Container,Generator""",
-    "3.11": "binhex asyncio:coroutine inspect:getargspec,formatargspec,ArgSpec",
-    "3.12": """imp distutils asyncore asynchat smtpd pkgutil:ImpImporter ssl:wrap_socket,match_hostname
-        configparser:SafeConfigParser locale:format importlib:find_loader unittest:_TextTestResult""",
-    "3.13": """aifc audioop cgi cgitb chunk crypt imghdr lib2to3 mailcap nntplib pipes sndhdr telnetlib uu xdrlib typing.io
-        typing.re unittest:makeSuite re:template""",
-    "3.14": "ast:Num,Str,Bytes,NameConstant,Ellipsis pkgutil:get_loader,find_loader",
-}
 PLAIN_MODULES = frozenset(("parser", "symbol", "formatter", "chunk", "pipes", "commands", "compression"))
 """Modules of such plain names that a missing one may be the user's own."""
-
-
-@cache
-def load_python_names() -> dict[str, tuple[str, str]]:
-    """Every name (``tomllib``, ``datetime:UTC``, ``str.removeprefix``) with the release that it came with and the one it left in."""
-    came = {name: (release, "") for release, text in _CAME.items() for name in _split_names(text)}
-    gone = {name: ("", release) for release, text in _GONE.items() for name in _split_names(text)}
-    return came | gone
-
-
-def _split_names(text: str) -> list[str]:
-    """``math:prod,dist`` -> math:prod, math:dist."""
-    names = []
-    for word in text.split():
-        module, colon, members = word.partition(":")
-        names += [f"{module}:{member}" for member in members.split(",")] if colon else [module]
-    return names
 
 
 PYTHON_VERSION = "python-version-unsupported"
@@ -92,13 +39,14 @@ class PythonRelease(Record):
         return {key: value for key, value in known.items() if value}
 
 
-def find_python_release(failure: LoggedException) -> PythonRelease | None:
+def find_python_release(failure: LoggedException, find_spans: SymbolTable) -> PythonRelease | None:
     """The release of Python that an error asks for; None where its name is none of the standard library, or was there."""
     have = _find_python(failure)
     for name in _missing_names(failure):
-        came, gone = load_python_names().get(name, ("", ""))
-        if not (came or gone) or (name in PLAIN_MODULES and not have):
+        span = next(iter(find_spans("python", name)), None)
+        if span is None or (name in PLAIN_MODULES and not have):
             continue
+        came, gone = span["came"], span["gone"]
         at = _parse_release(came or gone)
         if have and (_parse_release(have) >= at if came else _parse_release(have) < at):
             return None

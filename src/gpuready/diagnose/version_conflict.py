@@ -38,6 +38,9 @@ _CALLS_BACK = LazyRegex(r"(?i)trainer|arrow_dataset|collat|callback|dataloader|f
 _LIGHTNING_HOOK = LazyRegex(r"on_\w{3,20}_(?:epoch|batch)_(?:start|end)$|on_fit_(?:start|end)$|configure_optimizers$")
 """Methods by which Lightning calls a user's module: its ``Trainer`` is Lightning's."""
 
+_NOT_PUBLISHED = ("apex", "cv2", "detectron2", "hydra", "megatron", "nemo", "paddle", "roll", "sklearn", "swift")
+"""Packages whose name on the index is another one's."""
+
 SAVED = "saved"
 _CALLER_NAMES = {USER: "your script", REMOTE_CODE: "the model's own code", SAVED: "the saved configuration"}
 """What relies on a symbol and is no installed package."""
@@ -59,7 +62,7 @@ class VersionConflict(Record):
 
     @property
     def is_directed(self) -> bool:
-        """Whether it is known which of the two is too old or too new: a module that went, releases before the table may lack as well."""
+        """Whether the two are proven not to fit, and, where the table has the symbol, which of them is too old or too new."""
         return self.direction == "old" or self.added or self.placed
 
     @property
@@ -67,22 +70,20 @@ class VersionConflict(Record):
         """For the texts of the catalogue; what is not known is left out."""
         named = {"symbol": self.symbol}
         if self.package:
-            named |= {"package": self.package, "dist": self.package.replace("_", "-")}
+            named |= {"package": self.package} | _name_dist("dist", self.package)
         caller = _CALLER_NAMES.get(self.caller, self.caller)
         is_package = self.caller not in _CALLER_NAMES
         named |= {"older" if self.added else "user": caller, "other" if is_package else "script": caller}
         if self.caller == REMOTE_CODE and self.package:
             named["remote"] = self.package
-        if is_package:
-            named["other_dist"] = caller.replace("_", "-")
-        return named | self._change_captures()
+        return named | (_name_dist("other_dist", caller) if is_package else {}) | self._change_captures()
 
     def _change_captures(self) -> dict[str, str]:
         """What became of the symbol, in words and for the fixes."""
         package, release = self.package, self.release
         if self.direction == "undefined":
             words = f"is used by {package} without being imported: that was skipped"
-            return {"change": words, "imported": package, "imported_dist": package.replace("_", "-")}
+            return {"change": words, "imported": package} | _name_dist("imported_dist", package)
         if self.direction == "mixed":
             return {"change": f"is not in {package}, which imports it itself", "mixed": self.symbol}
         if self.direction == "between":
@@ -96,6 +97,11 @@ class VersionConflict(Record):
             words = f"is in {package} since {release}" if self.added else f"left {package} in {release}"
             return {"change": words, "since" if self.added else "gone": release}
         return {"change": f"is not in the installed {package}", "unclear": self.symbol}
+
+
+def _name_dist(capture: str, package: str) -> dict[str, str]:
+    """What a command may install: a log is anybody's words, so only a package that is known."""
+    return {capture: package.replace("_", "-")} if package in KNOWN_PACKAGES and package not in _NOT_PUBLISHED else {}
 
 
 def check_direction(conflict: VersionConflict, installed: str) -> VersionConflict:
@@ -168,7 +174,13 @@ def _conflict_of_missing(
     )
     if package == caller:
         return VersionConflict(package, caller, complaint.symbol, "mixed") if _is_of_one_tree(failure) else None
-    return VersionConflict(package, caller or USER, complaint.symbol) if is_installed else None
+    is_shown = caller not in ("", USER) or "-packages" in failure.message
+    is_placed = is_shown and not _COMPILED_PART.match(complaint.name)
+    return VersionConflict(package, caller or USER, complaint.symbol, placed=is_placed) if is_installed else None
+
+
+_COMPILED_PART = LazyRegex(r"_(?:C|ext|cuda|cpp)\b|\w{1,60}_(?:cuda|ext|cpp)$")
+"""A part that is missing where it was not built, in any release."""
 
 
 def _is_of_one_tree(failure: LoggedException) -> bool:
@@ -317,8 +329,7 @@ def _conflict_from_table(complaint: Complaint, caller: str, spans: Sequence[Span
         return plain.replace(direction="between", release=came, until=gone)
     if complaint.kind == "required":
         return plain.replace(direction="new", release=came, added=True) if came and not gone else plain
-    is_placed = complaint.kind != "module"
-    return plain.replace(direction="old" if came else "new", release=came or gone, placed=is_placed)
+    return plain.replace(direction="old" if came else "new", release=came or gone, placed=True)
 
 
 def _conflict_with_saved(complaint: Complaint, span: Span) -> VersionConflict | None:

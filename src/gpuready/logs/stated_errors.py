@@ -63,8 +63,8 @@ def parse_cuda_error(text: str) -> str:
         number = next((n for n, known in CUDA_ERRORS.items() if known.lower() == name), _OTHER_NAMES.get(name))
         if number:
             return f"cudaError{CUDA_ERRORS[number]}"
-    match = _NUMBER.search(text[:600])
-    number = int(match[1] or match[2]) if match else _parse_message(text)
+    match = _NUMBER.search(text[:600])  # numbers changed with CUDA 10.1, messages did not
+    number = _parse_message(text) or (int(match[1] or match[2]) if match else 0)
     return f"cudaError{CUDA_ERRORS[number]}" if number in CUDA_ERRORS else ""
 
 

@@ -212,7 +212,7 @@ def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
         return diagnosis
     steps = [step for step in cause_fix_steps(row, conflict) if conflict["package"] in step.does]
     too_new = bool({"gone", "since"} & set(conflict))
-    kept = [s for s in diagnosis.fix if not (too_new and "--upgrade" in s.run and conflict["dist"] in s.run)]
+    kept = [s for s in diagnosis.fix if not (too_new and "--upgrade" in s.run and conflict.get("dist") in s.run)]
     name = conflict["symbol"].rpartition("(")[2].rstrip(")")
     calls = [step for step in kept if not step.run and name in step.does]
     return diagnosis.replace(fix=tuple(dict.fromkeys((*calls, *steps, *kept))))
