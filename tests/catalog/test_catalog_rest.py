@@ -147,12 +147,6 @@ def test_lookalikes():
     assert packages.find_lookalike("torch") is None
 
 
-def test_frameworks():
-    assert packages.find_framework("axolotl")["torch"] == "<2.15.0,>=2.13.0"
-    assert "vllm>=0.30.0" in packages.find_framework("axolotl")["extras"]
-    assert packages.find_framework("nothing") is None
-
-
 @pytest.mark.parametrize(
     ("requirement", "parts"),
     [("trl>=0.25", ("trl", ">=0.25")), ("vllm", ("vllm", "")), ("Flash_Attn == 2.8.3", ("flash-attn", "== 2.8.3"))],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuready import contracts, rules, workflow
-from gpuready.catalog import packages
+from gpuready.catalog import releases
 from gpuready.check.evaluate import judge
 from gpuready.contracts import when
 from gpuready.model import Fact, Facts
@@ -66,17 +66,13 @@ def test_the_version_stands_in_every_citation_of_the_metadata(name):
 def test_the_pins_agree_with_the_catalogue(name):
     """Two tables of one fact: what the catalogue's row says of torch and of Python, the contract says too."""
     one = contract(name)
-    row = catalogue_row(one.distribution)
+    _, row = releases.find_release(one.distribution, one.version)
     python = asked(name, "python.version")[0]
     if row.get("requires_python"):
         assert set(python.split(",")) == set(row["requires_python"].split(","))
     pins = {need.want for need in one.requirements_for("package.torch")}
     if row.get("torch"):
         assert any(set(row["torch"].split(",")) == set(pin.split(",")) for pin in pins)
-
-
-def catalogue_row(distribution):
-    return packages.find_framework(distribution) or packages.find_package(distribution)["version"][-1]
 
 
 @every(

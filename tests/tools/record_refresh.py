@@ -31,7 +31,6 @@ KEPT = {
     "bitsandbytes": ["0.50.0", "0.50.2"],
     "flash-attn": ["2.8.3.post1", "2.8.3.post2"],
     "peft": ["0.21.2"],
-    "axolotl": ["0.21.0"],
     "cuda-toolkit": ["13.4.2", "13.4.3"],
     "nvidia-cuda-runtime": ["13.4.92"],
     "nvidia-cuda-runtime-cu12": ["12.9.79"],

@@ -138,16 +138,6 @@ def test_what_no_metadata_has_is_left_to_a_person(refresh, room):
     assert "packages/fbgemm-gpu-genai/1.9.0: for_torch: the row before has it, and no metadata does" in said
 
 
-def test_a_framework_that_moved_on_gets_its_newest_release(refresh, served, room):
-    path = room / "packages.toml"
-    path.write_text(path.read_text().replace('version = "0.21.0"', 'version = "0.20.0"'))
-    _, said, _ = refresh("--write", "--only", "packages/framework/axolotl")
-    assert "packages/framework/axolotl: was 0.20.0, index says 0.21.0" in said
-    row = data(room, "packages")["framework"][0]
-    assert (row["version"], row["source"]) == ("0.21.0", "axolotl 0.21.0 PyPI metadata")
-    assert "trl==1.14.1" in row["requires"]
-
-
 def test_withdrawn_files_early_releases_and_foreign_names_do_not_count(refresh, served):
     rows = served.pages["peft"]
     like = rows[0] | {"name": "peft-0.99.0-py3-none-any.whl"}

@@ -1,18 +1,17 @@
-"""The rows of the packages around torch, and of the frameworks."""
+"""The rows of the packages around torch."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import Any
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from refresh.index import File, Index, Metadata, Trouble, best
-from refresh.text import NEW, TODO, Change, Row, brief, insert_row, list_rows, replace_row, touched
+from refresh.text import NEW, TODO, Change, Row, brief, insert_row, list_rows, touched
 from refresh.wheel import Wheel
 
 RUNTIME = re.compile(r"libcudart\.so\.\d+\Z")
@@ -29,18 +28,15 @@ BY_HAND = ("for_torch", "wheels", "wheels_cuda", "archs", "built_with", "pinned_
 
 
 def changes(data: dict[str, Any], index: Index, only: list[str]) -> tuple[list[Change], list[str]]:
-    """New releases of every package that has rows, and of the frameworks; and what could not be read."""
-    looks: list[tuple[str, Any]] = []
-    for row in data["package"]:
-        if row.get("version"):
-            looks.append((f"packages/{row['name']}", lambda row=row: _package(row, index, only)))
-    for row in data["framework"]:
-        looks.append((f"packages/framework/{row['name']}", lambda row=row: _framework(row, index)))
+    """New releases of every package that has rows; and what could not be read."""
     found: list[Change] = []
     troubles: list[str] = []
-    for key, look in looks:
+    for row in data["package"]:
+        key = f"packages/{row['name']}"
+        if not row.get("version") or not touched(key, only):
+            continue
         try:
-            found += look() if touched(key, only) else ()
+            found += _package(row, index, only)
         except Trouble as bad:
             troubles.append(f"{key}: {bad}")
     return found, troubles
@@ -80,9 +76,7 @@ def opened(row: dict[str, Any], files: list[File], index: Index) -> dict[str, An
 
 def _followed(row: dict[str, Any]) -> set[str]:
     """The requirements that rows of this package have named so far."""
-    before = row["version"] if isinstance(row["version"], list) else [row]  # a framework has its latest alone
-    named = (text for one in before for text in one.get("requires", ()))
-    return {canonicalize_name(name) for name, _ in parsed(named)}
+    return {canonicalize_name(Requirement(text).name) for one in row["version"] for text in one.get("requires", ())}
 
 
 def declared(metadata: Metadata, followed: set[str]) -> dict[str, Any]:
@@ -151,18 +145,6 @@ def loads(wheel: Wheel) -> str:
     return ""
 
 
-def parsed(requires: Iterable[str]) -> set[tuple[str, str]]:
-    """Requirements so that they can be compared, whatever the spelling."""
-    found: set[tuple[str, str]] = set()
-    for text in requires:
-        try:
-            one = Requirement(text)
-        except InvalidRequirement:
-            continue
-        found.add((canonicalize_name(one.name), str(one.specifier)))
-    return found
-
-
 def _new(key: str, row: dict[str, Any], files: list[File], index: Index) -> list[Change]:
     learned = opened(row, files, index)
     if "date" not in learned:
@@ -188,25 +170,3 @@ def _insert(name: str, learned: dict[str, Any]) -> Any:
         return insert_row(text, is_before, [("package.version", learned)])
 
     return edit
-
-
-def _framework(row: dict[str, Any], index: Index) -> list[Change]:
-    """The row of a framework is of its newest release."""
-    releases = index.releases(row["name"])
-    if not releases:
-        raise Trouble("the index lists no release of it")
-    version, files = list(releases.items())[-1]
-    if version == Version(row["version"]):
-        return []
-    wheel = best(files)
-    learned = from_page(files) | (declared(index.metadata(wheel), _followed(row)) if wheel else {})
-    learned.pop("dist")
-    if parsed(learned.get("requires", ())) == parsed(row.get("requires", ())):
-        learned.pop("requires", None)
-    key, new = f"packages/framework/{row['name']}", row | learned
-    new["source"] = f"{row['name']} {learned['version']} PyPI metadata"
-    changed = ", ".join(f"{k} {brief(v)}" for k, v in learned.items() if row.get(k) != v and k != "version")
-    says = f"was {row['version']}, index says {learned['version']}: {changed}"
-    found = [Change(NEW, key, says, lambda text: replace_row(text, "framework", "name", new))]
-    left = [f for f in ("torch", "extras", "note") if f in row and f not in learned]
-    return found + ([Change(TODO, key, f"{', '.join(left)} stay as before: look at them by hand")] if left else [])

@@ -57,12 +57,6 @@ def required_torch(name: str, version: str) -> str | None:
     return None if specifier is None else str(specifier)
 
 
-def find_framework(name: str) -> dict[str, Any] | None:
-    """Return the requirements of a framework's current release."""
-    wanted = canonical_package_name(name)
-    return next((row for row in load_catalog("packages")["framework"] if row["name"] == wanted), None)
-
-
 def find_lookalike(name: str) -> dict[str, Any] | None:
     """Return the row of an unrelated PyPI package with a misleading name."""
     wanted = canonical_package_name(name)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cmp_to_key
 
 from gpuready import contracts
 from gpuready.catalog import cuda as toolkits
-from gpuready.catalog import indexes
+from gpuready.catalog import indexes, releases
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.catalog.torch import TorchBuild
@@ -142,11 +141,8 @@ def exact_framework_version(contract: Contract) -> str:
     """Return the exact version of the framework: the newest that the contract covers and the catalogue knows."""
     if contract.version.count(".") >= 2:
         return contract.version
-    known = catalogue.find_framework(contract.distribution or contract.framework)
-    rows = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("version", ())
-    every = [*([known["version"]] if known else []), *(row["version"] for row in rows)]
-    inside = [v for v in every if contracts.covers_version(contract.version, v)]
-    return str(max(inside, key=cmp_to_key(versions.compare_versions), default=""))
+    known = releases.list_releases(contract.distribution or contract.framework)
+    return next((v for v in reversed(known) if contracts.covers_version(contract.version, v)), "")
 
 
 def why_unresolvable(contract: Contract) -> str:
