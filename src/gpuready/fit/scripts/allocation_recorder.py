@@ -12,7 +12,10 @@ from mixed_types import refuse_mixed_types, refuse_overflow
 from torch.utils._pytree import tree_leaves
 
 ATEN = torch.ops.aten
-IN_PLACE_OPS = (ATEN.add.Tensor, ATEN.scatter_add.default, ATEN.index_add.default, ATEN.index_put.default)
+IN_PLACE_OPS = (
+    ATEN.add.Tensor, ATEN.scatter_add.default, ATEN.index_add.default, ATEN.index_put.default, ATEN.scatter.src, ATEN.scatter.value,
+)  # fmt: skip
+FULL_LOSSES = ("mse_loss", "smooth_l1_loss")
 PRODUCT_MARKS = {
     "mm": "!product",
     "bmm": "!product",
@@ -74,6 +77,9 @@ class AllocationRecorder(HostMode):
             out = Convolution(name, args).lay_out(out)
         elif name in BATCH_NORM_OPS:
             out = lay_out_norm(args[0], out)
+        elif name in FULL_LOSSES and out.dim() == 0:  # in a buffer as large as what it sums up, beside another
+            live_buffers += self.add_scratch([args[0].numel() * out.element_size()], name)
+            out = torch.empty(args[0].shape, dtype=out.dtype, device="meta").as_strided((), ())
         for place, leaf in enumerate(tree_leaves(out)):
             if not isinstance(leaf, torch.Tensor) or leaf.device.type != "meta":
                 continue

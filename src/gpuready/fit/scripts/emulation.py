@@ -12,6 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 functional = torch.nn.functional
 LARGEST_HEAD_IN_REGISTERS = 128  # of the memory-efficient kernel
+SWITCHES = {
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled, "flash": torch.backends.cuda.flash_sdp_enabled,
+    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+}  # fmt: skip
+"""Kernels of attention, and whether the script allows them."""
 
 
 def load_gpuready_module(name):
@@ -57,7 +62,7 @@ class Attention:
         size = q.shape[-1]
         if size % 8 and kernel == "flash":  # torch pads heads to whole eights
             q, k, v = (functional.pad(x, (0, 8 - size % 8)) for x in (q, k, v))
-            return AttentionKernel.apply(q, k, v, None, kernel, self.rules.backward_scratch)[..., :size]
+            return AttentionKernel.apply(q, k, v, None, kernel, self.rules.backward_scratch, is_causal)[..., :size]
         bias = attn_mask
         if attn_mask is not None and attn_mask.dtype == torch.bool:
             bias = torch.empty(attn_mask.shape, dtype=q.dtype, device=q.device)
@@ -65,7 +70,7 @@ class Attention:
             if bias.shape[-1] % 8:  # rows must be aligned to 8 values
                 bias = functional.pad(bias, (0, 8 - bias.shape[-1] % 8))[..., : attn_mask.shape[-1]]
             bias = bias.expand(*q.shape[:-1], k.shape[-2])
-        return AttentionKernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch)
+        return AttentionKernel.apply(q, k, v, bias, kernel, self.rules.backward_scratch, is_causal)
 
     def describe(self, q, k, v, mask, dropout, causal, enable_gqa):
         """Return what decides the kernel."""
@@ -78,7 +83,7 @@ class Attention:
         return self.rules.AttentionQuery(
             "sdpa", self.capability, q.element_size(), q.dtype == torch.bfloat16, mask is not None, grouped, q.shape[-1],
             v.shape[-1], dropout, strides, not causal or q.shape[-2] == k.shape[-2], k.shape[-2],
-            mask is not None and mask.requires_grad,
+            mask is not None and mask.requires_grad, tuple(name for name, is_on in SWITCHES.items() if not is_on()),
         )  # fmt: skip
 
 
@@ -112,7 +117,7 @@ class AttentionKernel(torch.autograd.Function):
     """What a fused attention kernel keeps, and allocates in the backward."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, kernel, scratch):
+    def forward(ctx, q, k, v, bias, kernel, scratch, causal=True):
         batch, heads, seq, _ = q.shape
         size = v.shape[-1]
         states = (torch.empty(1, dtype=torch.long, device=q.device), torch.empty(1, dtype=torch.long, device=q.device))
@@ -145,37 +150,50 @@ class AttentionKernel(torch.autograd.Function):
         sizes = scratch(kernel, *q.shape[:3], k.shape[2], q.shape[3], grouped, q.element_size())
         live_buffers = [torch.empty(n, dtype=torch.uint8, device=q.device) for n in sizes]
         del live_buffers
-        return (*made, for_bias, None, None)
+        return (*made, for_bias, None, None, None)
 
 
 class RmsNorm:
     """``rms_norm`` as the fused kernel that a GPU has since torch 2.9; the meta device runs it operation by operation."""
 
-    def __init__(self, autocast):
-        self.autocast, self.plain = autocast, functional.rms_norm
+    def __init__(self, autocast, rows=()):
+        self.autocast, self.plain, self.rows = autocast, functional.rms_norm, rows
 
     def __call__(self, x, normalized_shape, weight=None, eps=None):
         if self.autocast.active:
             weight, x = self.autocast.one(weight, torch.float32), self.autocast.one(x, torch.float32)
         if not hasattr(torch.ops.aten, "_fused_rms_norm") or (weight is not None and weight.dtype != x.dtype):
             return self.plain(x, normalized_shape, weight, eps)
-        return RmsNormKernel.apply(x, weight, len(normalized_shape))
+        return RmsNormKernel.apply(x, weight, len(normalized_shape), self.rows)
 
 
 class RmsNormKernel(torch.autograd.Function):
     """Keeps its input, its weight and a scale for each row."""
 
     @staticmethod
-    def forward(ctx, x, weight, dims):
+    def forward(ctx, x, weight, dims, rows):
         scales = torch.empty((*x.shape[:-dims], *[1] * dims), dtype=torch.float32, device=x.device)
         ctx.save_for_backward(x, weight, scales)
+        ctx.rows, moved = rows, x.numel() * x.element_size()
+        if hasattr(rows, "append"):
+            rows.append(["move", 2 * moved])
         return torch.empty_like(x)
 
     @staticmethod
     @first_backward_only
     def backward(ctx, grad):
-        x, weight, _ = ctx.saved_tensors
-        return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None
+        x, weight, scales = ctx.saved_tensors
+        if hasattr(ctx.rows, "append"):
+            ctx.rows.append(norm_backward_row(x, scales.numel()))
+        return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None, None
+
+
+ROW_VALUES = 2100  # of a kernel that handles one value at a time: the time for each row of what sums up the gradients of a norm's weights
+
+
+def norm_backward_row(x, rows):
+    """Return the row of the backward pass of a norm over rows."""
+    return ["spread", x.numel() + ROW_VALUES * rows, 3 * x.numel() * x.element_size()]
 
 
 def native_dropout(x, p=0.5, training=True, inplace=False):

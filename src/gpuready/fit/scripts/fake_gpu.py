@@ -101,7 +101,7 @@ class FakeGpu(TorchFunctionMode):
         self.attention = Attention(capability, self.autocast)
         functional = torch.nn.functional
         self.kernels = {
-            functional.scaled_dot_product_attention: self.attention, functional.rms_norm: RmsNorm(self.autocast),
+            functional.scaled_dot_product_attention: self.attention, functional.rms_norm: RmsNorm(self.autocast, kernels.rows),
             functional.dropout: native_dropout, functional.ctc_loss: ctc_loss,
         }  # fmt: skip
         self.kernels |= {getattr(torch, name): RnnLayers(name, kernels, self.autocast) for name in GATES}

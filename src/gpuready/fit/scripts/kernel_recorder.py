@@ -7,13 +7,14 @@ import math
 
 import torch
 from convolutions import CONVOLUTION_OPS, Convolution
+from emulation import norm_backward_row
 from known_values import HostMode, find_tensors
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
 SOFTMAXES = ("_softmax", "_log_softmax", "_safe_softmax")
 NORMS = {
-    "native_layer_norm": 2, "_fused_rms_norm": 2, "native_group_norm": 3, "native_batch_norm": 4, "cudnn_batch_norm": 4, "_native_batch_norm_legit": 4,
-    "_batch_norm_with_update": 4, "native_group_norm_backward": 5, "native_batch_norm_backward": 6, "cudnn_batch_norm_backward": 6, "batch_norm_backward": 6,
+    "native_layer_norm": 2, "_fused_rms_norm": 2, "native_batch_norm": 4, "cudnn_batch_norm": 4, "_native_batch_norm_legit": 4,
+    "_batch_norm_with_update": 4, "native_batch_norm_backward": 6, "cudnn_batch_norm_backward": 6, "batch_norm_backward": 6,
 }  # fmt: skip
 """How often the values are read or written: statistics over other values than a row's come from a kernel of their own."""
 READS = (
@@ -37,19 +38,40 @@ SILENT = (
     "set_",
     "resize_",
 )
-GATHERS = (
-    "embedding",
-    "index",
-    "gather",
-    "index_select",
-    "cat",
-    "stack",
-    "scatter",
-    "index_put",
-    "index_put_",
-    "index_add",
-    "index_add_",
+ROW_GATHERS = ("embedding", "index", "index_select")
+JOINS = ("cat", "stack")
+SCATTERS = {
+    "gather": 6,
+    "scatter": 7,
+    "scatter_": 7,
+    "scatter_add": 12,
+    "scatter_add_": 12,
+    "index_add": 3.3,
+    "index_add_": 3.3,
+    "index_copy": 2.2,
+    "index_copy_": 2.2,
+}
+"""For each value that is moved, as a multiple of a kernel that handles values one by one."""
+VALUE_COSTS = {
+    "avg_pool2d": 1.3, "avg_pool2d_backward": 7.6, "max_pool2d_with_indices": 1.7, "max_pool2d_with_indices_backward": 4.7,
+    "_adaptive_avg_pool2d": 2.2, "_adaptive_avg_pool2d_backward": 4, "upsample_nearest2d": 1.1, "upsample_nearest2d_backward": 0.8,
+    "upsample_bilinear2d": 9.9, "upsample_bilinear2d_backward": 6, "grid_sampler_2d": 3, "grid_sampler_2d_backward": 11,
+    "reflection_pad2d": 2.7, "reflection_pad2d_backward": 2.7, "im2col": 1.4, "col2im": 3.8, "glu": 0.85, "gelu": 0.55, "gelu_backward": 0.77, "native_dropout": 0.75, "roll": 4.2, "where": 1.1, "masked_fill": 1.9,
+    "masked_fill_": 1.3, "constant_pad_nd": 1.2, "pixel_shuffle": 1.3, "pixel_unshuffle": 1.3, "mse_loss_backward": 1.2, "smooth_l1_loss_backward": 1.6,
+    "native_group_norm": 2.2, "native_group_norm_backward": 3,
+}  # fmt: skip
+"""The same for each value of the larger of operand and result: of 280 operations on an H200."""
+FULL_PASSES = {"mse_loss": 5, "smooth_l1_loss": 5, "binary_cross_entropy_with_logits": 12, "logsumexp": 6}
+SORT_VALUES, SORT_START, TOPK_VALUES, TOPK_START, TURNED, LATENCY, LANES = (
+    8,
+    8_000_000,
+    5,
+    15_000_000,
+    2.8,
+    75_000,
+    4096,
 )
+"""Of a sort for each byte of a key, of a top-k for each value, of a copy that transposes; of each step of a running sum, and its columns at once."""
 ALIGNMENT = 16
 HAS_TF32 = True  # the card that is asked for: since 8.0
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_")
@@ -78,7 +100,7 @@ class KernelRecorder(HostMode):
         forward, backward = kernel_class.forward, kernel_class.backward
 
         def forward_too(ctx, q, k, v, bias, kernel, *rest):
-            ctx.attended = [kernel, *attention_sizes(q, k, bias is not None)]
+            ctx.attended = [kernel, *attention_sizes(q, k, 1 if bias is not None else 2 * (rest[1:] == (False,)))]
             self.rows.append(["attention", *ctx.attended])
             return forward(ctx, q, k, v, bias, kernel, *rest)
 
@@ -132,7 +154,8 @@ class KernelRecorder(HostMode):
         elif name in CONVOLUTION_OPS:
             self.rows += describe_convolution(name, args, out)
         else:
-            self.rows.append(describe_rows(name, inputs, outputs) or describe_elementwise(name, inputs, outputs))
+            row = describe_by_value(name, inputs, outputs, args) or describe_rows(name, inputs, outputs)
+            self.rows.append(row or describe_elementwise(name, inputs, outputs))
 
 
 def is_mask(index):
@@ -201,6 +224,54 @@ def describe_convolution(name, args, out):
     return rows
 
 
+def describe_by_value(name, inputs, outputs, args):
+    """Return the row of a kernel whose time goes by its values; None for another one."""
+    first, out = inputs[0] if inputs else outputs[0], outputs[0]
+    values, moved = max(first.numel(), out.numel()), count_bytes(inputs) + count_bytes(outputs)
+    if name in SCATTERS:
+        return ["spread", int(SCATTERS[name] * inputs[-1].numel()), 3 * inputs[-1].numel() * first.element_size()]
+    if name in ("index_put", "index_put_", "_index_put_impl_") and len(inputs) > 2:
+        rows, added = inputs[1].numel(), inputs[-1].numel()
+        if len(args) > 3 and args[3]:
+            return ["spread", int(1.2 * max(added, rows)) + SORT_START, 3 * added * first.element_size()]
+        return ["spread", 2 * max(added, rows), 2 * max(added, rows) * first.element_size()]
+    if name in VALUE_COSTS:
+        return ["spread", int(VALUE_COSTS[name] * values), moved]
+    if name in FULL_PASSES and len(inputs) and out.numel() < first.numel():
+        return ["move", FULL_PASSES[name] * first.numel() * first.element_size()]
+    if name in ("cumsum", "logcumsumexp", "cumprod"):
+        dim = args[1] % max(1, first.dim())
+        if first.stride(dim) == 1 or not first.dim():
+            return ["spread", int(2.6 * values), moved]
+        columns = values // max(1, first.shape[dim])
+        steps = first.shape[dim] * max(1, columns // (16 * LANES))
+        return ["spread", int(steps * LATENCY * (1 + min(1, columns / LANES))), moved]
+    if name in ("sort", "argsort", "_unique2", "unique_dim"):
+        return ["spread", SORT_VALUES * first.element_size() * values + SORT_START, moved]
+    if name == "topk":
+        return ["spread", TOPK_VALUES * values + TOPK_START, moved]
+    if name == "native_layer_norm_backward":
+        return norm_backward_row(inputs[1], inputs[2].numel())
+    if name.startswith("nll_loss"):
+        return ["rows", count_bytes(outputs)]
+    if name in ("clone", "copy_", "_to_copy") and _is_turned(inputs[-1], out):
+        return ["spread", int(TURNED * values), moved]
+    if name in ROW_GATHERS:
+        return ["move", 2 * count_bytes(outputs)]
+    if name in JOINS:
+        whole = all(one.is_contiguous() for one in inputs)
+        return ["move", moved] if whole else ["spread", 2 * out.numel(), moved]
+    return None
+
+
+def _is_turned(source, made):
+    """Whether a copy reads columns and writes rows."""
+    if source.shape != made.shape or source.numel() < 1 << 16:
+        return False
+    nearest = [min((n for n in range(one.dim()) if one.shape[n] > 1), key=one.stride) for one in (source, made)]
+    return nearest[0] != nearest[1] and source.stride(nearest[0]) == 1
+
+
 def describe_rows(name, inputs, outputs):
     """Return the row of a kernel that goes over whole rows; None for another one."""
     first, out = inputs[0] if inputs else outputs[0], outputs[0]
@@ -211,17 +282,21 @@ def describe_rows(name, inputs, outputs):
         return ["softmax backward", first.numel(), first.shape[-1], width]
     if name == "embedding_dense_backward":
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
-    if name in ("topk", "sort", "argsort"):
-        return ["topk", first.numel(), width]
-    if name == "max_pool2d_with_indices_backward":  # adds up value by value
-        return ["spread", 4 * out.numel(), count_bytes(inputs)]
     if name in NORMS:
         apart = (
             "batch" in name and first.dim() > 2 and first.is_contiguous()
         )  # values of a channel lie apart: less of the memory's rate
-        return ["spread", first.numel(), int(NORMS[name] * (1.5 if apart else 1)) * first.numel() * width]
+        passes = NORMS[name]
+        own = (
+            "batch" in name and first.dtype is torch.bfloat16 and first.shape[1] < 512
+        )  # torch's own kernels, not cuDNN's
+        return [
+            "spread",
+            int((0.65 * passes if own else 1) * first.numel()),
+            int(passes * (1.5 if apart else 1)) * first.numel() * width,
+        ]
     reduces = inputs and len(outputs) == 1 and out.numel() * 2 <= max(one.numel() for one in inputs) == first.numel()
-    if reduces and name not in GATHERS:  # a sum, a mean, a maximum
+    if reduces:  # a sum, a mean, a maximum
         kept = bool(out.dim()) and out.shape[-1] == first.shape[-1] and out.numel() > 1
         return ["columns" if kept else "rows", count_bytes([first])]
     return None
@@ -231,9 +306,8 @@ def describe_elementwise(name, inputs, outputs):
     """Return the row of a kernel over values: by its bytes, or value by value where operands differ in form or type."""
     whole = max((one.numel() for one in outputs), default=0)
     moved = count_bytes(inputs) + count_bytes(outputs)
-    if name in GATHERS or not inputs:
-        moved = 2 * count_bytes(outputs) if inputs else count_bytes(outputs)
-        return ["spread", whole, moved] if inputs else ["move", moved]
+    if not inputs:
+        return ["move", moved]
     large = [one for one in inputs if one.numel() > 1 and one.dtype.is_floating_point]
     widths = {one.element_size() for one in large}
     if len(widths) > 1:
@@ -244,4 +318,4 @@ def describe_elementwise(name, inputs, outputs):
 
 
 def attention_sizes(q, k, masked):
-    return [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), int(masked), k.numel() * k.element_size()]
+    return [*q.shape[:3], k.shape[2], q.shape[3], q.element_size(), masked, k.numel() * k.element_size()]

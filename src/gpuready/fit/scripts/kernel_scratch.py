@@ -9,6 +9,8 @@ from emulation import load_gpuready_module
 PROCESSORS = 132  # of a Hopper card: they decide into how many parts a sum is split
 SORT_THRESHOLD = 3072  # indices of an embedding above which its gradient sorts them
 SUM_OPS = ("sum", "mean")
+COUNTED = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)
+LONGEST_SORT = 4096  # values of a row that are sorted in place
 SOFTMAX_OPS = ("_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data")
 
 
@@ -21,6 +23,14 @@ class KernelScratch:
     def sizes_before(self, name, args):
         if name == "embedding_dense_backward" and args[1].numel() > SORT_THRESHOLD:
             return [8 * args[1].numel()] * 2  # the indices and their order
+        if name == "logsumexp":  # the exponentials
+            return [args[0].numel() * args[0].element_size()]
+        if name == "sum" and args[0].dtype in COUNTED:  # the values as whole numbers of 64 bits
+            return [8 * args[0].numel()]
+        if name == "roll" and len(args) > 2 and len(args[2]) > 1:  # one dimension after the other
+            return [args[0].numel() * args[0].element_size()]
+        if name == "sort" and max(args[0].shape, default=0) > LONGEST_SORT:  # keys and positions twice
+            return [args[0].numel() * (args[0].element_size() + 16)]
         return Convolution(name, args).copy_sizes() if name in CONVOLUTION_OPS else []
 
     def sizes_after(self, name, args, out):

@@ -25,6 +25,7 @@ class AttentionQuery(Record):
     square: bool = True  # not a causal mask over more keys than queries
     keys: int = 0
     trains_mask: bool = False  # the mask, a learned bias, gets a gradient
+    switched_off: tuple[str, ...] = ()  # kernels that the program forbids
 
 
 def pick_attention_kernel(query: AttentionQuery) -> str:
@@ -33,15 +34,15 @@ def pick_attention_kernel(query: AttentionQuery) -> str:
         return query.implementation
     if not query.fusable:
         return "math"
-    half, ampere = query.width == 2, query.capability >= (8, 0)
+    half, ampere, off = query.width == 2, query.capability >= (8, 0), query.switched_off
     sizes = query.size, query.value_size or query.size
-    if half and query.capability[0] in (9, 10) and _cudnn_accepts(query, sizes):
+    if half and query.capability[0] in (9, 10) and "cudnn" not in off and _cudnn_accepts(query, sizes):
         return "cudnn"
-    if half and ampere and not query.masked and query.square and sizes[0] == sizes[1] <= 256:
+    if half and ampere and "flash" not in off and not query.masked and query.square and sizes[0] == sizes[1] <= 256:
         return "flash"
     if query.grouped and not query.masked:  # with a mask the heads are copied beforehand
         return "math"
-    if half and query.bf16 and not ampere:
+    if "efficient" in off or (half and query.bf16 and not ampere):
         return "math"
     return "efficient" if not any(size % (16 // query.width) for size in sizes) else "math"
 
@@ -171,7 +172,13 @@ def backward_scratch(
         deep = -(-size // 32) * 32
         spread = [width * batch * heads * keys * size] * 2 if grouped else []
         return [4 * padded, 4 * padded * deep, *spread]
-    return [4 * batch * heads * (-(-seq // 32) * 32)]
+    sums = 4 * batch * heads * (-(-seq // 32) * 32)
+    if width < 4:
+        return [sums]
+    return [
+        sums,
+        4 * batch * heads * (-(-seq // 64) * 64) * (-(-size // 64) * 64),
+    ]  # the gradient of the query, by blocks
 
 
 def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -19,6 +19,7 @@ TILE_START = 0.97e-6  # filling and emptying the pipeline of one tile
 TILES = ((128, 128, 0.97), (64, 128, 0.93))  # rows, columns, share of the rate that the tile reaches
 ROUNDING = 0.5  # share of a last wave that is not full which is lost; persistent kernels regain the rest
 LEAST_DEPTH = 256  # a split of the inner dimension keeps at least so many values
+WIDE_VALUES = 1.35  # how much longer a value of 4 bytes takes that is read and written
 MIXED_SHARE = 0.6  # of the rate of a kernel that handles one value at a time, where its operands have two types
 TF32 = 3  # instead of the width of fp32, where tensor cores take it rounded
 THIN = 128  # an operand with fewer rows or columns than this does not fill a tile
@@ -41,6 +42,7 @@ HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82,
 # The same of cuDNN's with a mask, which it reads for every head: by head size, at any length.
 MASKED_RATES = {64: (0.31, 0.325), 128: (0.41, 0.355), 192: (0.35, 0.30), 256: (0.29, 0.247)}
 FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches
+BLOCK = 64  # rows and columns of scores that the efficient kernel computes at once in fp32
 ATTENTION_START = (11e-6, 33e-6)
 CONVOLUTION_SHARES, CONVOLUTION_MEMORY = (
     (0.9, 0.6),
@@ -69,7 +71,9 @@ def move_seconds(moved: int, speed: DeviceSpeed) -> float:
 
 def _spread(kernel: Kernel, speed: DeviceSpeed) -> float:
     """A kernel that moves one value at a time: broadcast or strided operands, and casts to a wider type."""
-    return SHORTEST + max(int(kernel[1]) / speed.elements, move_seconds(int(kernel[2]), speed))
+    values, moved = int(kernel[1]), int(kernel[2])
+    wide = WIDE_VALUES if moved >= 8 * values else 1.0
+    return SHORTEST + max(wide * values / speed.elements, move_seconds(moved, speed))
 
 
 def _mixed(kernel: Kernel, speed: DeviceSpeed) -> float:
@@ -143,19 +147,21 @@ def _added_matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
 
 
 def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """A fused kernel, forward or backward. Causal rows do half of the work, a mask all of it."""
+    """A fused kernel, forward or backward. Causal rows do half of the work, others all of it."""
     name = str(kernel[1])
     batch, heads, queries, keys, size, width, masked, key_bytes = (int(one) for one in kernel[2:])
     back = kernel[0] != "attention"
-    operations = 4.0 * batch * heads * queries * keys * size * (2.5 if back else 1.0)
+    rows, columns = (-(-one // BLOCK) * BLOCK if width == 4 else one for one in (queries, keys))
+    operations = 4.0 * batch * heads * rows * columns * size * (2.5 if back else 1.0)
     if not masked and queries == keys:
-        operations /= 2
+        operations *= (1 + BLOCK / columns) / 2 if width == 4 else 0.5
+    whole, masked = masked == 2, masked == 1  # 2: neither a mask nor a causal half
     read = 2 * key_bytes + (2 + back) * batch * heads * queries * size * width
     if queries == 1:
         return 4 * SHORTEST + move_seconds(read, speed)
     if width == 4:
         return ATTENTION_START[back] + operations / (
-            speed.matmul_rate(4) * FP32_ATTENTION[back] * (0.5 if masked else 1)
+            speed.matmul_rate(4) * FP32_ATTENTION[back] * (0.65 if masked else 0.8 if whole else 1)
         )
     kernel_name = name if name in ATTENTION_RATES else "flash"
     padded = next((one for one in HEAD_SHARES if size <= one), 256)
