@@ -11,6 +11,7 @@ from gpuready.cli.parser import ParsedCommand, parse_command_line
 from gpuready.commands import UNLISTED_COMMANDS, load_all_commands
 from gpuready.commands.declaration import UsageError
 from gpuready.render.layout import Screen
+from gpuready.workflow.guides import list_guides
 from tests.every import every
 
 COMMANDS = load_all_commands()
@@ -299,7 +300,7 @@ def test_what_is_understood(argv, reported):
         (["zzzz"], "gpuready has no command 'zzzz'; `gpuready --help` lists them"),
         (["check", "--on="], "--on was given an empty value: --on MACHINE"),
         (["check", "--python", " "], "--python was given an empty value: --python PATH"),
-        (["check", ""], "gpuready check was given an empty argument: leave it out, or name [FRAMEWORK ...]"),
+        (["check", ""], "gpuready check was given an empty argument: leave it out, or name [FRAMEWORK|FILE ...]"),
         (["--jsn"], "gpuready has no command '--jsn'; `gpuready --help` lists them"),
         (
             ["check", "--stict"],
@@ -366,10 +367,17 @@ def test_the_help_names_what_is_known():
     assert "llama-3.1-8b" in format_help("fit", Screen(80), everything=True)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_is_one_screen_and_ends_with_its_guide(name):
+    shown = format_help(name, Screen(80)).splitlines()
+    assert len(shown) <= 40
+    assert name == "docs" or list_guides()[shown[-1].removeprefix("  guide: gpuready docs ")]
+
+
 def test_the_first_help_is_short_and_says_where_the_rest_is():
     first = format_help("help", Screen(80))
     assert len(first.splitlines()) <= 25 and first.count("gpuready --help-all") == 1
-    usual = COMMANDS["fit"].usual
+    usual = COMMANDS["fit"].usual.split()
     assert len(usual) == 12 and all(f"--{name} " in format_help("fit", Screen(80)) for name in usual)
     assert "--as NAME=VALUE" in format_help("check", Screen(80)) and "--kernel" not in format_help("check", Screen(80))
 

@@ -40,7 +40,7 @@ def last_commands(*words: str) -> dict[str, str]:
             "vllm==0.32 --on h100x8 --driver 550.54 --wants fp8",
             {
                 "plan": "plan vllm==0.32 --on h100x8 --wants fp8",
-                "details": "check vllm==0.32 --on h100x8 --driver 550.54 --wants fp8 -v",
+                "details": "check vllm==0.32 --on h100x8 --wants fp8 --as driver=550.54 -v",
             },
         ),
         (

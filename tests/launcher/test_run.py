@@ -99,7 +99,7 @@ def test_a_command_line_that_cannot_be(stage, flags, says):
 
 def test_a_script_is_needed(stage):
     done = stage.run("--nproc", "2")
-    assert done.code == 2 and "needs a SCRIPT after --" in done.err
+    assert done.code == 2 and "needs the script of the job, after --, such as" in done.err
 
 
 def test_dry_run_shows_every_variable_and_starts_nothing(stage):

@@ -17,6 +17,11 @@ _EXIT_CODES_LINE = (
 )
 
 
+_GUIDES = {"check": "verdicts", "explain": "verdicts", "issue": "tutorial", "docs": "",
+           "diff": "recordings", "probe": "recordings", "contract": "add-a-framework"}  # fmt: skip
+"""The guide of a command, where it has another name."""
+
+
 def format_help(command: str, screen: Screen, everything: bool = False) -> str:
     """Return the help of one command; of all commands where the name is of none: without ``everything``, of those used most."""
     if command in COMMAND_MODULES:
@@ -59,15 +64,16 @@ def _format_command_help(command: Command, screen: Screen, everything: bool) -> 
     lines = screen.format_paragraph(f"{words}: {command.help}")
     what_if = [flag for flag in command.flags if flag.group == "what_if"]
     others = [flag for flag in command.flags if flag not in what_if]
-    usual = others if everything or not command.usual else [f for f in others if f.query in command.usual]
+    usual = others if everything or not command.usual else [f for f in others if f.query in command.usual.split()]
     lines += ["", *_indent_table(_flag_rows(usual), screen)]
     if what_if and everything:
         lines += ["", "what if, each as a flag of its own:", "", *_indent_table(_flag_rows(what_if), screen)]
     if left := len(others) - len(usual):
         lines += ["", *screen.format_paragraph(f"{left} other flags: gpuready {command.name} --help-all", 2)]
     lines += ["", "examples:", "", *_format_examples(command, screen)]
-    known = _format_known_names(command.arguments, screen) if everything or not command.usual else []
-    lines += ["", *known] if known else []
+    known = _format_known_names(command.arguments, screen) if everything or "MODEL" not in command.arguments else []
+    first = command.name.partition(" ")[0]
+    lines += ["", *known, *screen.format_paragraph(f"guide: gpuready docs {_GUIDES.get(first, first)}".rstrip(), 2)]
     return "\n".join(lines) + "\n"
 
 

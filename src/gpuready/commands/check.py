@@ -26,7 +26,7 @@ class _Judged(TypedDict, total=False):
     dockerfile: Annotated[
         shared.PathArgument,
         Parameter(
-            "judge this Dockerfile or compose file; --on and --driver describe its host",
+            "judge this Dockerfile or compose file; --on and --as driver=VERSION describe its host",
             "FILE",
             mcp=True,
             path="file",
@@ -219,12 +219,14 @@ CHECK = Command(
     "is this machine ready for a framework?",
     run,
     collect_parameters(CheckOptions, _SHOWN, shared.WHAT_IF, shared.AS_IF, shared.COMMON),
-    "[FRAMEWORK ...]",
+    "[FRAMEWORK|FILE ...]",
     most=999,
     argument=shared.frameworks_argument(),
+    usual="on as python wants import image strict ignore format q v json",
     examples=(
-        "vllm --on h100x8 --driver 550.54",
-        "transformers --wants bf16,flash-attn --model 7b",
+        "vllm --on h100x8 --as driver=550.54,torch=2.8.0",
+        "requirements.txt --on rtx4090",
+        "axolotl.yml",
         "--on machine.json --format sarif",
     ),
     settings=("framework", "python", "ignore", "strict"),

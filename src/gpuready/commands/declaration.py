@@ -71,7 +71,7 @@ class Command(Record):
     examples: tuple[str, ...] = ()  # for the reference page; each begins after ``gpuready NAME``
     other_keywords: bool = False  # Python passes further keywords on, which the command checks itself
     interrupted: str = "nothing was changed"  # what Ctrl-C leaves, where the workflow does not say it
-    usual: tuple[str, ...] = ()  # the flags that --help shows; --help-all shows the others too
+    usual: str = ""  # the flags that --help shows, without dashes; --help-all shows the others too
     settings: tuple[str, ...] = ()  # what the command line takes from the settings file of the current folder
 
     @property

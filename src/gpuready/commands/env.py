@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 from gpuready.commands import parameters as shared
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, call_command, collect_parameters
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import option_words
 from gpuready.render import env as render
 from gpuready.render import json_results
 from gpuready.workflow.env import framework_variables
@@ -67,13 +68,9 @@ def run(request: Request) -> Result:
 
 def _repeat_command(request: Request, shell: str) -> tuple[str, ...]:
     """Return the same command line, for the line that says how to use its output."""
-    words = ["gpuready", "env", *request.arguments]
-    for name, value in request.flag_values().items():
-        if name not in ("shell", "color", "json"):
-            words += [
-                word for one in (value if isinstance(value, list) else [value]) for word in (f"--{name}", str(one))
-            ]
-    return (*words, "--shell", shell) if shell != "bash" else tuple(words)
+    asked = [name for name in request.options if name not in ("shell", "color", "json")]
+    words = ("gpuready", "env", *request.arguments, *option_words(request, asked))
+    return (*words, "--shell", shell) if shell != "bash" else words
 
 
 ENV = Command(

@@ -207,10 +207,6 @@ def _predict_serving(request: Request) -> FitResult:
     )
 
 
-_USUAL = (
-    "on", "method", "micro-batch", "seq", "precision", "optimizer", "gradient-checkpointing", "world", "zero", "gpus", "max", "serve",
-)  # fmt: skip
-
 FIT = Command(
     "fit",
     "how much GPU memory a job needs, and what makes it fit",
@@ -244,7 +240,7 @@ FIT = Command(
         "--on h100 train.py --lr 1e-4",
         "--on h100x8 -- torchrun --nproc_per_node 8 train.py",
     ),
-    usual=_USUAL,
+    usual="on method micro-batch seq precision optimizer gradient-checkpointing world zero gpus max serve",
 )
 COMMANDS = (FIT,)
 

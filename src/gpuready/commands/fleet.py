@@ -158,7 +158,8 @@ def _write_fleet_report(path: str | None, report: FleetReport) -> None:
 def _fleet_command(name: str, help: str, *groups: Any, most: int = 0, examples: tuple[str, ...]) -> Command:
     parameters = collect_parameters(*groups, _REACH, Strict, _SHOWN, COMMON)
     arguments = "" if not most else "[FRAMEWORK|FILE.json|ENVIRONMENT ...]" if name == "check" else "[FRAMEWORK ...]"
-    return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples)
+    usual = "hosts hostfile engine on as hardware prolog reference only exclude o q v"
+    return Command(f"fleet {name}", help, run, parameters, arguments, 0, most, examples=examples, usual=usual)
 
 
 COMMANDS = (

@@ -106,6 +106,7 @@ INSTALL = Command(
     0,
     64,
     argument=framework_argument(),
+    usual="e on as python wants config lock dry-run rollback verify yes json",
     examples=("vllm --dry-run", "trl peft 'wandb<1'", "--lock gpuready.lock -e .venv", "--rollback"),
 )
 COMMANDS = (INSTALL,)

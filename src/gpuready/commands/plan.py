@@ -161,6 +161,7 @@ PLAN = Command(
     "[FRAMEWORK ...]",
     most=999,
     argument=shared.frameworks_argument(1),
+    usual="on as python wants config no-resolve fix format o bundle q v json",
     examples=("vllm --on h100x8 --no-resolve", "axolotl -o requirements.txt", "--fix"),
     settings=("framework", "python"),
 )

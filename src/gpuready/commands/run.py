@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
+from gpuready.commands.suggestions import option_words
 from gpuready.model.diagnosis import Diagnosis
 from gpuready.render import diagnosis, json_results
 from gpuready.render import run as render
@@ -48,7 +50,9 @@ _PARAMETERS = {
 
 def run(request: Request) -> Result:
     if not request.rest:
-        raise UsageError("gpuready run needs a SCRIPT after --: gpuready run --nproc 2 -- train.py --lr 1e-4")
+        words = ("gpuready", "run", *request.arguments, *option_words(request, request.options))
+        example = shlex.join([*words, "--", "train.py"])
+        raise UsageError(f"gpuready run needs the script of the job, after --, such as {example}")
     flags, session = request.flag_values(), request.session
     try:
         ready = running.prepare_run(request.rest, request.first_argument or None, flags=flags)
@@ -107,6 +111,7 @@ COMMANDS = (
         1,
         "SCRIPT [ARGS ...]",
         interrupted="",
+        usual="nproc nnodes node-rank master engine python log-dir restarts hang-timeout dry-run preflight q",
         examples=(
             "--nproc 2 -- train.py --lr 1e-4",
             "trl --engine slurm -- train.py",

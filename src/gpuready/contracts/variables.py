@@ -205,7 +205,7 @@ def _applies_with_torches(facts: Facts, variable: ContractVariable, torches: Seq
     except UnknownFactError as error:
         return False, f"it depends on {error.fact.key} ({describe_gap(error.fact.gap)})"
     if len(results) > 1:
-        return False, f"it depends on torch ({variable.when}), which is not known: say --torch VERSION"
+        return False, f"it depends on torch ({variable.when}), which is not known: say --as torch=VERSION"
     return results == {True}, ""
 
 
@@ -216,7 +216,7 @@ def _use_torch_name(wish: WantedVariable, torches: Sequence[str]) -> WantedVaria
     names = {catalogue.allocator_variable(version) for version in torches}
     if len(names) > 1:
         return wish.replace(
-            open=f"torch is not known: {OLD_ALLOC_CONF} before 2.9, {NEW_ALLOC_CONF} from 2.9 on; say --torch VERSION"
+            open=f"torch is not known: {OLD_ALLOC_CONF} before 2.9, {NEW_ALLOC_CONF} from 2.9 on; say --as torch=VERSION"
         )
     name = names.pop()
     if name == wish.name:

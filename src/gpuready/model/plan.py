@@ -31,9 +31,7 @@ class RejectedChoice(Record):
     cite: str = ""
 
 
-ASSUMED_SYSTEM = (
-    "operating system not given: planned for Linux with glibc 2.35 (Ubuntu 22.04) or newer (--os names another)"
-)
+ASSUMED_SYSTEM = "operating system not given: planned for Linux with glibc 2.35 (Ubuntu 22.04) or newer (--as os=NAME states another)"
 """The note of a plan for a system that nobody stated."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from gpuready.catalog import cuda, gpus, load_catalog, systems
 from gpuready.contracts import is_borrowed
 from gpuready.model import Contract, Fact, Facts, versions
+from gpuready.model.flag_words import flag_words
 from gpuready.model.plan import Plan, PlanAlternative
 from gpuready.plan.deployment import find_newest_image, find_own_image
 from gpuready.plan.platform import PlanRequest
@@ -95,7 +96,7 @@ def _flag_changes(facts: Facts, mine: list[Contract], request: PlanRequest) -> I
         free = _with_flags(request.replace(torch=version), {"torch": version})
         yield "index", f"take another build of torch {version}", facts, mine, free
     if request.torch:
-        yield "flag", "leave out --torch", facts, mine, _without_flag(request.replace(torch=""), "torch")
+        yield "flag", "leave torch out", facts, mine, _without_flag(request.replace(torch=""), "torch")
     if request.python:
         free = _without_flag(request.replace(python="", prefer=""), "python-version")
         yield "python", f"take another Python than {request.python}", facts, mine, free
@@ -222,5 +223,4 @@ def plan_command(contract: Contract, request: PlanRequest) -> tuple[str, ...]:
     version = f"=={contract.version}" if request.version else ""
     framework_word = contract.framework + extras + version + variant
     flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
-    words = [word for name, value in (flags | dict(request.what_if)).items() if value for word in (f"--{name}", value)]
-    return ("gpuready", "plan", framework_word, *words)
+    return ("gpuready", "plan", framework_word, *flag_words(flags | dict(request.what_if)))

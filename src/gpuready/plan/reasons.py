@@ -210,7 +210,7 @@ def _suggest_other_build(space: SearchSpace, build: TorchBuild, python: str) -> 
             and with_python == python
             and not torch_packages.list_misfits(space.platform, space.contract, other, python)
         ):
-            return f"; --torch {other.version}+{other.variant} takes it as it is"
+            return f"; --as torch={other.version}+{other.variant} takes it as it is"
     return ""
 
 

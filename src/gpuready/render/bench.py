@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuready.model import Contract, Finding
+from gpuready.model import Contract, Facts, Finding
 from gpuready.model.bench import NOISE_LIMIT, BenchMeasure, BenchResult, JobBench
 from gpuready.model.facts import verdict_words
 from gpuready.model.fit import format_time_span
@@ -200,7 +200,9 @@ def _format_bench_verdict(result: BenchResult, screen: Screen) -> list[str]:
     counts = units.count_words(one.verdict.replace("-", " ") for one in result.measures)
     word = verdict_words(result.verdict)
     measured = Contract("torch", result.versions.get("torch") or "not installed")
-    subject = describe_subject(result.report.replace(contract=measured))
+    facts = result.report.facts
+    named = facts if facts.host else Facts(facts, result.host)
+    subject = describe_subject(result.report.replace(contract=measured, facts=named))
     right = f"{subject}, {units.format_seconds(result.seconds)}"
     return screen.format_header(f"{word}: {counts}", right, VERDICT_ROLES[result.verdict], word)
 
