@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import gpuready
 from gpuready.cli import run_command_line as run
 from tests.deadlines import wait_until
+from tests.running import call_gpuready
 
 MACHINES = Path(__file__).parents[1] / "machines"
 OOM = (
@@ -237,3 +239,30 @@ def test_a_log_may_begin_with_the_name_of_a_format(tmp_path, capsys, first):
     path.write_text(f"{first}\n{OOM}")
     assert run(["diagnose", str(path)]) == 1
     assert capsys.readouterr().out.startswith("cause (95 % sure): the job needs more memory")
+
+
+STARTED = "torchrun --nproc_per_node 8 train.py --model_name_or_path {model} --per_device_train_batch_size {batch} --bf16 --max_seq_length 4096 --gradient_checkpointing"
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "expected"),
+    [
+        (
+            "Qwen/Qwen3-8B",
+            "4",
+            "gpuready fit Qwen/Qwen3-8B --on a100 --micro-batch 4 --seq 4096 --gradient-checkpointing --precision amp-bf16 --world 8",
+        ),
+        ("Qwen/Qwen3-8B", "4;reboot", ""),
+        ("Qwen/Qwen3-8B", "9999999999999", ""),
+        ("/etc/../Qwen/Qwen3-8B", "4", ""),
+        ("$(reboot)Qwen3-8B", "4", ""),
+        ("--offline", "4", ""),
+        ("nobody/of-the-catalogue-8b", "4", ""),
+    ],
+)
+def test_out_of_memory_names_the_fit_of_the_logged_command(tmp_path, model, batch, expected):
+    """Of a log only numbers, words of a job and the name of a known model are printed as a command."""
+    (tmp_path / "job.log").write_text(f"$ {STARTED.format(model=model, batch=batch)}\n{OOM}\n")
+    found = call_gpuready("diagnose", "job.log", "--json", cwd=tmp_path)
+    runs = [shlex.join(step["run"]) for step in json.loads(found.out)["fix"] if step["run"][:2] == ["gpuready", "fit"]]
+    assert runs == ([expected] if expected else [])

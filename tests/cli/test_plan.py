@@ -57,9 +57,9 @@ def test_what_installs_a_plan_has_the_flags_of_the_plan():
     from gpuready.model.plan import LockedPackage, Plan
     from gpuready.render.plan import build_check_command, build_install_command
 
-    options = {"on": "h100", "version": "5.17.0", "driver": "550", "capability": ("9.0",), "find-links": ["a", "b"]}
+    options = {"on": "h100", "version": "5.17.0", "as": "driver=550", "capability": ("9.0",), "find-links": ["a", "b"]}
     one = Plan("x", "5.17.0", "plan", "v", options=options | {"offline": True}, lock=(LockedPackage("x", "1"),))
-    words = "--on h100 --find-links a --find-links b --offline --as driver=550 -e .venv"
+    words = "--on h100 --as driver=550 --find-links a --find-links b --offline -e .venv"
     assert " ".join(build_install_command(one)) == f"gpuready install x==5.17.0:v {words}"
     built = one.replace(options={}, lock=(LockedPackage("x", "1", built=True),))
     assert " ".join(build_install_command(built)) == "gpuready install x:v --allow-build -e .venv", "else it is refused"

@@ -20,6 +20,7 @@ from gpuready.render import diagnosis as render
 from gpuready.render import json_results
 from gpuready.workflow.diagnose import diagnose_logs, follow_log
 from gpuready.workflow.fit import add_memory_fix, find_gpus, require_job_file
+from gpuready.workflow.logged_job import add_fit_command
 from gpuready.workflow.machine_facts import is_machine_file
 from gpuready.workflow.step_pace import add_pace
 
@@ -101,7 +102,7 @@ def run(request: Request) -> Result:
 def _add_job(diagnosis: "Diagnosis", config: "str | None", machine: "str | None") -> "Diagnosis":
     """Add what the job's file tells of a run that was out of memory."""
     if config is None:
-        return diagnosis
+        return add_fit_command(diagnosis)
     return add_memory_fix(diagnosis, config, machine)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuready.commands.declaration import Parameter, Request
 from gpuready.model import Report
-from gpuready.model.flag_words import flag_words
+from gpuready.model.flag_words import as_words
 from gpuready.render.check_report import list_next_commands
 
 CommandRows = list[tuple[str, tuple[str, ...]]]
@@ -75,7 +75,7 @@ def option_words(request: Request, names: Iterable[str]) -> tuple[str, ...]:
     given = [known[name] for name in names if name in known and options.get(name) is not None]
     stated = {one.query: options[one.name] for one in given if one.group == "what_if"}
     words = [word for one in given if one.query not in stated for word in _flag_words(one, options[one.name])]
-    return (*words, *flag_words(stated))
+    return (*words, *as_words(stated))
 
 
 def _flag_words(parameter: Parameter, value: Any) -> Iterator[str]:

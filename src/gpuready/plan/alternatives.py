@@ -8,7 +8,7 @@ from typing import Any
 from gpuready.catalog import cuda, gpus, load_catalog, systems
 from gpuready.contracts import is_borrowed
 from gpuready.model import Contract, Fact, Facts, versions
-from gpuready.model.flag_words import flag_words
+from gpuready.model.flag_words import as_words
 from gpuready.model.plan import Plan, PlanAlternative
 from gpuready.plan.deployment import find_newest_image, find_own_image
 from gpuready.plan.platform import PlanRequest
@@ -223,4 +223,5 @@ def plan_command(contract: Contract, request: PlanRequest) -> tuple[str, ...]:
     version = f"=={contract.version}" if request.version else ""
     framework_word = contract.framework + extras + version + variant
     flags = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
-    return ("gpuready", "plan", framework_word, *flag_words(flags | dict(request.what_if)))
+    words = [word for name, value in flags.items() if value for word in (f"--{name}", value)]
+    return ("gpuready", "plan", framework_word, *words, *as_words(request.what_if))

@@ -14,6 +14,7 @@ from gpuready import catalog
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Facts, Finding, versions
+from gpuready.model.flag_words import as_words
 from gpuready.model.plan import KernelPlan, Plan, PlanConflict, RejectedChoice
 from gpuready.plan import reasons, search_space, steps, torch_packages
 from gpuready.plan.deployment import PlanJudge, choose_own_image, machine_sizes
@@ -112,7 +113,8 @@ def plan_options(request: PlanRequest) -> dict[str, Any]:
     """Return the command-line flags that a plan was made with."""
     options = {"on": request.on, "wants": request.wants, "contract": request.contract, "python": request.target_python}
     options |= {"version": request.version, "extras": ",".join(request.extras)}
-    return {name: value for name, value in options.items() if value} | dict(request.what_if)
+    options |= {"as": "".join(as_words(request.what_if)[1:])}
+    return {name: value for name, value in options.items() if value}
 
 
 # -- the ranking ----------------------------------------------------------------------------------------

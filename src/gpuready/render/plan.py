@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from gpuready.model import FixStep
 from gpuready.model.contract import describe_want
-from gpuready.model.flag_words import flag_words
 from gpuready.model.plan import KernelPlan, Plan, PlanAlternative, PlanConflict, PlanReason
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
@@ -310,7 +309,7 @@ OPTIONS_WITHOUT_FLAG = ("version", "extras", "capability", "macos", "fix", "unti
 def build_install_command(plan: Plan) -> tuple[str, ...]:
     """The command that installs a plan: whole, with the consent that it needs where a note says what is built."""
     names = [name for name in plan.options if name != "no-resolve"]
-    flags = [*_plan_flags(plan, names)]
+    flags = [*_iter_plan_flags(plan, names)]
     if any(row.built for row in plan.lock) and "--allow-build" not in flags:
         flags.append("--allow-build")
     return ("gpuready", "install", plan.spec, *plan.options.get("additions", ()), *flags, "-e", ".venv")
@@ -325,23 +324,30 @@ def build_plan_command(plan: Plan) -> tuple[str, ...]:
         plan.spec,
         *plan.options.get("additions", ()),
         *fix,
-        *_plan_flags(plan, plan.options),
+        *_iter_plan_flags(plan, plan.options),
         "-v",
     )
 
 
 def build_fix_command(plan: Plan) -> tuple[str, ...]:
     """The command that applies a fix plan."""
-    return ("gpuready", "fix", plan.spec, *_plan_flags(plan, ("python", "wants", "contract")))
+    return ("gpuready", "fix", plan.spec, *_iter_plan_flags(plan, ("python", "wants", "contract")))
 
 
 def build_check_command(plan: Plan) -> tuple[str, ...]:
     """The command that checks the environment again after a fix."""
     flag_names = ("python", "wants", "contract")
     if plan.options.get("contract"):
-        return ("gpuready", "check", *_plan_flags(plan, flag_names))
-    return ("gpuready", "check", plan.spec, *_plan_flags(plan, flag_names))
+        return ("gpuready", "check", *_iter_plan_flags(plan, flag_names))
+    return ("gpuready", "check", plan.spec, *_iter_plan_flags(plan, flag_names))
 
 
-def _plan_flags(plan: Plan, names: Iterable[str]) -> tuple[str, ...]:
-    return flag_words({name: plan.options.get(name) for name in names if name not in OPTIONS_WITHOUT_FLAG})
+def _iter_plan_flags(plan: Plan, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        value = plan.options.get(name)
+        if not value or name in OPTIONS_WITHOUT_FLAG:
+            continue
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            yield f"--{name}"
+            if one is not True:
+                yield str(one)

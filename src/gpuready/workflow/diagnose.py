@@ -113,7 +113,9 @@ def diagnose_summary(
     if ask and diagnosis.verdict == "unknown" and summary.lines:
         diagnosis = ask_second_opinion(diagnosis, summary, ask, show)
     diagnosis = diagnosis.replace(
-        notes=(*diagnosis.notes, *notes), framework=framework or diagnosis_fixes.detect_framework(summary)
+        notes=(*diagnosis.notes, *notes),
+        framework=framework or diagnosis_fixes.detect_framework(summary),
+        command=diagnosis.command or next(filter(None, summary.commands), ""),
     )
     return _redact_diagnosis(diagnosis_fixes.add_fixes(diagnosis, summary, on, look))
 
