@@ -88,7 +88,7 @@ def test_without_torch_the_name_is_given_where_all_that_the_contract_takes_agree
     assert "PYTORCH_ALLOC_CONF" in values(recommend_variables(on(), of("roll:torch291-vllm")))
     found = recommend_variables(on(), of("llama-factory"))
     assert not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(values(found))
-    assert any("PYTORCH_CUDA_ALLOC_CONF" in note and "--torch" in note for note in found.notes)
+    assert any("PYTORCH_CUDA_ALLOC_CONF" in note and "--as torch=" in note for note in found.notes)
 
 
 def test_the_users_value_stays_and_is_reported():

@@ -35,11 +35,12 @@ def add_fit_command(diagnosis: Diagnosis) -> Diagnosis:
         return diagnosis
     ranks = next((int(given[name]) for name in _RANKS if given.get(name, "").isdecimal()), 1)
     try:
-        fields = read_trainer("the command", config).fields
+        fields = dict(read_trainer("the command", config).fields)
         job_spec.merge_job((), [model], fields)
     except ValueError:
         return diagnosis
-    flags = format_job_flags(fields | ({"world": ranks} if 1 < ranks <= MAX_RANKS else {}))
+    fields |= {"world": ranks} if 1 < ranks <= MAX_RANKS else {}
+    flags = format_job_flags(fields)
     size = int(parse_size(diagnosis.captures.get("total", ""), 1024) or 0)
     gpus = [gpu.short for gpu in list_catalogue_gpus(False) if gpu.memory[0] <= size <= gpu.memory[1]]
     run = ("gpuready", "fit", model, *(("--on", gpus[0]) if gpus else ()), *flags)
