@@ -313,7 +313,7 @@ def test_without_a_name_it_judges_what_is_installed_but_not_what_that_brought(tm
         (["roll:torch291-vllm", "--on", "v100x4"], 1, "GPU004"),
         (["roll:torch291-vllm", "--on", "h100x8", "--driver", "550.54.14"], 1, "DRV001"),
         (["axolotl", "--on", "rtx5090", "--driver", "575.51.03"], 1, "DRV001"),
-        (["roll:page", "--on", "h100", "--os", "ubuntu22.04", "--kernel", "5.4.0-42-generic"], 3, "SYS004"),
+        (["roll:guide", "--on", "h100", "--os", "ubuntu22.04", "--kernel", "5.4.0-42-generic"], 3, "SYS004"),
         (["axolotl==0.14", "--on", "h100", "--os", "ubuntu18.04"], 3, "SYS004"),
         (["axolotl", "--on", "h100x8", "--os", "centos7"], 1, "SYS005"),
         (["axolotl", "--on", "h100x8", "--os", "macos"], 1, "SYS003"),

@@ -66,6 +66,7 @@ def parts() -> dict[str, Any]:
         "host": TEXT,
         "judged_by": TEXT,
         "lacking": many(TEXT),
+        "requirements": ref("Contract"),
     }
     return {
         "judged": thing(judged, also=ref("Report")),

@@ -110,7 +110,7 @@ def test_a_package_inside_the_checkout_is_installed_with_what_it_requires(tmp_pa
 
 @pytest.mark.parametrize(
     ("torch", "variant", "pin"),
-    [("2.6.0+cu124", "page", "2.6.0"), ("2.8.0+cu128", "page", "2.8.0"), ("", "page", "2.6.0"), ("2.9.0", "page", "2.6.0"), ("2.6.0", "torch280-vllm", "2.8.0")],
+    [("2.6.0+cu124", "guide", "2.6.0"), ("2.8.0+cu128", "guide", "2.8.0"), ("", "guide", "2.6.0"), ("2.9.0", "guide", "2.6.0"), ("2.6.0", "torch280-vllm", "2.8.0")],
 )  # fmt: skip
 def test_of_several_files_the_one_for_the_planned_torch_counts(tmp_path, torch, variant, pin):
     """ROLL's page names files for torch 2.6 and 2.8: the first was taken, and no plan with torch 2.8 was possible."""

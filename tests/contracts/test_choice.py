@@ -144,7 +144,7 @@ def test_variants_are_taken_only_by_name():
     assert plain.variant == "" and vllm.variant == "torch280-vllm"
     assert [n.want for n in vllm.requirements_for("package.vllm") if not n.when] == ["==0.10.2"]
     assert contracts.load_contract("colossalai").variant == ""
-    assert contracts.load_contract("colossalai", variant="page").variant == "page"
+    assert contracts.load_contract("colossalai", variant="guide").variant == "guide"
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,9 @@ def asked(name, key, when="", level=None):
 
 def test_every_framework_and_variant_is_there():
     variants = ["torch260-vllm", "torch260-sglang", "torch260-diffsynth", "torch280-vllm", "torch280-sglang"]
-    variants += ["torch291-vllm", "torch2100-vllm", "torch2100-vllm-amd", "page"]
+    variants += ["torch291-vllm", "torch2100-vllm", "torch2100-vllm-amd", "guide"]
     expected = {"transformers-5.0", "transformers-5.22", "axolotl-0.14", "axolotl-0.18", "axolotl-0.21", "roll-0.3.0"}
-    expected |= {"colossalai-0.5.0", "colossalai-0.5.0-page"} | {f"roll-0.3.0-{v}" for v in variants}
+    expected |= {"colossalai-0.5.0", "colossalai-0.5.0-guide"} | {f"roll-0.3.0-{v}" for v in variants}
     expected |= {"vllm-0.32", "sglang-0.5.23", "trl-1.16", "verl-0.9.1", "deepspeed-0.19", "unsloth-2026.10"}
     expected |= {"llama-factory-0.9.5"}
     assert set(NAMES) >= expected
@@ -127,8 +127,8 @@ def test_the_index_has_a_row_for_each_and_knows_the_pages():
     assert {name for name, page in rows.items() if page} == {
         ("transformers", "5.0", ""),
         ("axolotl", "0.14", ""),
-        ("roll", "0.3.0", "page"),
-        ("colossalai", "0.5.0", "page"),
+        ("roll", "0.3.0", "guide"),
+        ("colossalai", "0.5.0", "guide"),
     }
 
 
@@ -161,8 +161,8 @@ def test_the_page_of_transformers_is_whole():
         ("colossalai-0.5.0", "package.transformers", "", "==4.51.3"),
         ("colossalai-0.5.0", "package.peft", "", ">=0.7.1,<=0.13.2"),
         ("colossalai-0.5.0", "os.system", "", "linux"),
-        ("colossalai-0.5.0-page", "python.version", "", ">=3.6"),
-        ("colossalai-0.5.0-page", "gpu.capability", "", ">=6.0"),
+        ("colossalai-0.5.0-guide", "python.version", "", ">=3.6"),
+        ("colossalai-0.5.0-guide", "gpu.capability", "", ">=6.0"),
         ("axolotl-0.14", "package.bitsandbytes", "os.system!=darwin", "==0.49.1"),
         ("axolotl-0.14", "driver.version", "platform=cuda", ">=525"),
         ("axolotl-0.14", "gpu.memory", "model>=7b", ">=16GB"),
@@ -170,9 +170,9 @@ def test_the_page_of_transformers_is_whole():
         ("axolotl-0.18", "package.transformers", "", "==5.14.1"),
         ("axolotl-0.21", "python.version", "", ">=3.12"),
         ("axolotl-0.21", "package.torch", "", ">=2.13.0,<2.15.0"),
-        ("roll-0.3.0-page", "os.kernel", "", ">=5.15"),
-        ("roll-0.3.0-page", "cudnn.version", "", ">=9.1.0"),
-        ("roll-0.3.0-page", "package.torch", "", "==2.6.0|==2.8.0"),
+        ("roll-0.3.0-guide", "os.kernel", "", ">=5.15"),
+        ("roll-0.3.0-guide", "cudnn.version", "", ">=9.1.0"),
+        ("roll-0.3.0-guide", "package.torch", "", "==2.6.0|==2.8.0"),
         ("roll-0.3.0-torch260-vllm", "package.vllm", "", "==0.8.4"),
         ("roll-0.3.0-torch280-vllm", "package.transformers", "", "==4.57.0"),
         ("roll-0.3.0-torch280-sglang", "package.sglang", "", "==0.5.2"),

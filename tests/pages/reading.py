@@ -31,7 +31,7 @@ WORDS = {"needs": "key", "capabilities": "name", "variables": "name", "errors": 
 
 @cache
 def contract(name: str) -> Contract:
-    """A shipped contract by the name of its file: ``roll-0.3.0-page``."""
+    """A shipped contract by the name of its file: ``roll-0.3.0-guide``."""
     row = next(r for r in contracts.list_contract_rows() if r["file"] == name.replace("-", "_").replace(".", "_"))
     return contracts.load_contract(row["framework"], row["version"], row["variant"] or None)
 

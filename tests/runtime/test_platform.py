@@ -17,7 +17,7 @@ from gpuready.runtime.platform import (
     get_platform,
 )
 
-ROLL, PAGE = contracts.load_contract("roll", "0.3.0"), contracts.load_contract("roll", "0.3.0", "page")
+ROLL, PAGE = contracts.load_contract("roll", "0.3.0"), contracts.load_contract("roll", "0.3.0", "guide")
 
 
 def made(*rows) -> Contract:

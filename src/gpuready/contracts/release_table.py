@@ -42,7 +42,7 @@ def expand_table(
             for stem, contract in written.items()
             if contract["framework"] == framework
             and contract["version"] == row["line"]
-            and contract.get("variant") != "page"
+            and contract.get("variant") != "guide"
         }
         made = {} if own else expand_release(written[row["base"]], row, is_own=False, common=common)
         new = {f"{framework}-{row['line']}": made} if made else {}

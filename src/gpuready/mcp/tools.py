@@ -186,7 +186,18 @@ MAX_SUMMARY = 8000
 """Letters of a summary. A document that is not longer stays whole."""
 MAX_SHORT_TEXT = 160
 """Letters of a value that stays in a row of a long list."""
-_BACKGROUND = ("facts", "contract", "other_variables", "judged", "fell", "tape", "stacks", "figures", "pairs")
+_BACKGROUND = (
+    "facts",
+    "contract",
+    "requirements",
+    "other_variables",
+    "judged",
+    "fell",
+    "tape",
+    "stacks",
+    "figures",
+    "pairs",
+)
 """What a document was made from: left out first."""
 _ANSWER = ("schema", "gpuready", "verdict", "exit", "host", "framework", "version", "code", "says", "so")
 """What stays in every summary."""
@@ -210,7 +221,7 @@ def _summarize_fields(fields: dict[str, Any], limit: int) -> dict[str, Any]:
     for name in _BACKGROUND:
         if name in kept and _length(kept) > limit:
             left_out[name] = _count_items(kept.pop(name))
-            kept |= {name: _name_contract(fields[name])} if name == "contract" else {}
+            kept |= {name: _name_contract(fields[name])} if name in ("contract", "requirements") else {}
     long = sorted((name for name in kept if name not in _ANSWER), key=lambda name: -_length(kept[name]))[:4]
     long = [name for name in long if _length(kept[name]) > limit // 16] if _length(kept) > limit else []
     room = limit - 200 - _length({name: value for name, value in kept.items() if name not in long})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from gpuready.model.contract import Contract, FixStep, Requirement
-from gpuready.model.facts import NOT_STATED, Fact, Facts
+from gpuready.model.facts import NOT_STATED, Fact, Facts, verdict_words
 from gpuready.model.record import Record
 
 
@@ -100,6 +100,11 @@ class Report(Record):
         if required and all(_was_executed(self.facts.fact(f"can.{name}")) for name in required):
             return "ready"
         return "clear"
+
+    @property
+    def answer(self) -> str:
+        """The verdict in the words of the screens: ``no problems found``."""
+        return verdict_words(self.verdict)
 
     @property
     def lacking(self) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def parse_check_report(data: object) -> Report:
     facts = _parse_record_list(Fact, data, "facts")
     stated = any(fact.how == "stated" and fact.key.startswith("gpu.") for fact in facts)
     return Report(
-        parse_record(Contract, data.get("contract")),
+        parse_record(Contract, data.get("requirements", data.get("contract"))),
         Facts(facts, str(data.get("host", "")), NOT_STATED if stated else "nothing looked for it"),
         _parse_record_list(Finding, data, "findings"),
         _parse_record_list(UndecidedRule, data, "undecided"),

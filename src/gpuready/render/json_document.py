@@ -18,7 +18,7 @@ def format_json_document(fields: Mapping[str, Any]) -> str:
 
 
 def report_json_fields(one: Report) -> dict[str, Any]:
-    """A Report with its verdict; ``host`` is the machine of its facts."""
+    """A Report with its verdict; ``host`` is the machine of its facts. In this release ``contract`` repeats the requirements."""
     fields = {
         "verdict": one.verdict,
         "exit": one.exit,
@@ -26,7 +26,8 @@ def report_json_fields(one: Report) -> dict[str, Any]:
         "judged_by": one.judged_by,
         "lacking": one.lacking,
     }
-    return fields | _answer_field(one.verdict) | one.to_json()
+    record = one.to_json()
+    return fields | _answer_field(one.verdict) | record | {"requirements": record["contract"]}
 
 
 def _answer_field(verdict: object) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Arithmetic that only some GPUs support: whether the job asks for it, and which GPUs lack it.
 
 The floor is that of the catalog, or of the contract if that is higher. If the job does not ask for the feature, its
-absence is at most information, and only if the contract offers it.
+absence is at most information, and only if the requirements offer it.
 """
 
 from typing import Any

@@ -30,7 +30,7 @@ WorkerReply = tuple[int, dict[str, Any], str]
 
 
 OK, REFUSED, FAILED = 200, 400, 500
-LEFT_OUT = {"check": ("contract", "facts", "judged"), "plan": ("lock", "fell", "tools")}
+LEFT_OUT = {"check": ("contract", "requirements", "facts", "judged"), "plan": ("lock", "fell", "tools")}
 """The large fields that the page does not need; /api/check and /api/plan return them too."""
 
 

@@ -195,7 +195,7 @@
   };
   const gpuName = (query) => {
     const count = query.get("count") || "1", gpu = query.get("gpu");
-    return gpu ? (count === "1" ? "" : count + " × ") + (gpus.get(gpu) || gpu) : "this machine";
+    return gpu ? count + " × " + (gpus.get(gpu) || gpu) : "this machine";
   };
   const headline = (check, plan, mem, pending, query) => {
     const lines = [], kinds = [], words = [];
@@ -211,7 +211,7 @@
     one(check, "check", (it) => {
       const errors = it.findings.filter((f) => f.severity === "error").length, warnings = it.findings.filter((f) => f.severity === "warning").length;
       const counted = [[errors, "error"], [warnings, "warning"], [it.undecided.length, "open question"]].filter(([n]) => n).map(([n, word]) => n + " " + (n === 1 ? word : word + "s"));
-      return "the machine: " + verdictWords(it.verdict) + (counted.length ? " (" + counted.join(", ") + ")" : "");
+      return "the machine: " + verdictWords(it.verdict) + (it.verdict === "clear" && it.unstated.length ? " in what was given" : "") + (counted.length ? " (" + counted.join(", ") + ")" : "") + ", by the requirements of " + it.judged_by;
     });
     one(plan, "plan", (it) => (it.verdict === "plan" ? [`${it.framework} ${it.version}`, it.torch && "torch " + it.torch, it.python && "Python " + it.python].filter(Boolean).join(", ") : "no compatible versions: " + (it.conflicts[0] || {}).says));
     one(mem, "memory", (it) => (it.minimum === null ? it.why : `${it.model} needs ${band(it.minimum + it.overhead[0], it.minimum + it.overhead[1])} of a GPU` + (it.places.length ? `, and one has ${band(...it.places[0].room)}` : "")));
@@ -292,7 +292,7 @@
     const HOW = { index: "ready-made, from an index", release: "ready-made, from its releases", build: "built from source", jit: "compiled on first use", none: "left out" };
     const kernels = plan.kernels.length ? make("table", { class: "rows" }, make("thead", {}, make("tr", {}, ...["kernels", "", "how"].map((one) => make("th", { scope: "col" }, one)))), make("tbody", {}, ...plan.kernels.map((one) => make("tr", {}, make("th", { scope: "row" }, one.package), make("td", {}, one.version), make("td", {}, HOW[one.how] || one.how, make("span", { class: "source" }, " " + one.why)))))) : null;
     const packages = Object.entries(plan.packages);
-    const all = packages.length ? make("details", {}, make("summary", {}, packages.length + " versions that are decided"), make("p", { class: "source" }, packages.map(([name, version]) => name + " " + version).join(", "))) : null;
+    const all = packages.length ? make("details", {}, make("summary", {}, packages.length + " packages with their versions"), make("p", { class: "source" }, packages.map(([name, version]) => name + " " + version).join(", "))) : null;
     section("versions", "Versions", "chosen without asking an index", tiles, kernels, why, all, ...plan.notes.map((one) => make("p", { class: "note" }, one)));
   };
   const drawFindings = (check, pending) => {
