@@ -319,7 +319,8 @@
     const inside = [], label = (text) => make("p", { class: "label" }, text), framework = query.get("framework");
     const plain = (words) => { const at = words.indexOf("--"), rest = at < 0 ? [] : words.slice(at + 1); return ["gpuready", words[0], ...rest, ...words.slice(1, at < 0 ? undefined : at).filter((one) => one !== "--json")]; };
     if (framework && plan && plan.verdict === "plan") {
-      const flags = ["torch", "python-version", "wants"].flatMap((name) => (query.get(name) ? ["--" + name, query.get(name)] : []));
+      const stated = ["torch", "python-version"].filter((name) => query.get(name)).map((name) => name.replace("-version", "") + "=" + query.get(name));
+      const flags = [...(query.get("wants") ? ["--wants", query.get("wants")] : []), ...(stated.length ? ["--as", stated.join(",")] : [])];
       inside.push(label("install, on the machine itself"), run(["gpuready", "install", framework, ...flags, "-e", ".venv"]));
       inside.push(make("details", {}, make("summary", {}, "the same step by step"), ...plan.steps.flatMap((one) => [label(one.does), one.run.length ? run(one.run) : ""])));
     }
