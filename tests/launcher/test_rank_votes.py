@@ -119,7 +119,9 @@ def test_a_collective_with_other_sizes_on_one_rank_names_nobody():
         end(made, rank, 1.3)
     assert made.first_failed_ranks() == (0, 1, 2)
     said = rank_votes.explain_vote(made.list_ends(), 0, 3)
-    assert said.startswith("a collective has 8000 bytes on one and 4000 on another") and "--check-collectives" in said
+    assert (
+        said.startswith("a collective has 8000 bytes on one rank and 4000 on another") and "--check-collectives" in said
+    )
 
 
 FRAME = '[rank{0}]:   File "/x/torch/distributed/distributed_c10d.py", line 9, in {1}\n'
@@ -168,7 +170,9 @@ def test_a_line_that_one_rank_alone_prints_otherwise_names_it_where_sizes_differ
         end(made, rank, 9.1 + rank / 10)
     assert made.first_failed_ranks() == first
     says = rank_votes.explain_vote(made.list_failed_ends(), first[0], len(kinds))
-    assert "2048 bytes on one and 1024 on another" in says and ("its log says 'model of" in says) is (len(first) == 1)
+    assert "2048 bytes on one rank and 1024 on another" in says and ("its log says 'model of" in says) is (
+        len(first) == 1
+    )
 
 
 def test_a_line_of_its_own_explains_who_waited_in_vain_and_no_other_failure():

@@ -40,6 +40,14 @@ def test_lines_that_follow_each_other_are_as_many_as_before():
     assert endless[-1] == "x" and endless[300] == "[redacted]"
 
 
+def test_a_flood_of_the_same_lines_is_redacted_as_line_by_line():
+    warning = ["loader.py:12: UserWarning: the key is not used", "  warnings.warn("]
+    for secret in (["password: hunter2hunter2"], ["export HF_TOKEN=\\", "hf_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z"]):
+        lines = [*warning * 40, *secret, *warning * 40, *secret * 50]
+        assert LineRedactor().redact_block(lines) == list(redact_lines(lines)) != lines
+    assert LineRedactor().redact_block(warning * 40) == warning * 40
+
+
 def test_the_words_of_a_command_line_are_told_apart_by_zeros():
     assert redact_text("mysql\0--password\0hunter2\0-v") == "mysql --password [redacted] -v"
     assert redact_text("python\0train.py\0--max-tokens\x004096") == "python\0train.py\0--max-tokens\x004096"

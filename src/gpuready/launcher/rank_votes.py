@@ -175,7 +175,7 @@ def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
     found = next((m for end in ends for line in end.last if (m := _OTHER_SIZE.search(line))), None)
     if found is None:
         return ""
-    return f"a collective has {found[1]} bytes on one and {found[2]} on another, by their dtypes or shapes; --check-collectives names the rank"
+    return f"a collective has {found[1]} bytes on one rank and {found[2]} on another, by their dtypes or shapes; --check-collectives names the rank"
 
 
 def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:

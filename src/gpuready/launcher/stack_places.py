@@ -11,7 +11,7 @@ COLLECTIVE, MESSAGE, OTHER = "collective", "message", "other"
 _MESSAGE_CALLS = ("recv", "send", "irecv", "isend", "batch_isend_irecv", "recv_object_list", "send_object_list")
 _LIBRARY_PATHS = ("site-packages/", "dist-packages/", "/lib/python3", "/torch/", "<frozen", "<string>")
 _DISTRIBUTED = "/torch/distributed/"
-WORKER, PROGRAM = "worker", "program"
+WORKER, PROGRAM, CHILD_END = "worker", "program", "a child process to end"
 """What kind of child a rank waits for."""
 _WAITS = (
     ("/torch/utils/data/", "its DataLoader", WORKER),
@@ -44,8 +44,13 @@ def describe_place(state: RankState) -> Place:
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
         return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
-    waits = _describe_wait(frames, own, state.children) or (f", waiting for {state.waits}" if state.waits else "")
+    waits = _describe_wait(frames, own, state.children) or _describe_system_call(state)
     return Place(OTHER, ((at or format_frame(frames[0] if frames else "")) + waits).removeprefix(", "))
+
+
+def _describe_system_call(state: RankState) -> str:
+    child = state.children[0] if state.waits == CHILD_END and len(state.children) == 1 else None
+    return f", waiting for {state.waits}{_describe_child(child, PROGRAM) if child else ''}" if state.waits else ""
 
 
 def _distributed_calls(frames: Sequence[str]) -> list[str]:
@@ -62,9 +67,15 @@ def _describe_wait(frames: Sequence[str], own: str, children: Sequence[dict[str,
     child = next((one for one in children if one["command"] != "unknown"), None)  # one that has ended has none
     if child is None or not awaited:
         return f", waiting for {waits}"
-    inside = format_frame(user_frame(main_thread_frames(child["stack"])))
-    what = f"worker pid {child['pid']}" if awaited == WORKER else f"{child['command'][:60]!r}, pid {child['pid']}"
-    return f", waiting for {waits} ({what}, state {child['state']}{', in ' + inside if inside else ''})"
+    return f", waiting for {waits}{_describe_child(child, awaited)}"
+
+
+def _describe_child(child: dict[str, Any], kind: str) -> str:
+    frames = main_thread_frames(child["stack"])
+    inside, calls = format_frame(user_frame(frames)), _distributed_calls(frames)
+    inside = f"{calls[0]} at {inside}" if calls and inside else inside
+    what = f"worker pid {child['pid']}" if kind == WORKER else f"{child['command'][:60]!r}, pid {child['pid']}"
+    return f" ({what}, state {child['state']}{', in ' + inside if inside else ''})"
 
 
 def main_thread_frames(stack: Sequence[str]) -> list[str]:

@@ -339,7 +339,7 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
 
 
 OUT_OF_MEMORY, SHARED_MEMORY, STOPPED_FROM_OUTSIDE, PROGRAM_ITSELF = "MEM003", "SYS001", "RUN029", "RUN019"
-NO_DISK_SPACE, RANKS_MISSING = "SYS002", "RUN033"
+NO_DISK_SPACE, RANKS_MISSING, OTHER_COLLECTIVES = "SYS002", "RUN033", "RUN001"
 MASTER_PORT, PROGRAM_PORT = "port-in-use", "program-port-in-use"
 _OF_THE_PLACE = re.compile(
     r"[\w.]*(?:ImportError|ModuleNotFoundError|OSError)\b|.*\[Errno \d+\]|AttributeError: (?:partially initialized )?module "
@@ -372,6 +372,8 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
+    if diagnosis.code == OTHER_COLLECTIVES and rank_votes.find_size_mismatch(attempt.ends):
+        return None  # the verdict says it: the same collective, with tensors of other sizes
     if diagnosis.cause == NOT_ENVIRONMENT and not _is_environment_excluded(attempt):
         diagnosis = diagnosis.replace(so="")
     if diagnosis.code == RANKS_MISSING and len(first) == 1:
