@@ -237,6 +237,9 @@ def test_who_looks_for_the_store_elsewhere_has_another_address():
     assert "MASTER_ADDR is not" in rank_votes.find_other_address(end_, "127.0.0.1", 42703)
     assert "MASTER_PORT is not" in rank_votes.find_other_address(end_, "10.99.0.77", 29500)
     assert not rank_votes.find_other_address(end_, "10.99.0.77", 42703)
+    calls = "[W1119 socket.cpp:764] [c10d] The IPv6 network addresses of (n9.invalid, 45209) cannot be retrieved (gai error: -2)."
+    waits = RankEnd(1, last=(calls, "frame #44: __libc_start_main + 0x85 (0x7f07a2645305)"))
+    assert "at n9.invalid port 45209" in rank_votes.find_other_address(waits, "127.0.0.1", 45209)
     gone = RankEnd(1, last=("ValueError: could not connect to (10.99.0.77, 42703)", "ValueError: bad shard"))
     assert not rank_votes.find_other_address(gone, "127.0.0.1", 42703)
 
@@ -251,3 +254,21 @@ def test_who_goes_on_after_most_have_ended_well_does_more_than_they():
     assert "does more than they do" in rank_votes.explain_vote(made.list_ends(), 1, 3)
     own = [one.replace(last=("ValueError: bad shard",)) for one in made.list_ends()]
     assert not rank_votes.explain_vote(own, 1, 3), "its own error is the reason"
+
+
+def test_ranks_that_gave_up_waiting_for_each_other_blame_nobody():
+    """Rank 2 is still in its own rendezvous: which of the three differs, no message tells."""
+    made = ledger(3)
+    for rank in (0, 1):
+        out(
+            made,
+            rank,
+            "Traceback (most recent call last):\nRuntimeError: Timed out waiting 12000ms for send operation to complete\n",
+            1.0,
+        )
+        end(made, rank, 1.0 + rank)
+    made.stopping = True
+    end(made, 2, 3.0, 143, 15)
+    assert made.first_failed_ranks() == (0, 1, 2)
+    says = rank_votes.describe_first((0, 1, 2), made.list_ends(), 3)
+    assert says.startswith("it is not known which rank: each waited for another")

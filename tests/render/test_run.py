@@ -16,6 +16,12 @@ def post_mortem(first: RankEnd, *others: RankEnd, **more: object) -> str:
     return run.render_post_mortem(RunOutcome(JOB, (attempt,), 1, "failed", seconds=14.0))
 
 
+def test_the_last_lines_of_a_rank_are_not_those_of_a_native_stack():
+    frames = [f"frame #{n}: <unknown function> + 0x67e (0x7f07 in libtorch_cpu.so)" for n in range(40)]
+    shown = post_mortem(RankEnd(1, "gpu-07", 77, 143, 15, stopped=True, last=("cannot reach (n9, 29500)", *frames)))
+    assert "cannot reach (n9, 29500)" in shown and "frame #" not in shown
+
+
 @pytest.mark.parametrize("words", run.CHAIN_WORDS)
 @pytest.mark.parametrize("tag", ["", "[rank1]: "])
 def test_a_chain_of_exceptions_is_shown_with_its_cause(words, tag):

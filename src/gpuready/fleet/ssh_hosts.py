@@ -195,7 +195,9 @@ def classify_ssh_failure(ended: ProgramEnd, has_begun: bool, python: str) -> tup
     """Return kind and reason for a connection that brought no answer."""
     if ended.end == "deadline":
         stuck = (
-            "gpuready began there and did not end" if has_begun else "connected or connecting, and gpuready never began"
+            "gpuready began there and did not end"
+            if has_begun
+            else "looking up its name, connecting or connected, and gpuready never began"
         )
         return SLOW, f"{stuck} within {ended.seconds:.0f} s; --timeout SECONDS waits longer"
     if ended.end == "a line too long":

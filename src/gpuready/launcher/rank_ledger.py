@@ -65,6 +65,7 @@ class RankState:
         self.stack: list[str] = []
         self.children: list[dict[str, Any]] = []
         self.kernel_waits: list[str] = []
+        self.stood = ""  # in state D or T when it was asked to stop
         self.waits = ""  # standard input, or who holds a file lock
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
@@ -188,7 +189,7 @@ class RankLedger:
             errors=str(message.get("errors") or ""),
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
-            stood=state.describe_stand() if self.stopping else "",
+            stood=(state.stood or state.describe_stand()) if self.stopping else "",
             stopped=self.stopping or self._ended_by_engine(state, message),
             last=tuple(state.tail),
         )
@@ -226,7 +227,9 @@ class RankLedger:
         own = [end for end in failed if not end.stopped or self._had_failed(end)] or failed
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
-            alike = len(own) == len(self.ranks) and self.gave_up_waiting(own)  # who gave up first is chance
+            alike = all(self.gave_up_waiting([end]) for end in own) or (
+                len(own) == len(self.ranks) and self.gave_up_waiting(own)
+            )  # who gave up first is chance
             return (
                 self._find_absent(own)
                 or self._find_lost_peer(own)

@@ -39,7 +39,7 @@ _OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
-_COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in (\w+)")
+_COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in ([a-z]\w*)")
 _ERROR_BEGINS = re.compile(
     r"(?:\[rank\d+\]:\s?)?(?:Traceback \(most recent|terminate called|Fatal Python error|[\w.]*Error: )"
 )
@@ -50,6 +50,7 @@ _AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clien
 _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
 """``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
 _WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+ASK_TORCH = "--check-collectives"
 LINES, ALIKE_SHARE = 64, 0.8
 """Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
 
@@ -143,7 +144,11 @@ def find_other_world(end: RankEnd, world: int) -> str:
 
 def find_other_address(end: RankEnd, master: str, port: int) -> str:
     """Say that a rank looked for the store at another address than it was given."""
-    found = _STORE.search(last_error_line(end.last)) if master and port else None
+    error = last_error_line(end.last)
+    lines = (
+        ([error] if error else reversed(end.last)) if master and port else ()
+    )  # one that still calls has warnings of c10d alone
+    found = next((one for one in map(_STORE.search, lines) if one), None)
     names = [
         name
         for name, own, given in (("MASTER_ADDR", 1, master), ("MASTER_PORT", 2, str(port)))
@@ -154,14 +159,27 @@ def find_other_address(end: RankEnd, master: str, port: int) -> str:
     return f"it looked for rank 0 at {found[1]} port {found[2]}, and the job has {master} port {port}: its {' and '.join(names)} is not the one that it was given"
 
 
+def explain_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
+    """Say by what a rank differs, or why none can be named."""
+    named = [end for end in ends if end.rank in first and end.failed]
+    waited = len(first) > 1 and any(
+        words in line for end in named for line in end.last[-20:] for words in GAVE_UP_PHRASES
+    )
+    return explain_vote(ends, first[0], world) or (
+        f"each waited for another, and nothing shows which did not come; {ASK_TORCH} compares their collectives"
+        if waited
+        else ""
+    )
+
+
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
     """The verdict in one line, from all ends: ``rank 1 on n01 failed first: ValueError: bad shard``."""
     end = next(end for end in ends if end.rank == first[0])
     error = last_error_line(end.last)
     how = end.how if (end.signal in (9, 15) and not end.stopped) or end.lost else error or end.how
     how = "it did not come, the others gave up waiting for it" if end.stopped and end.signal and not error else how
-    why = explain_vote(ends, first[0], world)
-    if find_size_mismatch(ends) and len(first) > 1:
+    why = explain_first(first, ends, world)
+    if ASK_TORCH in why and len(first) > 1:
         return f"it is not known which rank: {why}"
     if len(first) > 1:
         return f"ranks {', '.join(map(str, first[:8]))} failed at the same time: {cut_middle(why or how)}"
@@ -175,7 +193,7 @@ def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
     found = next((m for end in ends for line in end.last if (m := _OTHER_SIZE.search(line))), None)
     if found is None:
         return ""
-    return f"a collective has {found[1]} bytes on one rank and {found[2]} on another, by their dtypes or shapes; --check-collectives names the rank"
+    return f"a collective has {found[1]} bytes on one rank and {found[2]} on another, by their dtypes or shapes; {ASK_TORCH} names the rank"
 
 
 def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:

@@ -395,6 +395,8 @@ class Supervisor:
 
     def _stop_ranks(self, number: int, grace: float) -> None:
         self.ledger.stopping = True
+        for state in self.ledger.living_ranks():
+            state.stood = state.stood or state.describe_stand()
         self.stopped_at = self.stopped_at or time.monotonic()
         self.kill_at = time.monotonic() + grace
         self.hub.broadcast_order(t="stop", signal=int(number), grace=grace)
@@ -470,7 +472,7 @@ class Supervisor:
         return LaunchAttempt(
             ends=ends,
             first=first,
-            decided=rank_votes.explain_vote(ends, first[0], len(ends)) if first else "",
+            decided=rank_votes.explain_first(first, ends, len(ends)) if first else "",
             notes=tuple(self.notes),
             code=code,
             why=self.why,
