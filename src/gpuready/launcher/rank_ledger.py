@@ -297,7 +297,7 @@ class RankLedger:
     def lost_its_peer(self, end: RankEnd | RankState) -> bool:
         """Whether the rank's last lines say that it lost a peer, and not that it waited for one that its job does not have."""
         lines = end.last if isinstance(end, RankEnd) else tuple(end.tail)
-        if rank_votes.find_other_world(RankEnd(end.rank, last=lines), self.world):
+        if rank_votes.find_other_numbers(RankEnd(end.rank, last=lines), self.world):
             return False
         return any(
             words in line

@@ -133,9 +133,13 @@ def _find_odd_line(rank: int, said: Mapping[int, list[str]]) -> tuple[str, str] 
     return next((pair for pair in pairs if SequenceMatcher(None, *pair).ratio() > ALIKE_SHARE), None)
 
 
-def find_other_world(end: RankEnd, world: int) -> str:
-    """Say that a rank waited for more ranks than its job has; empty where it did not, or where their number is unknown (0)."""
+def find_other_numbers(end: RankEnd, world: int) -> str:
+    """Say that a rank waited for itself, or for more ranks than its job has; empty where it did not, or where their number is unknown (0)."""
     found = _AWAITED.search(last_error_line(end.last)) if world else None
+    if found and found[1] == str(end.rank):
+        return (
+            f"it waited for the address of rank {end.rank}, which is its own: its RANK is not the one that it was given"
+        )
     if found is None or (int(found[1]) < world if found[1] else int(found[2]) == world):
         return ""
     waited = f"for a rank {found[1]}" if found[1] else f"for {found[2]} ranks"

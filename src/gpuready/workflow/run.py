@@ -327,7 +327,7 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
     kind, (says, fix) = "limit", _describe_limit(end)
     given = job.engine in ("local", "torchrun")  # by the other engines an address is chosen later
-    other = rank_votes.find_other_world(end, job.world if job.nnodes == 1 else 0)
+    other = rank_votes.find_other_numbers(end, job.world if job.nnodes == 1 else 0)
     other = other or (rank_votes.find_other_address(end, job.master, job.port) if given else "")
     if other:
         says, fix = other, "find what sets it in the script or in what starts it"
