@@ -257,6 +257,26 @@ def test_who_goes_on_after_most_have_ended_well_does_more_than_they():
     assert not rank_votes.explain_vote(own, 1, 3), "its own error is the reason"
 
 
+def test_who_does_not_listen_where_the_others_call_is_named_and_not_they():
+    calls = "[E1119 socket.cpp:1028] [c10d] The client socket has timed out after 12000ms while trying to connect to (127.0.0.1, 41399)."
+    joined = "torch.distributed.DistStoreError: Timed out after 13 seconds waiting for clients. 1/3 clients joined."
+    for store, first in ((("127.0.0.1", 41399), (0,)), (("127.0.0.1", 9), (0,)), (("", 0), (1, 2))):
+        made = ledger(3)
+        made.world, made.store = 3, store
+        for rank in (1, 2):
+            out(made, rank, calls + "\n", 1.0)
+        out(made, 0, f"Traceback (most recent call last):\n{joined}\n", 1.2)
+        end(made, 0, 1.3)
+        assert made.first_failed_ranks() == first
+    raised = calls.replace("[E1119 socket.cpp:1028] [c10d] ", "torch.distributed.DistNetworkError: ")
+    made = ledger(3)
+    made.store = ("127.0.0.1", 41399)
+    for rank in (1, 2):
+        out(made, rank, f"Traceback (most recent call last):\n{raised}\n", 1.0)
+        end(made, rank, 1.3)
+    assert made.first_failed_ranks() == (0,) and made.gave_up_waiting()
+
+
 def test_ranks_that_gave_up_waiting_for_each_other_blame_nobody():
     """Rank 2 is still in its own rendezvous: which of the three differs, no message tells."""
     made = ledger(3)

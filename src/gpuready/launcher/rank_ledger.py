@@ -103,8 +103,9 @@ def _unfold_json(line: str) -> list[str]:
 class RankLedger:
     """All ranks, and the count of received messages."""
 
-    def __init__(self, ranks: Iterable[int], started: float, world: int = 0):
-        self.ranks, self.world = {rank: RankState(rank) for rank in ranks}, world  # 0: not known here
+    def __init__(self, ranks: Iterable[int], started: float, world: int = 0, store: tuple[str, int] = ("", 0)):
+        self.ranks = {rank: RankState(rank) for rank in ranks}
+        self.world, self.store = world, store  # how many ranks, and where rank 0 is to listen; 0: not known here
         self.started, self.order = started, 0
         self.ended_at: dict[int, float] = {}
         self.stopping = False
@@ -231,7 +232,8 @@ class RankLedger:
                 len(own) == len(self.ranks) and self.gave_up_waiting(own)
             )  # who gave up first is chance
             return (
-                self._find_absent(own)
+                ((0,) if self._find_unreached() else ())
+                or self._find_absent(own)
                 or self._find_lost_peer(own)
                 or self._find_different()
                 or (tuple(self.ranks) if alike else self._first_of(own))
@@ -253,6 +255,12 @@ class RankLedger:
         ends = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values()]
         difference = rank_votes.find_difference(ends, len(self.ranks))
         return (difference[0],) if difference else ()
+
+    def _find_unreached(self) -> set[tuple[str, int]]:
+        """The addresses at which ranks found nobody: the one that all were given, and one that several of them took."""
+        others = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values() if state.rank]
+        called = [at for end in others if (at := rank_votes.find_unreached_store(end))] if self.store[1] else []
+        return {at for at in called if at == self.store or called.count(at) > 1}
 
     def _find_absent(self, gave_up: list[RankEnd]) -> tuple[int, ...]:
         """Return the ranks that did not join, where the store has counted those that did: ``2/3 clients joined``."""
@@ -295,9 +303,12 @@ class RankLedger:
         return bool(exits) and all(map(self.lost_its_peer, self.list_failures()))
 
     def lost_its_peer(self, end: RankEnd | RankState) -> bool:
-        """Whether the rank's last lines say that it lost a peer, and not that it waited for one that its job does not have."""
+        """Whether the rank's last lines say that it lost a peer, and not that it took another number or address than it was given."""
         lines = end.last if isinstance(end, RankEnd) else tuple(end.tail)
-        if rank_votes.find_other_numbers(RankEnd(end.rank, last=lines), self.world):
+        own = RankEnd(end.rank, last=lines)
+        if rank_votes.find_unreached_store(own) in self._find_unreached():
+            return True
+        if rank_votes.find_other_numbers(own, self.world) or rank_votes.find_other_address(own, *self.store):
             return False
         return any(
             words in line
@@ -308,7 +319,10 @@ class RankLedger:
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""
         ends = self.list_failed_ends() if failures is None else failures
-        return any(words in line for end in ends for line in end.last[-20:] for words in rank_votes.GAVE_UP_PHRASES)
+        unreached = any(map(rank_votes.find_unreached_store, ends))
+        return unreached or any(
+            words in line for end in ends for line in end.last[-20:] for words in rank_votes.GAVE_UP_PHRASES
+        )
 
     def _are_tied(self, tied: list[int]) -> bool:
         """Whether ranks failed together and alike: a death by signal precedes its effects on others."""

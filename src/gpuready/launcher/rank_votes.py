@@ -47,6 +47,9 @@ _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b|[a-z]\w*(?:\.\w+)*\.error: ")
 """``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
 _AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clients\. \d+/(\d+) clients joined")
 """``wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for; ``2/3 clients joined``: of how many"""
+_UNREACHED = re.compile(
+    r"(?:while trying to connect to|failed to connect to any network address of) \(([^\s(),]+), (\d+)\)"
+)
 _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
 """``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
 _WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
@@ -174,6 +177,13 @@ def explain_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> 
         if waited
         else ""
     )
+
+
+def find_unreached_store(end: RankEnd) -> tuple[str, int] | None:
+    """Return the address at which a rank has found nobody: ``timed out after 12000ms while trying to connect to (127.0.0.1, 41399)``"""
+    error = last_error_line(end.last)
+    found = next((m for line in ([error] if error else reversed(end.last)) if (m := _UNREACHED.search(line))), None)
+    return (found[1], int(found[2])) if found else None
 
 
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:

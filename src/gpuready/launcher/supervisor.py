@@ -60,7 +60,9 @@ class Supervisor:
     ):
         self.job, self.environ, self.reporter, self.number, self.mpi = job, environ, reporter, number, mpi
         self.started = time.monotonic()
-        self.ledger = RankLedger(job.expected_ranks, self.started, job.world if job.nnodes == 1 else 0)
+        single = job.nnodes == 1 and job.engine in ("local", "torchrun")
+        store = (job.master, job.port) if single else ("", 0)
+        self.ledger = RankLedger(job.expected_ranks, self.started, job.world if job.nnodes == 1 else 0, store)
         self.notes: list[RunNote] = []
         self.why, self.code = "", 0
         self.signals: list[int] = []

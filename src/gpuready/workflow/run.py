@@ -322,13 +322,22 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
+def _describe_other_place(attempt: LaunchAttempt, end: RankEnd, job: LaunchJob) -> str:
+    """Say by which number or address of its own a rank missed the others."""
+    other, error = rank_votes.find_other_numbers(end, job.world), rank_votes.last_error_line(end.last)
+    if other or job.engine not in ("local", "torchrun"):  # the others choose an address later
+        return other
+    missed = next(filter(None, map(rank_votes.find_unreached_store, attempt.ends)), None)
+    if missed and end.rank == 0 and (not error or " clients joined" in error):
+        return f"the others found nobody at {missed[0]} port {missed[1]}: rank 0 did not listen there yet, or listened elsewhere (MASTER_PORT)"
+    return rank_votes.find_other_address(end, job.master, job.port)
+
+
 def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
     """Add a note on the limit that the first failing rank reached, or on what it did not take from its launcher."""
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
     kind, (says, fix) = "limit", _describe_limit(end)
-    given = job.engine in ("local", "torchrun")  # by the other engines an address is chosen later
-    other = rank_votes.find_other_numbers(end, job.world if job.nnodes == 1 else 0)
-    other = other or (rank_votes.find_other_address(end, job.master, job.port) if given else "")
+    other = _describe_other_place(attempt, end, job) if job.nnodes == 1 else ""
     if other:
         says, fix = other, "find what sets it in the script or in what starts it"
     if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
