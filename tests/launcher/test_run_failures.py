@@ -297,7 +297,7 @@ def test_error_files_stdin_restarts_and_events(stage):
     )  # fmt: skip
     assert done.returncode == 9 and "step 3 'given'" in done.stdout, done.stderr
     text = " ".join(done.stdout.split())
-    first = text.index("before: start 1 failed after"), text.index("failed: rank 1 on")
+    first = text.index("failed: start 1 failed after"), text.index("failed: rank 1 on")
     assert first[0] < first[1] and "ValueError: only in the file" in stage.log(1)
     assert "ValueError" in text[first[0] : first[1]] and "restart 1 of 1" in done.stderr
     events = [json.loads(line) for line in (stage.folder / "events.jsonl").read_text().splitlines()]

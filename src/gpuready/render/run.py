@@ -170,7 +170,7 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen = PLAIN_SCREEN, expla
     last = outcome.last
     first = outcome.attempts[0].first_ends if any(note.kind == LATER for note in last.notes) else ()
     earlier = [note.says for attempt in outcome.attempts[:-1] for note in attempt.notes if note.kind == "restart"]
-    blocks = [screen.lead_paragraphs("before:", earlier, "warning")]
+    blocks = [screen.lead_paragraphs("failed:" if first else "before:", earlier, "error" if first else "warning")]
     blocks += [_format_last_output(end, screen) for end in first[:1]]
     blocks.append(_format_outcome_verdict(outcome, screen))
     if last.first_ends:
