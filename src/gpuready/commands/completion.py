@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuready.commands import COMMAND_ALIASES, load_all_commands
+from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_all_commands, load_command
 from gpuready.commands.declaration import Command, Parameter, Request, UsageError, collect_parameters
 from gpuready.commands.parameters import COMMON
 from gpuready.commands.result import Result
@@ -37,16 +37,16 @@ def run(request: Request) -> Result:
 def complete_words(words: Sequence[str]) -> Iterable[tuple[str, str]]:
     """Return what may stand in the place of the last word, each with its help; ``@files`` and ``@folders`` for paths."""
     *before, current = [*words[:-1], words[-1][1:]]
-    commands = load_all_commands()
     first = COMMAND_ALIASES.get(before[0], before[0]) if before else ""
-    inner = {name.partition(" ")[2]: one.help for name, one in commands.items() if name.startswith(f"{first} ")}
     if not before:
+        commands = load_all_commands()
         heads = {name.partition(" ")[0]: one.help for name, one in commands.items()}
         return (heads | {word: commands[name].help for word, name in COMMAND_ALIASES.items()}).items()
+    inner = [name for name in COMMAND_MODULES if name.startswith(f"{first} ")]
     if inner and len(before) == 1:
-        return inner.items()
-    command = commands.get(f"{first} {before[1]}" if inner else first)
-    return _complete_for(command, before[2 if inner else 1 :], current) if command else ()
+        return [(name.partition(" ")[2], load_command(name).help) for name in inner]
+    name = f"{first} {before[1]}" if inner else first
+    return _complete_for(load_command(name), before[2 if inner else 1 :], current) if name in COMMAND_MODULES else ()
 
 
 def _complete_for(command: Command, before: Sequence[str], current: str) -> Iterable[tuple[str, str]]:
