@@ -176,3 +176,23 @@ def test_a_path_whose_name_says_no_kind_of_file_is_no_package_and_is_not_opened(
     for word in ("/etc/secret", "./image", "../.env"):
         with pytest.raises(Refused, match="says no kind of file: give it with --packages, --dockerfile or --config"):
             workflow.sort_asked_files([word])
+
+
+@pytest.mark.parametrize(
+    ("base", "pin", "codes"),
+    [
+        ("11.8.0-devel", "flash-attn==2.5.8", ["BLD001"]),  # no wheel is made for torch 2.6
+        ("12.4.1-runtime", "flash-attn==2.5.8", ["BLD006"]),
+        ("12.4.1-devel", "flash-attn==2.5.8", []),
+        ("12.4.1-runtime", "flash-attn==2.7.4.post1", []),
+    ],
+)
+def test_what_an_image_has_to_compile_needs_the_toolkit_of_its_torch(base, pin, codes, tmp_path):
+    path = tmp_path / "Dockerfile"
+    path.write_text(
+        f"FROM nvidia/cuda:{base}-ubuntu22.04\nRUN apt-get install -y python3-pip\n"
+        f"RUN pip install torch==2.6.0 --index-url https://download.pytorch.org/whl/cu124\n"
+        f"RUN pip install {pin} --no-build-isolation\n"
+    )
+    (report,) = workflow.check_machine([], on="h100", dockerfile=str(path))
+    assert [one.code for one in report.findings if one.code[:3] == "BLD" and one.severity == "error"] == codes

@@ -130,7 +130,7 @@ def _image_toolkit_facts(built: ImageContents, path: str, first: str) -> list[Fa
     """The toolkit of the image, one installed or one copied; none if the image is known to lack it."""
     toolkit = built.toolkit
     if toolkit is None and built.base.toolkit is False and not built.unread:
-        return [Fact("toolkit.version", None, first, "stated"), Fact("toolkit.nvcc", None, first, "stated")]
+        return [Fact(f"toolkit.{part}", None, first, "stated") for part in ("version", "nvcc", "path", "home_missing")]
     if toolkit is None or not toolkit.version:
         return []
     stated = {"toolkit.version": toolkit.version, "toolkit.path": toolkit.folder}

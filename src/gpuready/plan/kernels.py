@@ -40,6 +40,14 @@ def plan_kernels(
     return tuple(plan for plan in plans if plan.how == "release" or not _comes_with_framework(plan.package))
 
 
+def must_be_compiled(name: str, version: str, build: TorchBuild, python: str) -> bool:
+    """Return whether a release is known to have no ready-made wheel for this torch and Python: its setup then compiles it."""
+    row, wheel_row = catalogue.find_kernel(name) or {}, catalogue.find_prebuilt_wheels(name, version)
+    short = ".".join(python.split(".")[:2])
+    target = WheelTarget(Facts(()), build, short, "TRUE" if catalogue.uses_cxx11_abi(build) else "FALSE")
+    return row.get("comes") == "release" and bool(wheel_row and wheels.why_no_wheel_fits(row, wheel_row, target))
+
+
 def _comes_with_framework(name: str) -> bool:
     """Return whether a package is installed with the framework, unless a wheel of its release page fits better."""
     return "beside" in (catalogue.find_kernel(name) or {})

@@ -108,8 +108,9 @@ def check_machine(
             facts = asked_file.add_packages(facts, package_file, named)
             facts = asked_file.resolve_file(facts, package_file, note) if ask_index else facts
             chosen = [] if specs or own_contract else asked_file.choose_file_contracts(facts, package_file, ask_index)
-        if dockerfile is not None and ask_index:
-            facts = asked_file.resolve_container_file(facts, dockerfile, note)
+        if dockerfile is not None:
+            facts = asked_file.resolve_container_file(facts, dockerfile, note) if ask_index else facts
+            facts = asked_file.add_builds(facts, dockerfile)
         chosen = chosen or _choose_contracts(facts, specs, own_contract, frameworks, dockerfile, ask_index)
         if dockerfile is not None and "python.packages" in facts:
             chosen = [asked_file.without_unlocked(one, facts) for one in chosen]

@@ -10,6 +10,7 @@ from gpuready.apply.resolution_request import python_minor_version
 from gpuready.apply.resolve import UvAnswer, resolve_requirements
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.catalog.indexes import list_indexes
+from gpuready.catalog.kernels import list_kernels
 from gpuready.catalog.packages import canonical_package_name, find_package, split_requirement
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
@@ -22,6 +23,7 @@ from gpuready.model import NOT_STATED, Contract, Fact, Facts
 from gpuready.model.plan import LockedPackage, Plan, PlanConflict, UnresolvedCause
 from gpuready.model.versions import major_minor, satisfies_specifier
 from gpuready.plan.change import SOURCE, end_state_facts
+from gpuready.plan.kernels import must_be_compiled
 from gpuready.plan.limits import ASSUMED_GLIBC
 from gpuready.plan.platform import machine_facts_only
 from gpuready.plan.torch_packages import COMPILED
@@ -144,6 +146,19 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
     else:
         is_held = facts.value_if_known("container.installs") == 1
     return facts.with_facts(_make_conflict(path, first, pythons)) if is_held else facts
+
+
+def add_builds(facts: Facts, path: str) -> Facts:
+    """Return the facts with ``build`` among the wants where a container file installs what has to be compiled for its torch."""
+    torch, python = (str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version"))
+    build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
+    pins = ((name, str(facts.value_if_known(f"package.{name}") or "")) for name in list_kernels())
+    known = [(name, pin) for name, pin in pins if pin] if build and python else []
+    names = [f"{name} {pin}" for name, pin in known if build and must_be_compiled(name, pin, build, python)]
+    if not names:
+        return facts
+    source = f"{path}: no wheel of {' and '.join(names)} is made for torch {torch} and Python {python}"
+    return facts.with_facts(Fact("job.wants", (*(facts.value_if_known("job.wants") or ()), "build"), source, "stated"))
 
 
 def _make_conflict(

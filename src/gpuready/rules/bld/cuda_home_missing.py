@@ -44,9 +44,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 
 
 def _contract_needs_toolkit(facts: Facts, contract: Contract) -> bool:
-    """Return whether the contract itself asks for a toolkit."""
+    """Return whether the contract itself requires a toolkit: BLD003 then reports that it is missing."""
     own = [*contract.requirements_for("toolkit.version"), *contract.requirements_for("toolkit.nvcc")]
-    return bool(contract_needs.needs_in_force(facts, own))
+    return bool(contract_needs.needs_in_force(facts, [need for need in own if need.level == "required"]))
 
 
 def _cuda_home_citation(contract: Contract) -> str:
