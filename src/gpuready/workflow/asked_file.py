@@ -151,10 +151,13 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
 def add_builds(facts: Facts, path: str) -> Facts:
     """Return the facts with ``build`` among the wants where a container file installs what has to be compiled for its torch."""
     torch, python = (str(facts.value_if_known(key) or "") for key in ("package.torch", "python.version"))
+    if not (torch and python):
+        return facts
     build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
-    pins = ((name, str(facts.value_if_known(f"package.{name}") or "")) for name in list_kernels())
-    known = [(name, pin) for name, pin in pins if pin] if build and python else []
-    names = [f"{name} {pin}" for name, pin in known if build and must_be_compiled(name, pin, build, python)]
+    pins = {name: str(facts.value_if_known(f"package.{name}") or "") for name in list_kernels()}
+    names = [
+        f"{name} {pin}" for name, pin in pins.items() if pin and build and must_be_compiled(name, pin, build, python)
+    ]
     if not names:
         return facts
     source = f"{path}: no wheel of {' and '.join(names)} is made for torch {torch} and Python {python}"
