@@ -61,6 +61,8 @@ VALUE_COSTS = {
     "native_group_norm": 2.2, "native_group_norm_backward": 3,
 }  # fmt: skip
 """The same for each value of the larger of operand and result: of 280 operations on an H200."""
+LIST_PASSES, CAST = 1.15, 1.2
+"""Of the bytes of a kernel over lists of tensors, and of the values of a cast to a wider type."""
 FULL_PASSES = {"mse_loss": 5, "smooth_l1_loss": 5, "binary_cross_entropy_with_logits": 12, "logsumexp": 6}
 SORT_VALUES, SORT_START, TOPK_VALUES, TOPK_START, TURNED, LATENCY, LANES = (
     8,
@@ -314,7 +316,9 @@ def describe_elementwise(name, inputs, outputs):
         return ["mixed", whole, moved]
     wider = bool(widths) and outputs[0].dtype.is_floating_point and outputs[0].element_size() > min(widths)
     same = len({(one.shape, one.stride()) for one in large}) <= 1 and all(one.is_contiguous() for one in large)
-    return ["move", moved] if same and not wider else ["spread", whole, moved]
+    if name.startswith(MANY_TENSORS):
+        moved = int(LIST_PASSES * moved)
+    return ["move", moved] if same and not wider else ["spread", int((CAST if wider else 1) * whole), moved]
 
 
 def attention_sizes(q, k, masked):

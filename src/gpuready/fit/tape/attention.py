@@ -172,13 +172,8 @@ def backward_scratch(
         deep = -(-size // 32) * 32
         spread = [width * batch * heads * keys * size] * 2 if grouped else []
         return [4 * padded, 4 * padded * deep, *spread]
-    sums = 4 * batch * heads * (-(-seq // 32) * 32)
-    if width < 4:
-        return [sums]
-    return [
-        sums,
-        4 * batch * heads * (-(-seq // 64) * 64) * (-(-size // 64) * 64),
-    ]  # the gradient of the query, by blocks
+    # sums of rows, and the gradient of the query by blocks of 64 rows and 64 values
+    return [4 * batch * heads * (-(-seq // 32) * 32), 4 * batch * heads * (-(-seq // 64) * 64) * (-(-size // 64) * 64)]
 
 
 def _math_attention(ops: TorchOps, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

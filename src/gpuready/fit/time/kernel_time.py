@@ -41,7 +41,8 @@ ATTENTION_RATES = {
 HEAD_SHARES = {64: (0.76, 0.87), 128: (1.0, 1.0), 192: (0.85, 0.75), 256: (0.82, 0.68)}
 # The same of cuDNN's with a mask, which it reads for every head: by head size, at any length.
 MASKED_RATES = {64: (0.31, 0.325), 128: (0.41, 0.355), 192: (0.35, 0.30), 256: (0.29, 0.247)}
-FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches
+FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kernel reaches where it is causal
+WHOLE_FP32, MASKED_FP32 = (0.8, 1.15), (0.65, 0.95)  # of that, without a causal half, and with a mask
 BLOCK = 64  # rows and columns of scores that the efficient kernel computes at once in fp32
 ATTENTION_START = (11e-6, 33e-6)
 CONVOLUTION_SHARES, CONVOLUTION_MEMORY = (
@@ -155,13 +156,15 @@ def _attention(kernel: Kernel, speed: DeviceSpeed) -> float:
     operations = 4.0 * batch * heads * rows * columns * size * (2.5 if back else 1.0)
     if not masked and queries == keys:
         operations *= (1 + BLOCK / columns) / 2 if width == 4 else 0.5
-    whole, masked = masked == 2, masked == 1  # 2: neither a mask nor a causal half
+    whole, masked = masked == 2 or columns <= BLOCK, masked == 1  # 2: neither a mask nor a causal half
     read = 2 * key_bytes + (2 + back) * batch * heads * queries * size * width
     if queries == 1:
         return 4 * SHORTEST + move_seconds(read, speed)
     if width == 4:
         return ATTENTION_START[back] + operations / (
-            speed.matmul_rate(4) * FP32_ATTENTION[back] * (0.65 if masked else 0.8 if whole else 1)
+            speed.matmul_rate(4)
+            * FP32_ATTENTION[back]
+            * (MASKED_FP32 if masked else WHOLE_FP32 if whole else (1, 1))[back]
         )
     kernel_name = name if name in ATTENTION_RATES else "flash"
     padded = next((one for one in HEAD_SHARES if size <= one), 256)
