@@ -34,6 +34,11 @@ def pytest_collection_finish():
     gc.set_threshold(10_000, 20, 20)
 
 
+def pytest_sessionfinish():
+    """Nor is all that the tests left looked through five times more, as pytest does for exceptions in destructors."""
+    gc.freeze()
+
+
 def pytest_addoption(parser):
     parser.addoption("--update-samples", action="store_true", help="write the sample outputs of the docs anew")
     parser.addoption("--update-golden", action="store_true", help="write the golden screens anew")

@@ -50,27 +50,20 @@ def test_nothing_that_the_build_makes_is_committed():
 
 
 def test_a_missing_table_is_one_sentence(tmp_path):
-    """A tree in which nothing was compiled says what to do; compiled, the same tree answers. Its tables, made with another order of
-    sets, are those that stand here: these are fresh, and a build can be repeated."""
-    source, tools = tmp_path / "src" / "gpuready", tmp_path / "tools"
+    """A tree in which nothing was compiled says what to do; what a build compiles is looked at by tests/supply/test_release.py."""
+    source = tmp_path / "src" / "gpuready"
     data = shutil.ignore_patterns("__pycache__", *(path.name for path in DATA.parent.parent.glob("*/data/[!_]*.py")))
     for package in ("catalog", "contracts", "rules", "system"):
         shutil.copytree(SRC / "gpuready" / package / "data", source / package / "data", ignore=data)
-    whole = shutil.ignore_patterns("__pycache__", "data")
+    whole = shutil.ignore_patterns(
+        "data"
+    )  # what is compiled of the modules serves the copies too: they have the same times
     shutil.copytree(SRC / "gpuready", source, ignore=whole, dirs_exist_ok=True)
-    shutil.copytree(TOOL.parent, tools, ignore=whole)
-    env = {**QUIET, "PYTHONPATH": str(tmp_path / "src"), "PYTHONHASHSEED": "2"}
+    env = {**QUIET, "PYTHONPATH": str(tmp_path / "src")}
     argv = [sys.executable, "-m", "gpuready", "contract", "list"]
     without = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert without.returncode == 2 and without.stderr.count("\n") == 1
     assert "is not compiled: run python tools/compile_catalog.py" in without.stderr
-    subprocess.run([sys.executable, str(tools / TOOL.name)], env=env, check=True, capture_output=True)
-    after = subprocess.run(argv, env=env, capture_output=True, text=True)
-    assert after.returncode == 0 and "vllm" in after.stdout
-    for package in ("catalog", "contracts", "rules", "system"):
-        for path in (SRC / "gpuready" / package / "data").glob("*.py"):
-            made = source / package / "data" / path.name
-            assert made.exists() and made.read_bytes() == path.read_bytes(), "run: python tools/compile_catalog.py"
 
 
 def test_it_keeps_what_look_ups_need_and_one_source(tool, room):
