@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuready.model import sizes
 from gpuready.model.contract import describe_want as describe_want
-from gpuready.model.versions import is_version, satisfies_specifier, split_clause
+from gpuready.model.versions import COMPARISONS, is_version, satisfies_specifier, split_clause
 
 ANY = "*"
 BYTE_UNITS = ("B", "KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")
@@ -88,15 +88,7 @@ def _match_flag(clause: str, value: bool) -> bool:
 
 def _match_number(clause: str, value: float) -> bool:
     operator, bound = _split_number_clause(clause)
-    wanted = parse_quantity(bound)
-    return {
-        ">=": value >= wanted,
-        "<=": value <= wanted,
-        "==": value == wanted,
-        "!=": value != wanted,
-        ">": value > wanted,
-        "<": value < wanted,
-    }[operator]
+    return COMPARISONS[operator](value, parse_quantity(bound))
 
 
 def _split_number_clause(clause: str) -> tuple[str, str]:

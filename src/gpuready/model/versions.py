@@ -8,9 +8,12 @@ Importing ``packaging.specifiers`` costs three times the start of Python itself,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
 _OPERATORS = (">=", "<=", "==", "!=", "~=", ">", "<")
 
 
@@ -134,15 +137,7 @@ def split_clause(clause: str) -> tuple[str, str]:
 
 
 def _compare_release(release: tuple[int, ...], operator: str, wanted: tuple[int, ...]) -> bool:
-    left, right = _pad_releases(release, wanted)
-    return {
-        ">=": left >= right,
-        "<=": left <= right,
-        "==": left == right,
-        "!=": left != right,
-        ">": left > right,
-        "<": left < right,
-    }[operator]
+    return COMPARISONS[operator](*_pad_releases(release, wanted))
 
 
 def _pad_releases(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:

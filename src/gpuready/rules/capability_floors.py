@@ -4,10 +4,11 @@ The floor is that of the catalog, or of the contract if that is higher. If the j
 absence is at most information, and only if the requirements offer it.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuready.catalog import gpus
-from gpuready.model import Contract, Facts, Requirement, versions
+from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding, versions
 from gpuready.rules import contract_needs, job_request, visible_gpus
 
 READS = (*visible_gpus.READS, *contract_needs.READS)
@@ -83,6 +84,29 @@ def gpus_without_feature(facts: Facts, contract: Contract, feature: str) -> dict
     capabilities = visible_gpus.fact_per_gpu(facts, "gpu.capability")
     old = {index: c for index, c in capabilities.items() if not _capability_in_range(str(c), row)}
     return {} if old and _contract_has_floor(facts, contract, feature) else old
+
+
+def gpus_by_lacking_feature(facts: Facts, contract: Contract, features: Iterable[str]) -> dict[str, dict[int, Any]]:
+    """Return, for each of these features that the job asks for and some GPU lacks, those GPUs with their capability."""
+    found = {feature: gpus_without_feature(facts, contract, feature) for feature in features}
+    return {feature: unfit for feature, unfit in found.items() if unfit}
+
+
+def lacking_finding(
+    facts: Facts, lacking: Mapping[str, Mapping[int, Any]], says: str, so: str, instead: str, severity: str
+) -> Finding:
+    """Return the finding about features that GPUs lack; in ``says`` ``{}`` stands for the GPUs."""
+    unfit = {index: capability for gpus in lacking.values() for index, capability in gpus.items()}
+    needs = tuple(feature_need(feature) for feature in lacking)
+    larger = f"use GPUs of compute capability {' and '.join(need.want for need in needs)}"
+    return make_finding(
+        says.format(visible_gpus.describe_gpus(facts, unfit, unfit)),
+        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
+        needs=needs,
+        so=so,
+        fix=(FixStep(instead), FixStep(larger, safety="elsewhere")),
+        severity=severity,
+    )
 
 
 def _capability_in_range(capability: str, row: dict[str, Any]) -> bool:

@@ -36,14 +36,27 @@ def read_proof_facts(facts: Facts) -> None:
             facts.value(f"can.{name}")
 
 
-def proof_finding(facts: Facts, contract: Contract, proofs: Sequence[dict[str, Any]], message: str, so: str) -> Finding:
+def judge_proofs(facts: Facts, contract: Contract, verdict: str, says: str, so: str) -> Finding | None:
+    """Return the finding about all proofs with a verdict.
+
+    ``so``: what follows where their output shows no cause; in it ``{}`` stands for the step that the first was in.
+    """
+    proofs = select_proofs(facts, verdict)
+    if not proofs:
+        read_proof_facts(facts)
+        return None
+    so = _proof_cause(proofs) or so.format(proofs[0].get("step") or "none")
+    return proof_finding(facts, contract, proofs, says, so)
+
+
+def proof_finding(facts: Facts, contract: Contract, proofs: Sequence[dict[str, Any]], says: str, so: str) -> Finding:
     """Return one finding for all these proofs; an error if the contract requires one of them."""
     needed = set(required_capabilities(contract))
     capabilities = dict.fromkeys(name for row in proofs for name in row["capability"])
     is_required = not needed.isdisjoint(capabilities)
     names = sorted(capabilities, key=lambda name: name not in needed)[:MAX_SHOWN]
     return make_finding(
-        _shorten_message(message),
+        _shorten_message(f"{says}: {_name_proofs(proofs)}: {proofs[0].get('why')}"),
         found=tuple(facts.fact(f"can.{name}") for name in names),
         needs=tuple(Requirement(f"can.{name}", "true", cite=CITE) for name in names),
         so=so,
@@ -57,7 +70,7 @@ def _shorten_message(text: str) -> str:
     return plain if len(plain) < 150 else plain[:146].rstrip() + " ..."
 
 
-def name_proofs(proofs: Sequence[dict[str, Any]]) -> str:
+def _name_proofs(proofs: Sequence[dict[str, Any]]) -> str:
     """Return ``matmul-bf16``, or ``matmul-bf16 and 3 more``."""
     first = str(proofs[0]["name"])
     return first if len(proofs) == 1 else f"{first} and {len(proofs) - 1} more"
@@ -73,7 +86,7 @@ def proof_fix_steps(proofs: Sequence[dict[str, Any]]) -> list[FixStep]:
     return [*steps_by_text.values(), FixStep("read its full output", again, "safe")]
 
 
-def proof_cause(proofs: Sequence[dict[str, Any]]) -> str:
+def _proof_cause(proofs: Sequence[dict[str, Any]]) -> str:
     """Return the first cause found in the output: ``SYS001: /dev/shm is too small``; empty if there is none."""
     row = next((row for row in proofs if row.get("code")), None)
     return f"{row['code']}: {row['says']}" if row else ""

@@ -108,20 +108,28 @@ def resolve_file(facts: Facts, file: EnvironmentFile, note: Callable[..., object
         return facts.with_facts(Fact("requirements.conflict", {"says": file.lacks, "needs": ()}, file.path, "stated"))
     if not file.words:
         return facts.with_facts(Fact("python.packages", len(file.pins), file.path, "stated")) if file.pins else facts
-    host, stated = LiveHost(), str(facts.value_if_known("python.version") or "")
+    resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note)
+    if resolved:
+        return facts.with_facts(*resolved)
+    fix = _find_other_pin(LiveHost(), facts, file, pythons[0], first, note) if isinstance(first, PlanConflict) else ""
+    return facts.with_facts(_make_conflict(file.path, first, pythons, fix))
+
+
+def _resolve_on_usual_pythons(
+    facts: Facts, file: EnvironmentFile, note: Callable[..., object]
+) -> tuple[list[Fact], PlanConflict | InconclusiveResolution | None, list[str]]:
+    """Return the facts of the first Python with which a file resolves; else none, the first answer, and the Pythons."""
+    stated = str(facts.value_if_known("python.version") or "")
     pythons = [python_minor_version(stated)] if stated else _list_usual_pythons(file)
     first: PlanConflict | InconclusiveResolution | None = None
     for python in pythons:
-        answer = _resolve_on_python(host, facts, file, python, note)
+        answer = _resolve_on_python(LiveHost(), facts, file, python, note)
         if isinstance(answer, tuple):
-            return facts.with_facts(*_locked_facts(facts, file, answer, python))
+            return [*_locked_facts(facts, file, answer, python)], None, pythons
         first = first or answer
         if isinstance(answer, InconclusiveResolution) and (answer.cause is None or answer.cause.kind != "no-wheel"):
             break
-    fix = ""
-    if isinstance(first, PlanConflict):
-        fix = _find_other_pin(host, facts, file, pythons[0], first, note)
-    return facts.with_facts(_make_conflict(file.path, first, pythons, fix))
+    return [], first, pythons
 
 
 def resolve_container_file(facts: Facts, path: str, note: Callable[..., object]) -> Facts:
@@ -133,14 +141,9 @@ def resolve_container_file(facts: Facts, path: str, note: Callable[..., object])
     if not words:
         return facts
     file = EnvironmentFile(path, parse_requirements_file("\n".join(words), "").pins, words=words)
-    stated = str(facts.value_if_known("python.version") or "")
-    pythons = [python_minor_version(stated)] if stated else _list_usual_pythons(file)
-    first: PlanConflict | InconclusiveResolution | None = None
-    for python in pythons:
-        answer = _resolve_on_python(LiveHost(), facts, file, python, note)
-        if isinstance(answer, tuple):
-            return facts.with_facts(*_locked_facts(facts, file, answer, python))
-        first = first or answer
+    resolved, first, pythons = _resolve_on_usual_pythons(facts, file, note)
+    if resolved:
+        return facts.with_facts(*resolved)
     if isinstance(first, InconclusiveResolution):
         is_held = first.cause is not None and first.cause.kind == "missing"
     else:

@@ -54,7 +54,8 @@ def resolve_or_fall_back(
     if not built or "python" not in free:
         return resolved
     others = [word for word in free if word != "python"]
-    for other, own_reason in _plans_with_other_python(first, resolved.python, choose):
+    why = f"with Python {resolved.python} packages would be built"
+    for other, own_reason in _plans_with_other_python(first, resolved.python, choose, why, MAX_NEWER_PYTHONS):
         wheels = find_wheels(built, other) or ()
         lacking = [row for row in built if row.name in wheels]
         if not lacking:
@@ -222,22 +223,15 @@ def _note_rejected(resolved: Plan, rejected: RejectedChoice, own_reason: str) ->
 
 
 def _plans_with_older_python(first: Plan, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
-    """Yield plans with the same torch and older Pythons, newest first."""
-    major, minor = versions.major_minor(first.python)
-    for less in range(1, MAX_OLDER_PYTHONS + 1):
-        python = f"{major}.{minor - less}"
-        why = f"with Python {first.python} nothing resolves"
-        other = choose(first.torch, python, why)
-        if other.verdict == "plan":
-            yield other, why
+    return _plans_with_other_python(first, first.python, choose, f"with Python {first.python} nothing resolves")
 
 
-def _plans_with_other_python(first: Plan, tried: str, choose: ChoosePlan) -> Iterator[tuple[Plan, str]]:
+def _plans_with_other_python(
+    first: Plan, tried: str, choose: ChoosePlan, why: str, newer: int = 0
+) -> Iterator[tuple[Plan, str]]:
     """Yield plans with the same torch and other Pythons than the one that was tried: older ones, then newer ones."""
     major, minor = versions.major_minor(tried)
-    steps = (*range(-1, -MAX_OLDER_PYTHONS - 1, -1), *range(1, MAX_NEWER_PYTHONS + 1))
-    why = f"with Python {tried} packages would be built"
-    for step in steps:
+    for step in (*range(-1, -MAX_OLDER_PYTHONS - 1, -1), *range(1, newer + 1)):
         other = choose(first.torch, f"{major}.{minor + step}", why)
         if other.verdict == "plan":
             yield other, why

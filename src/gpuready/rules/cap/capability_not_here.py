@@ -42,9 +42,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         return None
     required = set(proof_results.required_capabilities(contract))
     proofs.sort(key=lambda row: required.isdisjoint(row["capability"]))
-    message = f"could not be executed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
     so = "what did not run is not proven, and a run on the CPU does not count for a GPU"
-    finding = proof_results.proof_finding(facts, contract, proofs, message, so)
+    finding = proof_results.proof_finding(facts, contract, proofs, "could not be executed", so)
     lowered = finding.severity if finding.severity == "error" else "info"
     return finding.replace(severity=lowered, fix=tuple(_missing_capability_steps(facts, contract, proofs)))
 

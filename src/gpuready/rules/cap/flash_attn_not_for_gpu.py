@@ -20,7 +20,7 @@ Use ``sdpa``, which is part of torch and runs on all GPUs, with flash kernels fr
 
 from typing import Any
 
-from gpuready.model import Contract, Facts, Finding, FixStep, make_finding, versions
+from gpuready.model import Contract, Facts, Finding, versions
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP005"
@@ -43,30 +43,19 @@ ATTENTION_WANTS = {
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    unfit_by_feature = {
-        feature: capability_floors.gpus_without_feature(facts, contract, feature) for feature in ATTENTION_WANTS
-    }
-    lacking = {feature: unfit for feature, unfit in unfit_by_feature.items() if unfit}
+    lacking = capability_floors.gpus_by_lacking_feature(facts, contract, ATTENTION_WANTS)
     if not lacking:
         return None
-    unfit = {index: c for gpus in lacking.values() for index, c in gpus.items()}
-    names = [ATTENTION_WANTS[feature] for feature in lacking]
+    names = visible_gpus.join_names([ATTENTION_WANTS[feature] for feature in lacking])
     is_error = any(_attention_fails(contract, feature, gpus) for feature, gpus in lacking.items())
-    return make_finding(
-        f"not supported on {visible_gpus.describe_gpus(facts, unfit, unfit)}: {visible_gpus.join_names(names)}",
-        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
-        so="the job stops at the first attention layer"
-        if is_error
-        else "another attention is used instead, or this one without its gains",
-        fix=(
-            FixStep("use torch's own attention: sdpa"),
-            FixStep(
-                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}",
-                safety="elsewhere",
-            ),
-        ),
-        severity=SEVERITY if is_error else "warning",
+    other = "another attention is used instead, or this one without its gains"
+    return capability_floors.lacking_finding(
+        facts,
+        lacking,
+        f"not supported on {{}}: {names}",
+        "the job stops at the first attention layer" if is_error else other,
+        "use torch's own attention: sdpa",
+        SEVERITY if is_error else "warning",
     )
 
 

@@ -30,10 +30,5 @@ BROKEN, HEALTHY = proof_results.proof_examples("crashed", "ended by SIGSEGV, in 
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    proofs = proof_results.select_proofs(facts, "crashed")
-    if not proofs:
-        proof_results.read_proof_facts(facts)
-        return None
-    message = f"crashed: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
-    so = proof_results.proof_cause(proofs) or "the process was ended by a signal; a job that does the same crashes too"
-    return proof_results.proof_finding(facts, contract, proofs, message, so)
+    so = "the process was ended by a signal; a job that does the same crashes too"
+    return proof_results.judge_proofs(facts, contract, "crashed", "crashed", so)

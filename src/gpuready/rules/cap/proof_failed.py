@@ -27,14 +27,5 @@ BROKEN, HEALTHY = proof_results.proof_examples("failed", "product_error is 0.5, 
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    proofs = proof_results.select_proofs(facts, "failed")
-    if not proofs:
-        proof_results.read_proof_facts(facts)
-        return None
-    first = proofs[0]
-    so = (
-        proof_results.proof_cause(proofs)
-        or f"it failed in the step: {first.get('step') or 'none'}; a job that does the same fails"
-    )
-    message = f"wrong result: {proof_results.name_proofs(proofs)}: {first.get('why')}"
-    return proof_results.proof_finding(facts, contract, proofs, message, so)
+    so = "it failed in the step: {}; a job that does the same fails"
+    return proof_results.judge_proofs(facts, contract, "failed", "wrong result", so)

@@ -28,10 +28,5 @@ BROKEN, HEALTHY = proof_results.proof_examples("hung", "no end after 60 s, in th
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    proofs = proof_results.select_proofs(facts, "hung")
-    if not proofs:
-        proof_results.read_proof_facts(facts)
-        return None
-    message = f"not finished before the deadline: {proof_results.name_proofs(proofs)}: {proofs[0].get('why')}"
-    so = proof_results.proof_cause(proofs) or "it was ended at its deadline; a job that does the same may hang"
-    return proof_results.proof_finding(facts, contract, proofs, message, so)
+    so = "it was ended at its deadline; a job that does the same may hang"
+    return proof_results.judge_proofs(facts, contract, "hung", "not finished before the deadline", so)

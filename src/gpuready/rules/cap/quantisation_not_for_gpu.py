@@ -16,7 +16,7 @@ On Volta and Pascal use 4 bits instead of 8: it is supported and needs less memo
 - bitsandbytes, docs/source/installation.mdx
 """
 
-from gpuready.model import Contract, Facts, Finding, FixStep, make_finding
+from gpuready.model import Contract, Facts, Finding
 from gpuready.rules import capability_floors, visible_gpus
 
 CODE = "CAP006"
@@ -35,26 +35,16 @@ BITS = {"bnb_4bit": "4", "bnb_int8": "8"}
 
 
 def judge(facts: Facts, contract: Contract) -> Finding | None:
-    unfit_by_feature = {feature: capability_floors.gpus_without_feature(facts, contract, feature) for feature in BITS}
-    lacking = {feature: old for feature, old in unfit_by_feature.items() if old}
+    lacking = capability_floors.gpus_by_lacking_feature(facts, contract, BITS)
     if not lacking:
         return None
-    old = {index: c for gpus in lacking.values() for index, c in gpus.items()}
     is_error = "bnb_4bit" in lacking
     bits = visible_gpus.join_names([BITS[feature] for feature in lacking])
-    return make_finding(
-        f"bitsandbytes does not support {bits} bits on {visible_gpus.describe_gpus(facts, old, old)}",
-        found=(facts.fact("gpu.capability"), facts.fact("gpu.name")),
-        needs=tuple(capability_floors.feature_need(feature) for feature in lacking),
-        so="the model does not load, or fails in its first layer" if is_error else "8-bit layers run slowly or fail",
-        fix=(
-            FixStep(
-                "load the weights in fp16 or fp32, without quantization" if is_error else "use 4 bits instead of 8"
-            ),
-            FixStep(
-                f"use GPUs of compute capability {' and '.join(capability_floors.feature_need(f).want for f in lacking)}",
-                safety="elsewhere",
-            ),
-        ),
-        severity=SEVERITY if is_error else "warning",
+    return capability_floors.lacking_finding(
+        facts,
+        lacking,
+        f"bitsandbytes does not support {bits} bits on {{}}",
+        "the model does not load, or fails in its first layer" if is_error else "8-bit layers run slowly or fail",
+        "load the weights in fp16 or fp32, without quantization" if is_error else "use 4 bits instead of 8",
+        SEVERITY if is_error else "warning",
     )
