@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -106,6 +106,7 @@ class RankLedger:
     def __init__(self, ranks: Iterable[int], started: float, world: int = 0, store: tuple[str, int] = ("", 0)):
         self.ranks = {rank: RankState(rank) for rank in ranks}
         self.world, self.store = world, store  # how many ranks, and where rank 0 is to listen; 0: not known here
+        self._unreached: tuple[int, set[tuple[str, int]]] = (-1, set())  # as of the count of messages
         self.started, self.order = started, 0
         self.ended_at: dict[int, float] = {}
         self.stopping = False
@@ -258,9 +259,11 @@ class RankLedger:
 
     def _find_unreached(self) -> set[tuple[str, int]]:
         """The addresses at which ranks found nobody: the one that all were given, and one that several of them took."""
-        others = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values() if state.rank]
-        called = [at for end in others if (at := rank_votes.find_unreached_store(end))] if self.store[1] else []
-        return {at for at in called if at == self.store or called.count(at) > 1}
+        if self.store[1] and self._unreached[0] != self.order:
+            others = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values() if state.rank]
+            called = Counter(at for end in others if (at := rank_votes.find_unreached_store(end)))
+            self._unreached = self.order, {at for at, ranks in called.items() if at == self.store or ranks > 1}
+        return self._unreached[1]
 
     def _find_absent(self, gave_up: list[RankEnd]) -> tuple[int, ...]:
         """Return the ranks that did not join, where the store has counted those that did: ``2/3 clients joined``."""

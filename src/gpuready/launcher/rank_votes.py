@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Reversible, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 
 from gpuready.model.run import RankEnd
 from gpuready.model.visible_text import cut_middle
@@ -37,6 +39,7 @@ GAVE_UP_PHRASES = (
 _ACCUSES = re.compile(r"not to match|inconsistent|mismatch|expects same|differs? (?:from|on|between)", re.IGNORECASE)
 _OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
+_TAG = re.compile(r"^\[rank\d+\]:\s?")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
 _NOT_FINITE = re.compile(r"(?<![\w.])[-+]?(?:nan|inf(?:inity)?)\b", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"distributed_c10d\.py\", line \d+,? in ([a-z]\w*)")
@@ -113,7 +116,9 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
     said = {end.rank: lines for end in ends if (lines := _list_lines_before_error(end))}
     if len(said) < 3 or 2 * len(said) <= world:
         return None
-    found = {rank: pair for rank in said if (pair := _find_odd_line(rank, said))}
+    counts = Counter(line for lines in said.values() for line in set(lines))
+    shared = sorted(line for line, ranks in counts.items() if ranks == len(said) - 1)
+    found = {rank: pair for rank, lines in said.items() if (pair := _find_odd_line(lines, counts, shared))}
     rank, (own, other) = next(iter(found.items())) if len(found) == 1 else (-1, ("", ""))
     return (
         (rank, f"its log says {cut_middle(own, 120)!r}, and those of the others {cut_middle(other, 120)!r}")
@@ -127,12 +132,10 @@ def _list_lines_before_error(end: RankEnd) -> list[str]:
     return [" ".join(_OWN_RANK.sub("", line).split()) for line in end.last[:at][-LINES:] if line.strip()]
 
 
-def _find_odd_line(rank: int, said: Mapping[int, list[str]]) -> tuple[str, str] | None:
+def _find_odd_line(own: list[str], counts: Mapping[str, int], shared: list[str]) -> tuple[str, str] | None:
     """Return a line of one rank and the other that all others have in its place: ``model: torch.float64``, ``model: torch.float32``."""
-    others = [set(lines) for other, lines in said.items() if other != rank]
-    shared = sorted(set.intersection(*others) - set(said[rank]))
-    alone = [line for line in said[rank] if not any(line in lines for lines in others)]
-    pairs = ((line, other) for line in alone for other in shared)
+    missing = [line for line in shared if line not in own]
+    pairs = ((line, other) for line in own if counts[line] == 1 for other in missing)
     return next((pair for pair in pairs if SequenceMatcher(None, *pair).ratio() > ALIKE_SHARE), None)
 
 
@@ -224,10 +227,10 @@ def _accused_rank(end: RankEnd) -> int | None:
     return others.pop() if len(others) == 1 else None
 
 
-def last_error_line(lines: Iterable[str]) -> str:
+def last_error_line(lines: Reversible[str]) -> str:
     """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
-    plain = [_read_json_error(re.sub(r"^\[rank\d+\]:\s?", "", line)) for line in lines]
-    return next((line for line in reversed(plain) if _ERROR.match(line)), "")
+    plain = (_read_json_error(_TAG.sub("", line)) for line in reversed(lines))
+    return next((line for line in plain if _ERROR.match(line)), "")
 
 
 def _last_line(lines: Sequence[str]) -> str:
@@ -259,13 +262,21 @@ def _fails_alike(end: RankEnd, first: RankEnd, seconds: Mapping[int, float]) -> 
     return bool(other) and own == other and end.code == first.code and together
 
 
+@lru_cache(maxsize=4096)
+def _list_shared_lines(last: tuple[str, ...]) -> list[str]:
+    """The last lines of a rank, without its number."""
+    return [_OWN_RANK.sub("", line) for line in last[-LINES:]]
+
+
 def _was_first_not_finite(end: RankEnd, ends: Sequence[RankEnd], world: int) -> bool:
     """Whether its log shows NaN or infinity where those of most others show a number: ``step 3 loss nan``, ``step 3 loss 2.1``."""
-    tails = [[_OWN_RANK.sub("", line) for line in one.last[-LINES:]] for one in ends if one is not end]
-    for line in (_OWN_RANK.sub("", line) for line in end.last[-LINES:]):
+    for line in _list_shared_lines(end.last):
         found = _NOT_FINITE.search(line)
         before = line[: found.start()] if found else ""
+        if not before.strip():
+            continue
+        tails = [_list_shared_lines(one.last) for one in ends if one is not end]
         finite = [any(o.startswith(before) and o[len(before) :][:1].isdigit() for o in tail) for tail in tails]
-        if before.strip() and 2 * sum(finite) >= world - 1 > 0:
+        if 2 * sum(finite) >= world - 1 > 0:
             return True
     return False
