@@ -287,7 +287,7 @@ THREAD_WORDS = ("can't start new thread", "Resource temporarily unavailable", "p
 
 
 FILE_SIZE_WORDS, FOLDER_WORDS = ("[Errno 27]", "File too large"), ("No such file or directory",)
-SIGBUS, SIGKILL, SIGXCPU, SIGXFSZ = 7, 9, 24, 25
+SIGBUS, SIGKILL, SIGTERM, SIGXCPU, SIGXFSZ = 7, 9, 15, 24, 25
 
 
 def _describe_limit(end: RankEnd) -> tuple[str, str]:
@@ -411,6 +411,10 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         or (code == OUT_OF_MEMORY and not any(end.oom or end.signal == SIGKILL for end in attempt.ends))
     ):
         return True
+    if code == PROGRAM_ITSELF and any(
+        end.signal in (SIGKILL, SIGTERM) and not end.stopped for end in attempt.first_ends
+    ):
+        return True  # somebody ended it: it has survived the error that its log shows
     if code == STOPPED_FROM_OUTSIDE:
         return attempt.why in ("hung", "claimed", "missing", "unfit")  # gpuready itself ended it
     if code == OUT_OF_MEMORY:
