@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.running import gpuready
 
-from gpuready import __version__
 from gpuready.workflow import fleet_node
 
 H200 = Path(__file__).parent.parent / "machines" / "h200.json"
@@ -34,7 +33,7 @@ def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     old = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--as", "driver=550.54.15", cwd=recorded)
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
     hardware = gpuready("fleet", "check", "n1.json", "n2.json", "--hardware", cwd=recorded)
-    assert f"hardware {__version__} on 2 nodes, 2 GPUs" in hardware.out and "in no environment" in hardware.out
+    assert "hardware on 2 nodes, 2 GPUs" in hardware.out and "in no environment" in hardware.out
 
 
 def test_environments_are_checked_for_one_machine_with_another_driver(recorded):

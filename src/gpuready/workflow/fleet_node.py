@@ -93,7 +93,7 @@ def check_node(request: NodeRequest, name: str) -> str:
         reports = workflow.check_machine(words, strict=bool(options.get("strict")), **arguments)
     verdict = worst_verdict(report.verdict for report in reports)
     facts = reports[0].facts if options.get("on") else _add_fleet_facts(reports[0].facts)
-    judged = ", ".join(report.contract.judged_name for report in reports)
+    judged = "hardware" if options.get("hardware") else ", ".join(one.contract.judged_name for one in reports)
     return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict), judged=judged)
 
 
