@@ -238,9 +238,12 @@ def test_who_looks_for_the_store_elsewhere_has_another_address():
     assert "MASTER_ADDR is not" in rank_votes.find_other_address(end_, "127.0.0.1", 42703)
     assert "MASTER_PORT is not" in rank_votes.find_other_address(end_, "10.99.0.77", 29500)
     assert not rank_votes.find_other_address(end_, "10.99.0.77", 42703)
-    calls = "[W1119 socket.cpp:764] [c10d] The IPv6 network addresses of (n9.invalid, 45209) cannot be retrieved (gai error: -2)."
-    waits = RankEnd(1, last=(calls, "frame #44: __libc_start_main + 0x85 (0x7f07a2645305)"))
+    calls = "[E1119 socket.cpp:1028] [c10d] The client socket has timed out after 12000ms while trying to connect to (n9.invalid, 45209)."
+    waits = RankEnd(1, last=(calls, "frame #44: __libc_start_main + 0x85 (0x7f07a2645305)", ""))
     assert "at n9.invalid port 45209" in rank_votes.find_other_address(waits, "127.0.0.1", 45209)
+    assert not rank_votes.find_other_address(waits.replace(last=(calls, "step 1")), "127.0.0.1", 45209), (
+        "it came through"
+    )
     gone = RankEnd(1, last=("ValueError: could not connect to (10.99.0.77, 42703)", "ValueError: bad shard"))
     assert not rank_votes.find_other_address(gone, "127.0.0.1", 42703)
 

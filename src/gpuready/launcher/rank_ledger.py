@@ -27,6 +27,7 @@ NOTICE_SECONDS = 0.5
 LEAST_PAUSE = 5.0
 """A rank that stood still for so many seconds and went on has paused: for a checkpoint, an evaluation, a compilation."""
 
+_MEETS = "/torch/distributed/rendezvous.py"
 _OWN_PATH = "/gpuready/launcher/"
 _TRACEBACK_STARTS = ("Traceback (most recent call last)", "Fatal Python error", "terminate called after throwing")
 
@@ -260,7 +261,10 @@ class RankLedger:
     def _find_unreached(self) -> set[tuple[str, int]]:
         """The addresses at which ranks found nobody: the one that all were given, and one that several of them took."""
         if self.store[1] and self._unreached[0] != self.order:
-            others = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values() if state.rank]
+            states = [
+                s for s in self.ranks.values() if s.rank and (not s.stack or any(_MEETS in line for line in s.stack))
+            ]
+            others = [RankEnd(state.rank, last=tuple(state.tail)) for state in states]
             called = Counter(at for end in others if (at := rank_votes.find_unreached_store(end)))
             self._unreached = self.order, {at for at, ranks in called.items() if at == self.store or ranks > 1}
         return self._unreached[1]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Reversible, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 
-from gpuready.model.run import RankEnd
+from gpuready.model.run import NATIVE_STACK, RankEnd
 from gpuready.model.visible_text import cut_middle
 
 TOGETHER_SECONDS = 1.0
@@ -155,18 +155,23 @@ def find_other_numbers(end: RankEnd, world: int) -> str:
 def find_other_address(end: RankEnd, master: str, port: int) -> str:
     """Say that a rank looked for the store at another address than it was given."""
     error = last_error_line(end.last)
-    lines = (
-        ([error] if error else reversed(end.last)) if master and port else ()
-    )  # one that still calls has warnings of c10d alone
-    found = next((one for one in map(_STORE.search, lines) if one), None)
-    names = [
-        name
-        for name, own, given in (("MASTER_ADDR", 1, master), ("MASTER_PORT", 2, str(port)))
-        if found and found[own] != given
-    ]
+    found = (_STORE if error else _UNREACHED).search(error or _last_words(end)) if master and port else None
+    given = (("MASTER_ADDR", 1, master), ("MASTER_PORT", 2, str(port)))
+    names = [name for name, own, value in given if found and found[own] != value]
     if found is None or not names:
         return ""
     return f"it looked for rank 0 at {found[1]} port {found[2]}, and the job has {master} port {port}: its {' and '.join(names)} is not the one that it was given"
+
+
+def find_unreached_store(end: RankEnd) -> tuple[str, int] | None:
+    """Return the address at which a rank has found nobody: ``timed out after 12000ms while trying to connect to (127.0.0.1, 41399)``"""
+    found = _UNREACHED.search(last_error_line(end.last) or _last_words(end))
+    return (found[1], int(found[2])) if found else None
+
+
+def _last_words(end: RankEnd) -> str:
+    """The last line of a rank before a native stack: who has said something since such a call has come through."""
+    return next((line for line in reversed(end.last) if line.strip() and not line.startswith(NATIVE_STACK)), "")
 
 
 def explain_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:
@@ -180,13 +185,6 @@ def explain_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> 
         if waited
         else ""
     )
-
-
-def find_unreached_store(end: RankEnd) -> tuple[str, int] | None:
-    """Return the address at which a rank has found nobody: ``timed out after 12000ms while trying to connect to (127.0.0.1, 41399)``"""
-    error = last_error_line(end.last)
-    found = next((m for line in ([error] if error else reversed(end.last)) if (m := _UNREACHED.search(line))), None)
-    return (found[1], int(found[2])) if found else None
 
 
 def describe_first(first: Sequence[int], ends: Sequence[RankEnd], world: int) -> str:

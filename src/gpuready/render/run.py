@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuready.model.run import CRASHED, LATER, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
+from gpuready.model.run import CRASHED, LATER, NATIVE_STACK, LaunchAttempt, PreflightItem, RankEnd, RunNote, RunOutcome
 from gpuready.model.visible_text import cut_middle, escape_unprintable
 from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 from gpuready.render.units import format_count
@@ -22,7 +22,6 @@ MAX_MESSAGE = 600
 """Letters of an exception's line, or of the last one, which are never cut at the width of the screen."""
 _OWN_TO_A_RANK = re.compile(r"\[/[^\s\[\]]+:\d+\] | \[[\d.:a-f]+\]:\d+| This is typically caused by .*")
 """What differs in the same error of several ranks: ``[/pytorch/gloo/pair.cc:553] Connection closed by peer [10.0.0.1]:1941. This is ...``"""
-_NATIVE_FRAME = re.compile(r"frame #\d+: |<omitting python frames>$")
 _VISIBLE = re.compile(r"[^\s\x00-\x1f\x7f]")
 MAX_CHAIN = 4
 CHAIN_WORDS = (
@@ -253,7 +252,7 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
 def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
     """Its last lines: from its last traceback on, where there is one."""
     lines = [_strip_rank_tag(text, end.rank).rstrip("\r").rsplit("\r", 1)[-1] for text in end.last]
-    lines = [text for text in lines if _VISIBLE.search(text) and not _NATIVE_FRAME.match(text)]
+    lines = [text for text in lines if _VISIBLE.search(text) and not text.startswith(NATIVE_STACK)]
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
     start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
     if starts and CRASH in lines[start]:

@@ -337,7 +337,7 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
     """Add a note on the limit that the first failing rank reached, or on what it did not take from its launcher."""
     end = attempt.first_ends[0] if attempt.first_ends else RankEnd(0)
     kind, (says, fix) = "limit", _describe_limit(end)
-    other = _describe_other_place(attempt, end, job) if job.nnodes == 1 else ""
+    other = _describe_other_place(attempt, end, job) if job.nnodes == 1 and attempt.first else ""
     if other:
         says, fix = other, "find what sets it in the script or in what starts it"
     if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
