@@ -41,6 +41,8 @@ _CONTAINERS, MIN_SPECIAL = ("list", "tuple", "dict"), 9
 """What older releases pass where newer ones have a class, and the length of a name that only such a class has."""
 _CALL = LazyRegex(r"([A-Za-z_][\w.]{0,120})\(")
 
+_PASSED_ON = ("fn", "func", "f", "function", "cls", "method", "self", "wrapped")
+
 _SHARED_FOLDERS = (
     "", "workspace", "home", "root", "app", "opt", "mnt", "data", "code", "projects", "repos", "work", "git", "src",
 )  # fmt: skip
@@ -114,9 +116,11 @@ def _function_name(said: str, failure: LoggedException) -> str:
     plain = said.rpartition("<locals>.")[2].removesuffix(".__init__").removesuffix(".__new__")
     if plain and plain not in ("__init__", "__new__"):
         return plain
-    code = failure.frames[-1].code if failure.frames else ""
-    called = [match for match in _CALL.compiled.findall(code) if not match.startswith("super")]
-    return str(called[-1]).rpartition(".")[2] if called else ""
+    for frame in reversed(failure.frames):  # ``return fn(self, **kwargs)`` passes on what the frame before it called
+        called = [match for match in _CALL.compiled.findall(frame.code) if not match.startswith("super")]
+        if called and called[-1] not in _PASSED_ON:
+            return str(called[-1]).rpartition(".")[2]
+    return ""
 
 
 def imports_own_tree(failure: LoggedException) -> bool:

@@ -266,7 +266,7 @@ def _match_pattern(
     if failure is not None and is_cut_line(failures[failure], line):
         return None  # the code of a traceback that ends before its error
     if pattern.place and not _is_in_place(pattern.place, line, failures, failure):
-        if pattern.place == "derived" or pattern.strength not in ("root", "symptom"):
+        if pattern.place == "derived" or pattern.strength not in ("root", "symptom") or not states_error(line):
             return None
         pattern = pattern.replace(strength="clue")  # the same text from elsewhere: pasted, or repeated by a logger
     if (pattern.also and not present_texts & set(pattern.also)) or (

@@ -38,6 +38,8 @@ _FORMS = (
     ("error: ", LazyRegex(r"\s{0,6}error: ((?:subprocess-exited-with-error|[Ff]ailed |externally-managed|Distribution|Request|No solution|Package |Could not|Querying|Command).{0,400})"), "installer::error"),
     ("error: ", LazyRegex(r"\s{0,6}ERROR: ((?:Could not|No matching|Cannot|Failed|ResolutionImpossible|Command|pip's|Ignored|THESE|Package|Exception|Operation|Invalid|Unexpected).{0,400})"), "installer::error"),
     ("error: ", LazyRegex(r"\s{0,6}((?:Unsatisfiable|Packages?NotFound|Conda\w{0,30}|Resolve\w{0,30}|LibMamba\w{0,30})Error: .{0,400})"), "installer::error"),
+    # Cannot import module for custom nodes: cannot import name 'x' from 'y' (/opt/venv/lib/.../y/__init__.py)
+    ("cannot import name", LazyRegex(r"(?!\s{0,40}[\w.]{1,80}(?:Error|Exception): ).{0,300}?(cannot import name '\w{1,80}' from '[\w.]{1,120}' \([^()]{1,400}\))"), "ImportError"),
     # Error: All model downloads failed (anyhow, eyre, click, node)
     ("error: ", LazyRegex(r"Error: (?!Process completed|Command failed)(.{8,400})"), "program::error"),
     ("error executing job", LazyRegex(r"(Error executing job with overrides.{0,200})"), "hydra::error"),
@@ -65,7 +67,7 @@ def parse_native_error(text: str) -> tuple[str, str] | None:
     return None
 
 
-_OTHER_KEYS = ("terminat", "panicked at", "assertion", "check failed", "build stopped", "***", "×", "ld: ", "ld.")
+_OTHER_KEYS = ("terminat", "panicked at", "assertion", "check failed", "build stopped", "***", "×", "ld: ", "ld.", "cannot import name")
 
 
 def continues_native_error(text: str) -> bool:

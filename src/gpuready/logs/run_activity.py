@@ -13,7 +13,9 @@ _IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
 _BAR = LazyRegex(
     r"\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
 )
-_AT_ZERO = LazyRegex(r"(?<![\d.])0%[ ]{0,2}\||(?<![\d.])0/\d{1,12} \[\d\d:\d\d")
+_AT_ZERO = LazyRegex(
+    r"(?<![\d.])0%[ ]{0,2}\|(?!.{0,80}?\b[1-9]\d{0,11}/\d{1,12} \[)|(?<![\d.])0/\d{1,12} \[\d\d:\d\d"
+)
 """A bar that has only been drawn."""
 _ANSWERED = LazyRegex(
     r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b"
@@ -32,7 +34,7 @@ _SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGN
 _DIGIT = LazyRegex(r"\d")
 _ENDED_WELL = LazyRegex(
     r"\b(?:finished(?!: {1,9}(?:\w{3}, )?\d)|done|completed?|succeeded|successful(?:ly)?|train_runtime|all (?:tests )?passed|prepared|saved|ready|resumed|saving model)\b"
-    r"|startup complete|\bserving (?:on|at) \S|\b(?:server|services?|api)(?: \w{1,20}){0,2} (?:started|(?:is|are) (?:running|up))\b|\bstarted serv\w{2,4}|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
+    r"|startup complete|\bserving (?:on|at) \S|\bstarted (?:\w{1,40} ){1,3}at \S{3,80}:\d|\d ± \d[\d.]{0,12} \||\b(?:server|services?|api)(?: \w{1,20}){0,2} (?:started|(?:is|are) (?:running|up))\b|\bstarted serv\w{2,4}|\bexit(?:ed)?(?: with)? (?:code|status)[ :=]{1,3}0\b|running on https?://|listening on\b"
     r"|\b(?:errors?|failed|failures?)[ :=]{1,3}0\b|\b0 (?:errors|failed|failures)\b",
     _IGNORE_CASE,
 )
