@@ -67,7 +67,18 @@ def parse_native_error(text: str) -> tuple[str, str] | None:
     return None
 
 
-_OTHER_KEYS = ("terminat", "panicked at", "assertion", "check failed", "build stopped", "***", "×", "ld: ", "ld.", "cannot import name")
+_OTHER_KEYS = (
+    "terminat",
+    "panicked at",
+    "assertion",
+    "check failed",
+    "build stopped",
+    "***",
+    "×",
+    "ld: ",
+    "ld.",
+    "cannot import name",
+)
 
 
 def continues_native_error(text: str) -> bool:

@@ -13,9 +13,7 @@ _IGNORE_CASE = 2  # re.IGNORECASE, without importing re here
 _BAR = LazyRegex(
     r"\d{1,3}%[ ]{0,2}\||\d{1,12}/\d{1,12} \[\d\d:\d\d|\[\d\d:\d\d<\d\d:\d\d|\d(?:it|steps?|examples?)/s\b"
 )
-_AT_ZERO = LazyRegex(
-    r"(?<![\d.])0%[ ]{0,2}\|(?!.{0,80}?\b[1-9]\d{0,11}/\d{1,12} \[)|(?<![\d.])0/\d{1,12} \[\d\d:\d\d"
-)
+_AT_ZERO = LazyRegex(r"(?<![\d.])0%[ ]{0,2}\|(?!.{0,80}?\b[1-9]\d{0,11}/\d{1,12} \[)|(?<![\d.])0/\d{1,12} \[\d\d:\d\d")
 """A bar that has only been drawn."""
 _ANSWERED = LazyRegex(
     r"\"(?:POST|PUT) [^\"\s]{1,300} HTTP/[\d.]{1,3}\" 2\d\d\b|\| 2\d\d \| {1,12}[\d.hm]{1,12}[mµn]?s \|[^|]{1,60}\| POST\b"
