@@ -6,6 +6,7 @@ import pytest
 
 from gpuready import rules
 from gpuready.model import NOT_STATED, Fact, Facts, Finding, UnknownFactError
+from gpuready.rules.pkg import import_fails
 from tests.rules.installed import row, torch
 from tests.rules.worlds import H100, contract, judged, need, outcome
 
@@ -268,3 +269,15 @@ def test_what_is_not_stated_stays_open():
     for code in CODES:
         found = outcome(rules.load_rule(code), stated, contract())
         assert found is None or (isinstance(found, UnknownFactError) and found.fact.gap == NOT_STATED)
+
+
+def test_operators_that_were_never_registered_are_of_another_build_of_that_package():
+    """torchvision for CUDA beside torch for the CPU: torch raises, and torchvision is what has to be replaced."""
+    failed = import_fails.FAILED | {"error": "RuntimeError: operator torchvision::nms does not exist", "name": ""}
+    failed["file"] = "/venv/lib/python3.12/site-packages/torch/library.py"
+    packages = {"package.torch": "2.13.0+cpu", "package.torchvision": "0.28.0"}
+    known = H100 | packages | {"import.damage": (), "import.hidden": (), "import.result": {"demo": failed}}
+    (step,) = judged("PKG042", known, contract(distribution="demo")).fix
+    assert step.run[-5:] == ("--torch-backend", "cpu", "--reinstall", "--no-deps", "torchvision==0.28.0")
+    gone = judged("PKG042", known | {"package.torchvision": None}, contract(distribution="demo")).fix
+    assert "reinstall torch" in gone[0].does

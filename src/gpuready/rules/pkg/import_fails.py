@@ -22,8 +22,10 @@ a module. If several packages are damaged, a new environment is faster and safer
 - Python documentation, the import system
 """
 
+import re
 from typing import Any
 
+from gpuready.catalog.torch import parse_torch_version
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
 from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS
 from gpuready.rules import fix_steps, import_damage
@@ -32,6 +34,7 @@ CODE = "PKG042"
 SEVERITY = "error"
 READS = (*import_damage.READS, "package.*")
 KINDS = (*FILE_KINDS, *LIBRARY_KINDS, *NEED_KINDS)
+UNREGISTERED = re.compile(r"RuntimeError: operator (\w+)::\w+ does not exist")
 NOT_TRIED = "files differ and nothing was imported: `gpuready check --import` would tell"
 REQUIRED_FACTS = ("import.damage", "import.hidden", "import.result")
 ROW = {
@@ -141,8 +144,21 @@ def _steps_by_place(facts: Facts, failed: dict[str, Any]) -> tuple[FixStep, ...]
     name, file = str(failed.get("name") or ""), str(failed.get("file") or "")
     if str(failed["error"]).startswith("ModuleNotFoundError") and f"/{name.partition('.')[0]}/" not in file:
         return (FixStep(f"install the package that has the module {name.partition('.')[0]}"),)
+    operator = UNREGISTERED.match(str(failed["error"]))
+    if operator and facts.value_if_known(f"package.{operator[1]}"):
+        return (_other_build_step(facts, operator[1]),)
     package = file.partition("-packages/")[2].partition("/")[0].removesuffix(".py").replace("_", "-").lower()
     if package and facts.value_if_known(f"package.{package}"):
         return (fix_steps.reinstall_step(facts, f"reinstall {package}, whose code raises it", package),)
     place = f"see {file}, line {failed.get('line') or 0}" if file else "see what the import printed, with --json"
     return (FixStep(f"{place}; if several packages are affected, create a new environment"),)
+
+
+def _other_build_step(facts: Facts, package: str) -> FixStep:
+    """Install the build for the installed torch: the library of this one could not be loaded, and so registered no operators."""
+    torch = str(facts.value_if_known("package.torch") or "")
+    variant = parse_torch_version(torch)[1] if package in fix_steps.TORCH_BUILDS else None
+    pin = fix_steps.pin_installed(facts, package).partition("+")[0]
+    backend = ("--torch-backend", variant) if variant else ()
+    does = f"install {package} built for torch {torch}: the library of this one registers no operators"
+    return fix_steps.install_step(facts, does, *backend, "--reinstall", "--no-deps", pin)
