@@ -36,7 +36,8 @@ check: $(VENV)/.installed
 # waits most goes first, then what takes longest. A part is a process of its own: where other tests or a worker left threads, nothing may
 # fork, and tests/system does. A real browser looks at the pages, real shells complete words: Debian's, installed here where that can be done.
 ALONE := $(addprefix tests/,apply faults fit prove launcher)
-RANKS := $(addprefix tests/,rollcall runtime)
+LAUNCHED := tests/faults/test_launch_faults.py
+RANKS := $(addprefix tests/,rollcall runtime) $(LAUNCHED)
 CHOICES := $(addprefix tests/,plan rules)
 MACHINES := $(addprefix tests/,system supply)
 STARTED := $(addprefix tests/,extensions fleet mcp)
@@ -72,6 +73,8 @@ test-pages: TESTS = $(PAGES)
 test-texts: TESTS = $(TEXTS)
 test-files: TESTS = $(wildcard tests/test_*.py)
 $(ALONE): TESTS = $@
+# Its ranks are forks of the process with torch that tests/runtime has as well: once is enough.
+tests/faults: TESTS = $@ --ignore=$(LAUNCHED)
 $(ALONE) $(TOGETHER): $(VENV)/.tested
 	@$(PYTEST) --assert=plain $(TESTS) || { $(PYTEST) --last-failed $(TESTS) && echo '$@: passed only when it was run again'; }
 

@@ -16,7 +16,7 @@ SPEC = importlib.util.spec_from_file_location(
 mutate_logs = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(mutate_logs)
 CASES = [case for case in mutate_logs.read_cases([]) if len(case.log) < 8000]
-SAMPLE = 0.05 if FUZZ else 0.02
+SAMPLE = 0.05 if FUZZ else 0.015
 """How much of all logs under all mutations."""
 
 

@@ -68,8 +68,9 @@ def test_the_port_stays_open_for_the_store():
             pass
 
 
-@pytest.mark.parametrize("address", ["::1", "[::1]", "localhost", " 127.0.0.1 ", "127.0.0.2"])
+@pytest.mark.parametrize("address", ["::1", "localhost", "127.0.0.2"])
 def test_a13_a14_other_ways_to_write_this_host(address):
+    """Brackets and spaces: tests/faults/test_launch_faults.py."""
     if ":" in address and not socket.has_ipv6:
         pytest.skip("NO IPV6 on this host")
     assert all(a["go"] for a in meet(*[w | {"MASTER_ADDR": address} for w in world(2)]))
