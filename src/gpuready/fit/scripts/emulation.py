@@ -12,6 +12,8 @@ from torch.overrides import TorchFunctionMode
 
 functional = torch.nn.functional
 LARGEST_HEAD_IN_REGISTERS = 128  # of the memory-efficient kernel
+ROUNDS_DROPOUT = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+"""Whether torch leaves a dropout that is no sixteenth to other kernels than cuDNN's: 2.11 did not."""
 SWITCHES = {
     "cudnn": torch.backends.cuda.cudnn_sdp_enabled, "flash": torch.backends.cuda.flash_sdp_enabled,
     "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
@@ -82,7 +84,7 @@ class Attention:
         grouped = bool(flat and k.shape[1] != q.shape[1])
         return self.rules.AttentionQuery(
             "sdpa", self.capability, q.element_size(), q.dtype == torch.bfloat16, mask is not None, grouped, q.shape[-1],
-            v.shape[-1], dropout, strides, not causal or q.shape[-2] == k.shape[-2], k.shape[-2],
+            v.shape[-1], dropout if ROUNDS_DROPOUT else 0.0, strides, not causal or q.shape[-2] == k.shape[-2], k.shape[-2],
             mask is not None and mask.requires_grad, tuple(name for name, is_on in SWITCHES.items() if not is_on()),
         )  # fmt: skip
 
