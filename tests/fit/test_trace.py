@@ -88,6 +88,8 @@ def predict_count(job: FitJob) -> int:
         ({"masked": True, "trains_mask": True, "fusable": False}, "math"),  # T5: its rows are strided
         ({"masked": True, "dropout": 0.1}, "efficient"),
         ({"keys": 1}, "flash"),
+        ({"switched_off": ("cudnn", "flash")}, "efficient"),  # torch.nn.attention.sdpa_kernel
+        ({"switched_off": ("cudnn", "flash", "efficient")}, "math"),
         ({"size": 20}, "flash"),  # padded to whole eights
         ({"capability": (8, 0), "square": False, "size": 64}, "efficient"),
     ],

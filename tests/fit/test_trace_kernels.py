@@ -37,6 +37,9 @@ plays = {
     "rows": lambda: empty(8192, 3072).sum(-1),
     "all": lambda: empty(8192, 3072).sum(),
     "pooled": lambda: empty(16, 512, 768).sum(1),
+    "counted": lambda: empty(64, 96, dtype=torch.bool).sum(0),
+    "squares": lambda: torch.nn.functional.mse_loss(empty(64, 96), empty(64, 96)),
+    "ordered": lambda: empty(2, 8192).sort(-1),
     "few words": lambda: embed(3072),
     "words": lambda: embed(4096),
     "scores": lambda: write_scores_out(*heads, bias, 0.1, False, 1.0, False),
@@ -180,6 +183,15 @@ def recorded(tmp_path_factory) -> dict[str, Any]:
 def test_a_sum_over_many_rows_has_a_buffer_for_its_parts(recorded):
     """The gradient of a bias, 6 KiB: with this buffer ELECTRA is exact on the H200, without it 5 % low."""
     assert recorded["columns"]["births"] == [X, 2 * 3072, 132 << 20, 4 * 24]
+
+
+def test_buffers_of_sums_losses_and_sorts_are_those_of_an_h200(recorded):
+    bits, squares, values = 64 * 96, 2 * 64 * 96, 2 * 2 * 8192
+    assert recorded["counted"]["births"] == [bits, 8 * bits, 8 * 96], "whole numbers of 64 bits"
+    assert recorded["squares"]["births"][-2:] == [squares, squares] and squares in recorded["squares"]["live"], (
+        "a loss in a full buffer"
+    )
+    assert recorded["ordered"]["births"] == [values, 9 * values, values, 4 * values], "keys and positions twice"
 
 
 @pytest.mark.parametrize("name", ["turned", "few rows", "rows", "all", "pooled"])

@@ -158,8 +158,8 @@ class AttentionKernel(torch.autograd.Function):
 class RmsNorm:
     """``rms_norm`` as the fused kernel that a GPU has since torch 2.9; the meta device runs it operation by operation."""
 
-    def __init__(self, autocast, rows=()):
-        self.autocast, self.plain, self.rows = autocast, functional.rms_norm, rows
+    def __init__(self, autocast, rows=None):
+        self.autocast, self.plain, self.rows = autocast, functional.rms_norm, [] if rows is None else rows
 
     def __call__(self, x, normalized_shape, weight=None, eps=None):
         if self.autocast.active:
@@ -177,16 +177,14 @@ class RmsNormKernel(torch.autograd.Function):
         scales = torch.empty((*x.shape[:-dims], *[1] * dims), dtype=torch.float32, device=x.device)
         ctx.save_for_backward(x, weight, scales)
         ctx.rows, moved = rows, x.numel() * x.element_size()
-        if hasattr(rows, "append"):
-            rows.append(["move", 2 * moved])
+        rows.append(["move", 2 * moved])
         return torch.empty_like(x)
 
     @staticmethod
     @first_backward_only
     def backward(ctx, grad):
         x, weight, scales = ctx.saved_tensors
-        if hasattr(ctx.rows, "append"):
-            ctx.rows.append(norm_backward_row(x, scales.numel()))
+        ctx.rows.append(norm_backward_row(x, scales.numel()))
         return torch.empty_like(x), None if weight is None else torch.empty_like(weight), None, None
 
 

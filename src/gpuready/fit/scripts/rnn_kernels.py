@@ -74,9 +74,7 @@ class RnnLayers:
         drops = bool(dropout and train and layers > 1)
         weight_bytes = sum(one.numel() for one in weights) * x.element_size()
         workspace = int(step_bytes * (WORKED[self.name] + drops)) + weight_bytes + WORK_START * ways
-        live_copy = (
-            torch.empty_like(x) if batch_first and x.dim() == 3 else None
-        )  # the steps are read one after the other
+        live_copy = torch.empty_like(x) if batch_first and x.dim() == 3 else None  # step after step
         note = functools.partial(self.note, x, gates * size * ways, size, rows, steps, layers)
         note()
         out, *last = RnnKernel.apply(x, hidden, cells, (reserve, workspace, size * ways, note), *weights)
