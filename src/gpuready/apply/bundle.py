@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuready.apply import uv, uv_output
-from gpuready.apply.index_release import index_authorization, parse_file_entry
+from gpuready.apply.index_release import ask_for_files, index_authorization, parse_file_entry
 from gpuready.apply.install_steps import format_lock_requirements
 from gpuready.apply.resolution_request import FOLDER_INDEX, ResolutionRequest, python_minor_version
 from gpuready.apply.source_checkout import read_build_requirements
-from gpuready.apply.uv_config import parse_toml, split_index_login
+from gpuready.apply.uv_config import split_index_login
 from gpuready.apply.wheel_search import find_folder_wheels
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
@@ -21,8 +21,6 @@ from gpuready.model.versions import major_minor
 from gpuready.model.visible_text import escape_lines
 from gpuready.system import AccessError, HostAccess, save_atomically
 from gpuready.system.download import download_file, ensure_folder, publish_folder, sha256_of_file
-from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.runner import unredacted_variables
 
 LOCK_FILE, REQUIREMENTS_FILE, README_FILE = "gpuready.lock", "requirements.txt", "README.txt"
 
@@ -99,19 +97,15 @@ def _require_free_space(host: HostAccess, path: str, size: int) -> None:
 def locate_files(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> dict[str, tuple[str, str, int]]:
     """Find the file of each row for the plan's target: name, address, and size (0 if unknown)."""
     ranks = rank_target_tags(plan.python, plan.platform)
-    listed = {canonical_package_name(p["name"]): p for p in _compile_pylock(host, plan, settings)}
+    request, env = _lock_request(host, plan, settings)
+    answer = _ask_pylock(host, plan, request, settings, env, ("--no-deps",))
+    listed = {canonical_package_name(package["name"]): package for package in answer}
     files = {}
     for row in plan.lock:
         if row.name not in listed:
             raise ValueError(f"uv says nothing of where {row.name} {row.version} is: make the plan again")
         files[row.name] = _choose_file(row, listed[row.name], ranks)
     return files
-
-
-def _compile_pylock(host: HostAccess, plan: Plan, settings: uv.UvSettings) -> list[dict[str, Any]]:
-    """Ask uv for the address of every file of a lock, under the rules of the resolution."""
-    request, env = _lock_request(host, plan, settings)
-    return _ask_pylock(host, plan, request, settings, env, ("--no-deps",))
 
 
 def _ask_pylock(
@@ -122,26 +116,15 @@ def _ask_pylock(
     env: dict[str, str | None],
     flags: tuple[str, ...] = (),
 ) -> list[dict[str, Any]]:
-    """Return the packages of uv's answer to a request, each with its files."""
-    path = uv.find_uv(host)
-    with TemporaryFolder(unredacted_variables(host)) as scratch:
-        save_atomically(f"{scratch}/pyproject.toml", request.format_project())
-        argv = [path, "pip", "compile", f"{scratch}/pyproject.toml", *flags, "--format", "pylock.toml"]
-        argv += [
-            flag
-            for flag in request.uv_flags(bool(plan.options.get("allow-build")))
-            if flag != "--emit-index-annotation"
-        ]
-        argv += ["--python", host.get_interpreter()["executable"], "-o", f"{scratch}/pylock.toml", "-q"]
-        ran = uv.run_uv(host, argv, settings, env=env)
-        text = host.read_text(f"{scratch}/pylock.toml", 64 << 20) if ran.rc == 0 else None
-    if text is None:
-        names = {url: name for name, url in request.addresses.items()}
-        failure = uv_output.parse_uv_failure(ran.err or ran.end, plan.framework, names)
-        raise ValueError(
-            f"the files of the lock cannot be found: {getattr(failure, 'why', '') or getattr(failure, 'says', '')}"
-        )
-    return [p for p in parse_toml(text).get("packages", ()) if isinstance(p, dict) and isinstance(p.get("name"), str)]
+    """Ask uv under the rules of the resolution; ValueError where it finds no files."""
+    flags = (*flags, *request.uv_flags(bool(plan.options.get("allow-build")), annotate=False))
+    found = ask_for_files(host, request, flags, settings, env=env)
+    if isinstance(found, list):
+        return found
+    names = {url: name for name, url in request.addresses.items()}
+    failure = uv_output.parse_uv_failure(found.err or found.end, plan.framework, names)
+    why = getattr(failure, "why", "") or getattr(failure, "says", "")
+    raise ValueError(f"the files of the lock cannot be found: {why}")
 
 
 def _fetch_build_requirements(host: HostAccess, plan: Plan, draft: str, settings: uv.UvSettings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable
 from typing import Any
 
 from gpuready.apply import resolution_cache, uv
@@ -12,7 +13,7 @@ from gpuready.apply.uv_config import parse_toml
 from gpuready.apply.uv_output import InconclusiveResolution, parse_uv_failure
 from gpuready.model import Record, validation, versions
 from gpuready.model.metadata import parse_metadata
-from gpuready.system import AccessError, HostAccess, save_atomically
+from gpuready.system import AccessError, HostAccess, RunResult, save_atomically
 from gpuready.system.download import unquote_url
 from gpuready.system.own_folders import TemporaryFolder
 from gpuready.system.process.runner import unredacted_variables
@@ -65,23 +66,33 @@ def read_index_release(
 
 def _locate_release(host: HostAccess, name: str, request: ResolutionRequest, settings: uv.UvSettings) -> dict[str, Any]:
     """Ask uv for the files of a release. Its metadata is stated as empty, so that nothing is built to learn it."""
+    flags = ["--no-deps", "--python-version", request.python, "--no-header"]
+    flags += ["--python-platform", request.platform] if request.platform else []
+    stated = format_stated_metadata([name], {})
+    found = ask_for_files(host, request, flags, settings, deadline=DEADLINE, config=stated)
+    if isinstance(found, list):
+        return next(row for row in found if isinstance(row.get("version"), str))
+    answer = parse_uv_failure(found.err or found.end, name, {})
+    if isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-"):
+        raise ValueError(answer.why)
+    is_offline = any(words in found.err for words in ("network was disabled", "not found in the cache"))
+    raise ValueError("uv is offline, and its cache lacks it" if is_offline else f"no index has a package {name!r}")
+
+
+def ask_for_files(
+    host: HostAccess, request: ResolutionRequest, flags: Iterable[str], settings: uv.UvSettings, **options: Any
+) -> list[dict[str, Any]] | RunResult:
+    """Return the packages of uv's answer to a request, each with its files; how uv ended where it gives none."""
     with TemporaryFolder(unredacted_variables(host)) as folder:
         save_atomically(f"{folder}/pyproject.toml", request.format_project())
-        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
-        argv += ["--python-version", request.python, "--no-header", "-q", "-o", f"{folder}/pylock.toml"]
-        argv += ["--python-platform", request.platform] if request.platform else []
-        argv += ["--python", host.get_interpreter()["executable"]]
-        stated = format_stated_metadata([name], {})
-        ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=stated)
-        text = host.read_text(f"{folder}/pylock.toml", 4 << 20) if ran.rc == 0 else None
+        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--format", "pylock.toml", *flags]
+        argv += ["--python", host.get_interpreter()["executable"], "-q", "-o", f"{folder}/pylock.toml"]
+        ran = uv.run_uv(host, argv, settings, **options)
+        text = host.read_text(f"{folder}/pylock.toml", 64 << 20) if ran.rc == 0 else None
     if text is None:
-        answer = parse_uv_failure(ran.err or ran.end, name, {})
-        if isinstance(answer, InconclusiveResolution) and answer.cause and answer.cause.kind.startswith("index-"):
-            raise ValueError(answer.why)
-        is_offline = any(words in ran.err for words in ("network was disabled", "not found in the cache"))
-        raise ValueError("uv is offline, and its cache lacks it" if is_offline else f"no index has a package {name!r}")
+        return ran
     packages = parse_toml(text).get("packages", ())
-    return next(row for row in packages if isinstance(row, dict) and isinstance(row.get("version"), str))
+    return [row for row in packages if isinstance(row, dict) and isinstance(row.get("name"), str)]
 
 
 def _read_release(host: HostAccess, listed: dict[str, Any], settings: uv.UvSettings) -> IndexRelease:

@@ -60,10 +60,11 @@ class ResolutionRequest(Record):
         """Exclude packages in a form that every uv accepts: required on no existing Python."""
         return "".join(f"{name}; python_version < '0'\n" for name in self.without)
 
-    def uv_flags(self, allow_build: bool = False) -> tuple[str, ...]:
+    def uv_flags(self, allow_build: bool = False, annotate: bool = True) -> tuple[str, ...]:
         """Return the flags of a resolution. A build would run a package's code, so it has to be allowed."""
         flags = [] if allow_build else ["--only-binary", ":all:"]
-        flags += ["--python-version", self.python, "--generate-hashes", "--no-header", "--emit-index-annotation"]
+        flags += ["--python-version", self.python, "--generate-hashes", "--no-header"]
+        flags += ["--emit-index-annotation"] if annotate else []  # a pylock.toml has the addresses
         flags += ["--index-strategy", "first-index"]
         if self.platform:
             flags += ["--python-platform", self.platform]

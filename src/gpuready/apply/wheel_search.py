@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuready.apply import resolution_cache, uv
+from gpuready.apply.index_release import ask_for_files
 from gpuready.apply.resolution_request import (
     ResolutionRequest,
     format_stated_metadata,
     is_default_index,
     python_minor_version,
 )
-from gpuready.apply.uv_config import parse_toml
 from gpuready.catalog import indexes
 from gpuready.catalog.packages import canonical_package_name
 from gpuready.model import versions
 from gpuready.model.plan import LockedPackage, Plan
-from gpuready.system import HostAccess, save_atomically
-from gpuready.system.own_folders import TemporaryFolder
-from gpuready.system.process.runner import unredacted_variables
+from gpuready.system import HostAccess
 
 DEADLINE = 60.0
 
@@ -55,18 +53,12 @@ def _ask_for_wheels(
     host: HostAccess, request: ResolutionRequest, names: list[str], settings: uv.UvSettings
 ) -> frozenset[str] | None:
     """Ask uv for the files of exact versions. What they require is stated as nothing, so that none is built to learn it."""
-    with TemporaryFolder(unredacted_variables(host)) as folder:
-        save_atomically(f"{folder}/pyproject.toml", request.format_project())
-        argv = [uv.find_uv(host), "pip", "compile", f"{folder}/pyproject.toml", "--no-deps", "--format", "pylock.toml"]
-        argv += [*request.uv_flags(allow_build=True), "-q", "-o", f"{folder}/pylock.toml"]
-        argv = [word for word in argv if word != "--emit-index-annotation"]
-        argv += ["--python", host.get_interpreter()["executable"]]
-        ran = uv.run_uv(host, argv, settings, deadline=DEADLINE, config=format_stated_metadata(names, {}))
-        text = host.read_text(f"{folder}/pylock.toml", 16 << 20) if ran.rc == 0 else None
-    if text is None:
+    flags = ("--no-deps", *request.uv_flags(allow_build=True, annotate=False))
+    stated = format_stated_metadata(names, {})
+    listed = ask_for_files(host, request, flags, settings, deadline=DEADLINE, config=stated)
+    if not isinstance(listed, list):
         return None
-    listed = [row for row in parse_toml(text).get("packages", ()) if isinstance(row, dict)]
-    return frozenset(canonical_package_name(str(row.get("name"))) for row in listed if row.get("wheels"))
+    return frozenset(canonical_package_name(row["name"]) for row in listed if row.get("wheels"))
 
 
 def mark_built(
