@@ -64,7 +64,7 @@ _STARTING = LazyRegex(
     r"|NCCL version |[Ii]nitializing (?:distributed|process group)|Waiting for|waiting for|rendezvous|distributed processes registered|MEMBER: \d"
 )
 _SHUTDOWN = LazyRegex(
-    r"shut|exit|stop|terminat|kill|clean|abort|clos|finished server|destroy|cancel|teardown|wandb|dead|died|signal",
+    r"shut|exit|stop|(?<!_)terminat|kill|clean|abort|clos|finished server|destroy|cancel|teardown|wandb|dead|died|signal",
     _IGNORE_CASE,
 )
 _TROUBLE_HANDLED = LazyRegex(
