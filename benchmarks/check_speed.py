@@ -4,7 +4,7 @@
 
 Every command is run in turn, round after round, so that a slow moment of the machine hits all of them alike; the table has
 medians and the ratio to the start of Python, of time and of processor time (children included). Without --rivals, a
-throw-away environment with torch 2.13.0, accelerate, transformers, env-doctor and cuda-doctor is made (a few minutes),
+throw-away environment with torch 2.13.0 for the CPU, accelerate, transformers and the doctors that are asked for is installed,
 unless this interpreter has them. --environment names a large environment, to be checked too. --only chooses rivals: collect_env
 alone takes a third of the time.
 
@@ -53,16 +53,17 @@ class Run(NamedTuple):
     variables: dict[str, str] = {}  # noqa: RUF012
 
 
-def rival_environment(requested: str | None) -> Path:
+def rival_environment(requested: str | None, only: list[str]) -> Path:
     if requested:
         return Path(requested)
     if shutil.which("accelerate", path=str(Path(sys.executable).parent)):
         return Path(sys.prefix)
-    home = Path(tempfile.mkdtemp(prefix="gpuready-rivals-"))
-    subprocess.run([sys.executable, "-m", "venv", home], check=True)
-    pip = [home / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "torch==2.13.0"], check=True)
-    subprocess.run([*pip, "accelerate", "transformers", "env-doctor", "cuda-doctor"], check=True)
+    home = Path(tempfile.mkdtemp(prefix="gpuready-rivals-")) / "env"
+    words = ["install", "transformers", "--torch", "2.13.0+cpu", "-e", home]
+    subprocess.run([sys.executable, "-m", "gpuready", *words], check=True, stdout=subprocess.DEVNULL)
+    if doctors := [name.partition(" ")[0] for name in only or RIVALS if "doctor" in name]:
+        uv = [sys.executable, "-m", "uv", "pip", "install", "-q", "--python", home / "bin/python"]
+        subprocess.run([*uv, *doctors], check=True)
     return home
 
 
@@ -177,7 +178,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "empty").mkdir()
-        rivals = rival_environment(args.rivals).absolute()
+        rivals = rival_environment(args.rivals, args.only).absolute()
         environment = args.environment and args.environment.absolute()
         results = measure(commands(rivals, environment, args.only, Path(scratch)), args.rounds)
     print(show(results))
