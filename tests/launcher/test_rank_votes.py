@@ -277,6 +277,11 @@ def test_who_does_not_listen_where_the_others_call_is_named_and_not_they():
     for rank in (1, 2):
         out(made, rank, f"Traceback (most recent call last):\n{raised}\n", 1.0)
         end(made, rank, 1.3)
+        made.record_message({"t": "stack", "r": rank, "d": ['  File "linecache.py", line 30 in getline']}, 1.4)
+    native = (
+        "Exception raised from throwTimeoutError at socket.cpp:1030 (most recent call first):\nframe #0: c10::Error\n"
+    )
+    out(made, 1, native, 1.5)
     assert made.first_failed_ranks() == (0,) and made.gave_up_waiting()
 
 

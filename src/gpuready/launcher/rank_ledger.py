@@ -90,6 +90,13 @@ class RankState:
         return f"{words} (state {states.pop()}{waits})" if words and len(self.beats) >= STAND_BEATS else ""
 
 
+def _calls_store(state: RankState) -> bool:
+    """Whether it may call rank 0's store now: who stands elsewhere has come through, unless it has failed."""
+    return (
+        not state.stack or any(_MEETS in line for line in state.stack) or bool(rank_votes.last_error_line(state.tail))
+    )
+
+
 def _unfold_json(line: str) -> list[str]:
     """The traceback in a logger's line of JSON, line by line; any other line as it is."""
     if not (line.startswith("{") and _TRACEBACK_STARTS[0] in line):
@@ -261,9 +268,7 @@ class RankLedger:
     def _find_unreached(self) -> set[tuple[str, int]]:
         """The addresses at which ranks found nobody: the one that all were given, and one that several of them took."""
         if self.store[1] and self._unreached[0] != self.order:
-            states = [
-                s for s in self.ranks.values() if s.rank and (not s.stack or any(_MEETS in line for line in s.stack))
-            ]
+            states = [state for state in self.ranks.values() if state.rank and _calls_store(state)]
             others = [RankEnd(state.rank, last=tuple(state.tail)) for state in states]
             called = Counter(at for end in others if (at := rank_votes.find_unreached_store(end)))
             self._unreached = self.order, {at for at, ranks in called.items() if at == self.store or ranks > 1}

@@ -228,7 +228,7 @@ def _accused_rank(end: RankEnd) -> int | None:
 def last_error_line(lines: Reversible[str]) -> str:
     """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
     plain = (_read_json_error(_TAG.sub("", line)) for line in reversed(lines))
-    return next((line for line in plain if _ERROR.match(line)), "")
+    return next((line for line in plain if _ERROR.match(line) and not line.startswith(NATIVE_STACK)), "")
 
 
 def _last_line(lines: Sequence[str]) -> str:

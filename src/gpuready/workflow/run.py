@@ -322,6 +322,9 @@ def _gib(size: int) -> str:
     return f"{size / (1 << 30):.1f}"
 
 
+_NOBODY_LISTENS = "the others found nobody at"
+
+
 def _describe_other_place(attempt: LaunchAttempt, end: RankEnd, job: LaunchJob) -> str:
     """Say by which number or address of its own a rank missed the others."""
     other, error = rank_votes.find_other_numbers(end, job.world), rank_votes.last_error_line(end.last)
@@ -329,7 +332,7 @@ def _describe_other_place(attempt: LaunchAttempt, end: RankEnd, job: LaunchJob) 
         return other
     missed = next(filter(None, map(rank_votes.find_unreached_store, attempt.ends)), None)
     if missed and end.rank == 0 and (not error or " clients joined" in error):
-        return f"the others found nobody at {missed[0]} port {missed[1]}: rank 0 did not listen there yet, or listened elsewhere (MASTER_PORT)"
+        return f"{_NOBODY_LISTENS} {missed[0]} port {missed[1]}: rank 0 did not listen there yet, or listened elsewhere (MASTER_PORT)"
     return rank_votes.find_other_address(end, job.master, job.port)
 
 
@@ -339,7 +342,13 @@ def _add_limits(attempt: LaunchAttempt, job: LaunchJob) -> LaunchAttempt:
     kind, (says, fix) = "limit", _describe_limit(end)
     other = _describe_other_place(attempt, end, job) if job.nnodes == 1 and attempt.first else ""
     if other:
-        says, fix = other, "find what sets it in the script or in what starts it"
+        late = other.startswith(_NOBODY_LISTENS)
+        says = other
+        fix = (
+            "let rank 0 come to init_process_group sooner, or give it a longer timeout"
+            if late
+            else "find what sets it in the script or in what starts it"
+        )
     if not says and end.errors and not rank_votes.last_error_line(end.last) and not end.signal:
         says, fix = f"its stderr led to {end.errors}: its log does not have what it said last", "leave its stderr"
         kind = "stderr"
