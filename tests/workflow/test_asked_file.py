@@ -51,6 +51,25 @@ def test_a_job_and_a_file_with_frameworks_are_judged_for_them(tmp_path):
     assert reports[0].contract.version.startswith("4.") and reports[1].contract.version == "0.12.0"
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch\nfrom trl import SFTTrainer\nimport transformers.utils\n", ["trl", "transformers"]),
+        ("import torch\n", ["torch"]),
+        ("def later():\n    import trl\n", ["torch"]),
+    ],
+)
+def test_a_script_is_judged_for_the_frameworks_that_it_imports_else_for_torch(text, expected, tmp_path):
+    (tmp_path / "train.py").write_text(text)
+    assert workflow.sort_asked_files([str(tmp_path / "train.py")]) == (expected, {})
+
+
+def test_what_is_no_python_is_refused(tmp_path):
+    (tmp_path / "train.py").write_text("import (\n")
+    with pytest.raises(Refused, match="is not Python: invalid syntax"):
+        workflow.sort_asked_files([str(tmp_path / "train.py")])
+
+
 def test_a_stated_driver_changes_the_cuda_beside_it(tmp_path):
     (report,) = workflow.check_machine(["transformers"], on="tests/machines/h200.json", what_if={"driver": "550.54.15"})
     assert report.facts.value_if_known("driver.cuda") == "12.4"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 
@@ -45,12 +46,28 @@ def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     frameworks: list[str] = []
     files: dict[str, str] = {}
     for word in words:
+        if names := _frameworks_of_script(word) if word.endswith(".py") else []:
+            frameworks += names
+            continue
         option = _option_of_file(word)
         if option in files:
             raise Refused(f"{files[option]} and {word} are files of the same kind: check them one at a time")
         files |= {option: word} if option else {}
         frameworks += [] if option else [word]
     return frameworks, files
+
+
+def _frameworks_of_script(path: str) -> list[str]:
+    """Return the frameworks that a script imports at its top, else torch; none for one of ColossalAI, which sets up a job."""
+    try:
+        tree = ast.parse(read_named_file(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Refused(f"{path} is not Python: {getattr(error, 'msg', None) or error or 'nested too deeply'}") from None
+    modules = [one.name for node in tree.body if isinstance(node, ast.Import) for one in node.names]
+    modules += [node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    known = {str(row["distribution"]).replace("-", "_"): row["framework"] for row in contracts.list_contract_rows()}
+    found = dict.fromkeys(known[root] for one in modules if (root := one.partition(".")[0]) in known)
+    return [] if "colossalai" in found else list(found) or ["torch"]
 
 
 def _option_of_file(word: str) -> str:
