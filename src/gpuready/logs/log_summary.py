@@ -85,8 +85,11 @@ def read_logs(
         part = extract_excerpt(chunks, wording.search, wording.quotas, max(len(sources), 1), is_spent)
         totals.append((part.lines, part.bytes))
         excerpts.append(part.rows)
-    for number, rows in enumerate(_drop_first_rows(excerpts, is_spent)):
-        last_run, command = keep_last_run(_lines_of_source(rows, number, sources[number]))
+    excerpts = _drop_first_rows(excerpts, is_spent)
+    for number, source in enumerate(sources):
+        rows, excerpts[number] = excerpts[number], ()  # memory: the lines are kept, and not what they were made of
+        last_run, command = keep_last_run(_lines_of_source(rows, number, source))
+        del rows
         log_lines += last_run
         commands.append(command)
     log_lines = assign_ranks(log_lines)
