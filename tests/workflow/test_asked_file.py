@@ -61,7 +61,7 @@ def test_a_job_and_a_file_with_frameworks_are_judged_for_them(tmp_path):
 )
 def test_a_script_is_judged_for_the_frameworks_that_it_imports_else_for_torch(text, expected, tmp_path):
     (tmp_path / "train.py").write_text(text)
-    assert workflow.sort_asked_files([str(tmp_path / "train.py")]) == (expected, {})
+    assert workflow.sort_asked_files([str(tmp_path / "train.py")]) == (expected, {}), "in the order of the script"
 
 
 def test_what_is_no_python_is_refused(tmp_path):

@@ -63,8 +63,10 @@ def _frameworks_of_script(path: str) -> list[str]:
         tree = ast.parse(read_named_file(path))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise Refused(f"{path} is not Python: {getattr(error, 'msg', None) or error or 'nested too deeply'}") from None
-    modules = [one.name for node in tree.body if isinstance(node, ast.Import) for one in node.names]
-    modules += [node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    modules: list[str] = []
+    for node in tree.body:
+        modules += [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
     known = {str(row["distribution"]).replace("-", "_"): row["framework"] for row in contracts.list_contract_rows()}
     found = dict.fromkeys(known[root] for one in modules if (root := one.partition(".")[0]) in known)
     return [] if "colossalai" in found else list(found) or ["torch"]
