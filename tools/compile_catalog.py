@@ -261,9 +261,10 @@ def _expand_phrases(pattern: Any, phrases: dict[str, list[str]], path: Path) -> 
 
 
 def compile_causes(root: Path = ROOT) -> dict[str, Any]:
-    """What each cause says and how it is fixed."""
+    """What each cause says and how it is fixed; of those with the same code, the one whose file tells the rule comes first."""
     drop = {"patterns", "consequences", "phrases", "rule"}
-    return {"cause": [{k: v for k, v in data.items() if k not in drop} for data in read_cause_files(root)]}
+    files = sorted(read_cause_files(root), key=lambda data: "rule" not in data)
+    return {"cause": [{k: v for k, v in data.items() if k not in drop} for data in files]}
 
 
 def compile_consequences(root: Path = ROOT) -> dict[str, Any]:
