@@ -34,6 +34,8 @@ def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
     hardware = gpuready("fleet", "check", "n1.json", "n2.json", "--hardware", cwd=recorded)
     assert "hardware on 2 nodes, 2 GPUs" in hardware.out and "in no environment" in hardware.out
+    login = gpuready("fleet", "check", "n1.json", str(H200.parent / "no-gpu.json"), "--hardware", cwd=recorded)
+    assert login.code == 1 and "GPU001 no GPU" in login.out and "1 of 2 nodes" in login.out, login.out
 
 
 def test_environments_are_checked_for_one_machine_with_another_driver(recorded):

@@ -84,6 +84,9 @@ class FixOrder:
         if request.python:
             self.target = self.target.replace(undo=(*UNDO_COMMAND, "--python", request.python))
         spec = request.spec or self.before.contract.framework
+        if self.target.kind not in ("", "venv", "gpuready") and not self.before.facts.value_if_known("python.managed"):
+            hint = f"; `gpuready install {quote(spec)} -e .venv` makes an environment of its own"
+            self.target = self.target.replace(refusal=self.target.refusal + hint)
         unmet = [] if self.target.kind != "venv" or self.target.refusal else list_unmet_needs(self.target.path)
         codes = _check_codes(only, self.before, UNMET_CODE if unmet else "")
         tasks = list_fix_tasks(self.found, self.target, spec, codes)

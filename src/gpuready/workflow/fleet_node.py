@@ -86,7 +86,8 @@ def check_node(request: NodeRequest, name: str) -> str:
     """Return this node's facts, and whether it is ready for the frameworks."""
     options = _request_options(request)
     if options.get("hardware"):
-        reports = [judge_hardware(_probe_node(options)) if options.get("on") else check_this_node()]
+        node = judge_hardware(_probe_node(options)) if options.get("on") else check_this_node()
+        reports = [node.replace(findings=(*node.findings, *_find_no_gpu(node.facts)))]
     else:
         arguments: dict[str, Any] = {key: options.get(key) for key in ("on", "python", "wants", "model", "what_if")}
         words = [str(one) for one in request.get("framework") or ()]
@@ -95,6 +96,13 @@ def check_node(request: NodeRequest, name: str) -> str:
     facts = reports[0].facts if options.get("on") else _add_fleet_facts(reports[0].facts)
     judged = "hardware" if options.get("hardware") else ", ".join(one.contract.judged_name for one in reports)
     return _format_node_line(request, name, facts, verdict, verdict_codes(reports, verdict), judged=judged)
+
+
+def _find_no_gpu(facts: Facts) -> list[Finding]:
+    """What an administrator asks of a node; a prolog does not: a node without GPUs may be meant for jobs without."""
+    if facts.value_if_known("gpu.count") != 0 or facts.value_if_known("platform.name") not in (None, "cpu"):
+        return []
+    return [Finding(NO_GPU, "error", "no GPU found")]
 
 
 def verdict_codes(reports: list[Report], verdict: str) -> list[str]:
@@ -109,7 +117,7 @@ NODE_FACTS = (
     "gpu.", "driver.", "fabric.", "libcuda.", "os.", "platform.", "clock.", "kernel.", "job.wants", "job.gpus"
 )  # fmt: skip
 """What the rules of a prolog read: the node's own facts, of no environment, variable or contract."""
-CLOCK, DISK = "SYS011", "SYS002"
+CLOCK, DISK, NO_GPU = "SYS011", "SYS002", "GPU001"
 
 
 def check_this_node() -> Report:
