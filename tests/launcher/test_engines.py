@@ -169,12 +169,16 @@ def test_a_shell_script_that_starts_a_launcher_is_seen(tmp_path, text, instead):
         ("import torch\n", 1, True, False, "one rank"),
         ("import torch\n", 2, False, False, "no torch"),
         ("print(1)\n", 2, True, False, "nothing that needs torch"),
-        ("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch\n", 2, True, False, "OMP_"),
-        ("import os\nos.environ['TORCH_LOGS'] = '+dynamo'\nimport torch\n", 2, True, False, "TORCH_LOGS"),
+        ("import os\nos.environ['OMP_NUM_THREADS'] = '4'\nimport torch\n", 2, True, False, "before torch"),
+        ("import os\nos.environ.setdefault('A_B', '1')\nfrom torch import nn\n", 2, True, False, "before torch"),
+        ("import settings\nimport torch\n", 2, True, False, "before torch"),
+        ("import torch\nimport os\nos.environ['A_B'] = '1'\n", 2, True, True, "imported once"),
+        ("import os\nif os.environ['RANK'] == '0': pass\nimport torch\n", 2, True, True, "imported once"),
     ],
 )
 def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
     (tmp_path / "train.py").write_text(text)
+    (tmp_path / "settings.py").write_text("import os\nos.environ['A_B'] = '1'\n")
     may, said = script.can_fork_ranks("script", [str(tmp_path / "train.py")], nproc, torch)
     assert may is forks and why in said
     assert script.can_fork_ranks("program", ["x"], 2, True)[0] is False

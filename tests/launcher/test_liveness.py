@@ -53,6 +53,15 @@ def test_a_stopped_rank_is_sure():
     assert note.kind == "stopped" and note.rank == 1 and note.sure and note.fix == "kill -CONT 101"
 
 
+def test_a_tracer_that_holds_a_rank_is_named():
+    made = ledger(1)
+    stand(made, 0, "step", tracer="'gdb -p 100', pid 7")
+    for second in range(4):
+        beat(made, 1.0 + second, r0=row("t"))
+    (note,) = hang_watch.find_liveness_notes(made, 4.0)
+    assert "'gdb -p 100', pid 7 traces it" in note.says and "kill -CONT has no effect" in note.fix
+
+
 def test_one_beat_in_state_t_is_not_enough():
     assert not beaten({"r0": "S", "r1": "T"}, {}, {}, 2)
 

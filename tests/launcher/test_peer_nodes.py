@@ -145,6 +145,18 @@ def test_a_refusal_of_one_node_reaches_the_others(nodes):
     assert time.monotonic() - began < 2
 
 
+def test_the_node_that_was_told_another_number_of_nodes_is_named_on_all(nodes, monkeypatch):
+    monkeypatch.setattr(peer_nodes, "READ_SECONDS", 0.0)
+    assert [node.find_other_nnodes() for node in nodes] == ["", ""]
+    other = PeerNodes(JOB.replace(node_rank=1, nnodes=3), 0)
+    said = {node.find_other_nnodes() for node in (other, nodes[0])}
+    assert said == {
+        "the nodes were told different numbers of nodes: node 1 with --nnodes 3, the others with --nnodes 2"
+    }
+    Store.values = None
+    assert nodes[0].find_other_nnodes() == ""
+
+
 def test_a_node_that_comes_twice_is_told_who_has_its_place(nodes):
     late = PeerNodes(JOB.replace(node_rank=1), 0)
     assert late.claim_place("gpu-9", [1]) == "gpu-1" and nodes[0]._find_place(1)["host"] == "gpu-1", (

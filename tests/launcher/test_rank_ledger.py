@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gpuready.launcher import rank_votes
@@ -127,6 +129,54 @@ def test_who_was_waited_for_in_vain_is_the_first(words):
     made.stopping, made.suspects = True, [2]
     end(made, 2, 9.0, 143, 15)
     assert made.first_failed_ranks() == (2,)
+
+
+HERE, THERE = (
+    '  File "/x/torch/distributed/c10d.py", line 1 in all_reduce',
+    '  File "/x/train.py", line 7 in read_shard',
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "stuck", "places", "gave_up"),
+    [
+        ("TimeoutError: the step is overdue\n", 0.0, (HERE, THERE), True),
+        ("TimeoutError: the step is overdue\n", 0.0, (THERE, THERE), False),
+        ("KeyError: 'x'\n", 4.0, (HERE, THERE), False),
+        ("bye\n", 4.0, (HERE, THERE), True),
+        ("bye\n", 0.0, (HERE, THERE), False),
+    ],
+)
+def test_a_watchdog_of_its_own_gives_up_where_one_alone_is_elsewhere(words, stuck, places, gave_up):
+    made = ledger(3)
+    beat(made, 4.0, r0=row(still=stuck, waits=1))
+    for rank, place in enumerate(places, start=1):
+        made.record_message({"t": "stack", "r": rank, "d": [place]}, 4.5)
+    out(made, 0, words, 5.0)
+    end(made, 0, 5.1, 17)
+    assert made.gave_up_waiting() is gave_up and made.only_victims_failed() is gave_up
+    made.suspects = [2]
+    assert made.first_failed_ranks() == ((2,) if gave_up else (0,))
+
+
+def test_a_module_that_another_rank_finds_is_not_missing(tmp_path):
+    (tmp_path / "tokens.py").write_text("")
+    made = ledger(2)
+    for rank, path in enumerate((["/a", str(tmp_path)], ["/a"])):
+        made.record_message({"t": "paths", "r": rank, "d": json.dumps(["/", *path, "", *path])}, 1.0)
+    out(made, 1, "ModuleNotFoundError: No module named 'tokens.bpe'\n", 1.0)
+    end(made, 1, 1.1)
+    says = f"tokens is in {tmp_path}: the sys.path of rank 0, and not of rank 1"
+    assert made.explain_not_found(made.list_ends()[0]) == says
+    made.record_message({"t": "paths", "r": 0, "d": '["/", "/a", "", "/a"]'}, 1.2)
+    assert made.explain_not_found(made.list_ends()[0]) == ""
+    made.record_message({"t": "paths", "r": 1, "d": json.dumps(["/", str(tmp_path), "", "/a"])}, 1.3)
+    assert "was on the sys.path of rank 1 when it started" in made.explain_not_found(made.list_ends()[0])
+    (tmp_path / "shard.bin").write_text("")
+    out(made, 0, "FileNotFoundError: [Errno 2] No such file or directory: 'shard.bin'\n", 1.0)
+    end(made, 0, 1.1)
+    made.record_message({"t": "paths", "r": 1, "d": json.dumps([str(tmp_path), ""])}, 1.3)
+    assert "shard.bin is in" in made.explain_not_found(made.list_ends()[1])
 
 
 def test_a_code_after_the_work_is_a_failure():

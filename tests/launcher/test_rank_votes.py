@@ -70,6 +70,27 @@ def test_a_sentence_of_all_accuses_nobody():
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("RuntimeError: gathered errors, ranks:dict_keys([1])", (1,)),
+        ("RuntimeError: stop, rank(s) [1] could not go on", (1,)),
+        ("AssertionError: samples per rank: [64, 60, 64, 64]", (1,)),
+        ("AssertionError: samples per rank: {0: 64, 1: 60, 2: 64, 3: 64}", (1,)),
+        ("AssertionError: samples per rank: [64, 60, 64, 60]", (0, 1, 2, 3)),
+        ("ValueError: shape [4, 1, 4, 4] is not square", (0, 1, 2, 3)),
+        ("RuntimeError: unused parameters on rank {rank}: 3", (0, 1, 2, 3)),
+    ],
+)
+def test_a_sentence_of_most_that_names_one_rank_is_a_vote(words, first):
+    assert first_of(4, {rank: words.replace("{rank}", str(rank)) for rank in range(4)}) == first
+
+
+def test_who_was_well_until_the_others_failed_is_only_spoken_of():
+    assert first_of(4, dict.fromkeys((1, 2, 3), "RuntimeError: only rank 0 may write")) == (1, 2, 3)
+    assert first_of(4, {3: "ValueError: the part of rank 1 is empty"}) == (3,)
+
+
 def test_an_error_in_json_is_read():
     line = '[rank1]: {"time": "12:00", "type": "ValueError", "message": "bad\\nshard"}'
     assert rank_votes.last_error_line(["x", line, "{"]) == "ValueError: bad shard"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuready.model.diagnosis import NOT_ENVIRONMENT, Diagnosis
+from gpuready.model.diagnosis import NOT_ENVIRONMENT, AlternativeCause, Diagnosis, LogEvidence
 from gpuready.model.run import LATER, LaunchAttempt, LaunchJob, RankEnd, RunOutcome
 from gpuready.render.run import render_post_mortem
 from gpuready.workflow import run
@@ -38,6 +38,15 @@ def ended(**more: object) -> LaunchAttempt:
 )
 def test_what_was_seen_refutes_a_cause(code, attempt, refuted):
     assert _is_refuted(code, attempt) is refuted
+
+
+def test_what_a_rank_has_survived_is_no_cause():
+    lines = [LogEvidence("rank-0.log", number, text) for number, text in ((3, "out of memory"), (9, "KeyError: 'x'"))]
+    rows = [AlternativeCause(text, "", "", 0.3, evidence=(line,)) for text, line in zip("ab", lines, strict=True)]
+    found = Diagnosis("cause", "x", evidence=(lines[1],), alternatives=(*rows, AlternativeCause("c", "", "", 0.2)))
+    kept = run._drop_survived(found, ended(last=("KeyError: 'x'",))).alternatives
+    assert [other.cause for other in kept] == ["b", "c"]
+    assert len(run._drop_survived(found, ended(last=("step 3",))).alternatives) == 3
 
 
 LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}

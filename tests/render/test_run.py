@@ -37,6 +37,15 @@ def test_a_traceback_that_was_survived_is_no_cause():
     assert "KeyError: 'x'" in shown and "retried" not in shown
 
 
+def test_what_a_thread_or_a_program_said_before_the_traceback_is_shown():
+    thread = ("Exception in thread Thread-1 (read):", *TRACEBACK, "OSError: truncated")
+    assert "OSError: truncated" in post_mortem(RankEnd(1, "n", 7, 1, last=(*thread, *TRACEBACK, "queue.Empty")))
+    went_on = (*thread, *(f"step {n}" for n in range(9)), *TRACEBACK, "KeyError: 'x'")
+    assert "OSError" not in post_mortem(RankEnd(1, "n", 7, 1, last=went_on))
+    called = ("quota exceeded", *TRACEBACK, "subprocess.CalledProcessError: Command 'put' returned 7")
+    assert "quota exceeded" in post_mortem(RankEnd(1, "n", 7, 1, last=called))
+
+
 def test_who_was_waited_for_did_not_fail_and_shows_where_it_stood():
     frames = [f'  File "/v/lib/python3.11/site-packages/x/{n}.py", line 1 in get' for n in range(5)]
     stack = ["Thread 0x1 (most recent call first):", *frames, '  File "/j/train.py", line 9 in read_shard']

@@ -102,6 +102,7 @@ class HangWatch:
         what = "no rank has written anything" if quiet > limit else "the run has stood still"
         rank = found.rank if found is not None else None
         places = standstill.describe_all_places(supervisor.ledger, [] if rank is None else [rank])
+        places = found.says if found is not None and found.kind != "still" else places
         message = f"{what} for {max(still, quiet):.0f} s, longer than --hang-timeout allows" + (
             f"; {places}" if places else ""
         )
@@ -165,8 +166,11 @@ def _silent_host_notes(alive: list[RankState], now: float) -> list[RunNote]:
 def _note_for_rank(rank_state: RankState, now: float) -> RunNote | None:
     who, pid = f"rank {rank_state.rank} on {rank_state.host}", rank_state.pid
     if _seconds_in_state(rank_state, "Tt") >= STOPPED_SECONDS - 0.5:
-        message = f"{who} is stopped (state T, pid {pid}){_place_suffix(rank_state)}: a signal or a debugger holds it"
-        return RunNote("stopped", message, f"kill -CONT {pid}", rank_state.rank, rank_state.host)
+        tracer, state = rank_state.tracer, rank_state.beats[-1].state
+        by = f"{tracer} traces it, and holds it" if tracer else "a signal or a debugger holds it"
+        fix = "end that tracer, or let it detach: kill -CONT has no effect" if tracer else f"kill -CONT {pid}"
+        message = f"{who} is stopped (state {state}, pid {pid}){_place_suffix(rank_state)}: {by}"
+        return RunNote("stopped", message, fix, rank_state.rank, rank_state.host)
     if _seconds_in_state(rank_state, "F") >= 1:
         message = f"{who} is frozen by its control group (pid {pid}){_place_suffix(rank_state)}"
         return RunNote(

@@ -9,6 +9,7 @@ import json
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from typing import Any
@@ -180,6 +181,28 @@ class PeerNodes:
                 except OSError:
                     continue
             time.sleep(0.2 if links else 0)  # before they are closed
+
+    def find_other_nnodes(self, seconds: float = 0.0) -> str:
+        """Tell the other nodes how many this one was told of, and say which node was told another number; ``seconds``: wait for theirs."""
+        self.store_lost, key, deadline = False, f"{self.prefix}/nnodes", time.monotonic() + seconds
+        own = str(self.job.nnodes).encode()
+        self._call(lambda store: store.set_value(f"{key}/{self.job.node_rank}", own))
+        while True:
+            known = {n: self._call(lambda store, n=n: store.get_value(f"{key}/{n}")) for n in range(self.job.nnodes)}
+            if self.store_lost or all(known.values()) or time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        counts = Counter(count for count in known.values() if count)
+        usual = max(counts, key=lambda count: (counts[count], known[0] == count), default=own)
+        odd = {node: int(count) for node, count in known.items() if count and count != usual}
+        if odd and not self.job.node_rank:
+            time.sleep(2 * READ_SECONDS)  # the others read it before this node's store ends
+        names = ", ".join(f"node {node} with --nnodes {count}" for node, count in odd.items())
+        return (
+            f"the nodes were told different numbers of nodes: {names}, the others with --nnodes {int(usual)}"
+            if odd
+            else ""
+        )
 
     def read_refusal(self) -> str:
         """What a node has said that will not start; empty as long as none has."""

@@ -36,6 +36,11 @@ def read_exit_status(pid: int) -> int:
     return int(fields[49]) if fields[:1] == ["Z"] and len(fields) > 49 else 0
 
 
+def read_tracer(pid: int) -> int:
+    """Return the process that traces this one; 0 for none."""
+    return _read_number(f"/proc/{pid}/status", "TracerPid:")
+
+
 def read_link(path: str) -> str:
     try:
         return os.readlink(path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter, deque
 from collections.abc import Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import Any
 
 from gpuready.launcher import rank_votes
@@ -24,6 +26,8 @@ STAND_BEATS, BEATS_KEPT = 3, 40
 
 NOTICE_SECONDS = 0.5
 """A rank that left may be seen to end so much later than its peers fail: they notice when the kernel closes its connections."""
+LEAST_WAIT = 2.0
+"""A rank that stood in a collective for so many seconds waited for another one."""
 LEAST_PAUSE = 5.0
 """A rank that stood still for so many seconds and went on has paused: for a checkpoint, an evaluation, a compilation."""
 
@@ -53,6 +57,18 @@ class Beat:
         return max(self.still, self.roamed)
 
 
+class LookedIn:
+    """Where a rank has looked for files and modules when its script failed: ``[FOLDER, PATH AT THE START ..., "", PATH ...]``"""
+
+    def __init__(self, text: str):
+        try:
+            self.folder, *paths = list[str](json.loads(text))
+            at = paths.index("")
+        except (ValueError, TypeError):
+            self.folder, paths, at = "", [""], 0
+        self.before, self.path = paths[:at], paths[at + 1 :]
+
+
 class RankState:
     """One rank as seen by the supervisor."""
 
@@ -67,10 +83,11 @@ class RankState:
         self.children: list[dict[str, Any]] = []
         self.kernel_waits: list[str] = []
         self.stood = ""  # in state D or T when it was asked to stop
-        self.waits = ""  # standard input, or who holds a file lock
+        self.waits = self.tracer = ""  # standard input, or who holds a file lock; and the debugger that stops it
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
         self.script_ended: float | None = None  # when its script ended, well or not
+        self.paths = LookedIn("")
         self.end: RankEnd | None = None
 
     @property
@@ -88,6 +105,19 @@ class RankState:
         words = {"D": "in uninterruptible sleep", "T": "stopped"}.get("".join(states), "")
         waits = next((f", in {name}" for name in self.kernel_waits if name), "")
         return f"{words} (state {states.pop()}{waits})" if words and len(self.beats) >= STAND_BEATS else ""
+
+
+_NOT_FOUND = re.compile(
+    r"ModuleNotFoundError: No module named '([\w.]+)'|FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'"
+)
+
+
+def _has(folder: str, name: str, file: str) -> bool:
+    """Whether a folder here has a module, or a file."""
+    paths = (
+        [f"{name}.py", f"{name}/__init__.py", *(f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)] if name else [file]
+    )
+    return any(os.path.exists(os.path.join(folder, path)) for path in paths)
 
 
 def _calls_store(state: RankState) -> bool:
@@ -146,7 +176,9 @@ class RankLedger:
         elif kind == "stack":
             state.stack = [line for line in message["d"] if _OWN_PATH not in line] or state.stack
             state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
-            state.waits = str(message.get("waits") or "")
+            state.waits, state.tracer = str(message.get("waits") or ""), str(message.get("tracer") or "")
+        elif kind == "paths":
+            state.paths = LookedIn(message["d"])
         elif kind == "leaving":
             state.script_failed = None if message.get("done") else (self.order, now)
             state.script_ended = now
@@ -252,8 +284,32 @@ class RankLedger:
                 return different
             return tuple(sorted(self.ranks, key=lambda rank: rank not in {end.rank for end in causes}))
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
-        odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks))
+        victims = [s.rank for s in self.ranks.values() if rank_votes.is_victim(tuple(s.tail), s.stack)]
+        odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks), victims)
         return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)
+
+    def explain_not_found(self, end: RankEnd) -> str:
+        """Say where other ranks find the module or the file that one has not found; empty where nothing shows that they do."""
+        found, own = _NOT_FOUND.match(rank_votes.last_error_line(end.last)), self.ranks[end.rank].paths
+        if found is None or not own.folder:
+            return ""
+        others = {
+            state.rank: state.paths for state in self.ranks.values() if state.rank != end.rank and state.paths.folder
+        }
+        name, file = (found[1] or "").partition(".")[0], found[2]
+        for folder in dict.fromkeys(
+            folder for one in others.values() for folder in (one.path if name else [one.folder])
+        ):
+            ranks = [rank for rank, one in others.items() if folder in (one.path if name else [one.folder])]
+            if folder not in (own.path if name else [own.folder]) and _has(folder, name, file):
+                where = "the sys.path" if name else "the working folder"
+                return f"{name or file} is in {folder}: {where} of rank {', '.join(map(str, ranks[:8]))}, and not of rank {end.rank}"
+        lost = next((folder for folder in own.before if name and folder not in own.path and _has(folder, name, "")), "")
+        return (
+            f"{name} is in {lost}, which was on the sys.path of rank {end.rank} when it started, and is no longer"
+            if lost
+            else ""
+        )
 
     def _had_failed(self, end: RankEnd) -> bool:
         """Whether its script had failed before it was stopped."""
@@ -326,12 +382,31 @@ class RankLedger:
             words in line
             for line in lines[-20:]
             for words in (*rank_votes.LOST_PEER_PHRASES, *rank_votes.GAVE_UP_PHRASES)
+        ) or self._waited_for_one(own)
+
+    def _waited_for_one(self, end: RankEnd) -> bool:
+        """Whether a watchdog of its own gave up: its error speaks of time, or none was written while it stood in a collective, and
+        of those that have not failed one alone is elsewhere.
+        """
+        state = self.ranks.get(end.rank)
+        stood = (
+            state is not None
+            and bool(state.beats)
+            and state.beats[-1].in_collective
+            and state.beats[-1].stuck >= LEAST_WAIT
+        )
+        if not rank_votes.speaks_of_waiting(end) and (not stood or rank_votes.last_error_line(end.last)):
+            return False
+        well = [s for s in self.ranks.values() if s.script_failed is None and (s.end is None or s.end.stopped)]
+        return (
+            sum(bool(s.stack) and not rank_votes.is_victim(tuple(s.tail), s.stack) for s in well if s.rank != end.rank)
+            == 1
         )
 
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""
         ends = self.list_failed_ends() if failures is None else failures
-        unreached = any(map(rank_votes.find_unreached_store, ends))
+        unreached = any(rank_votes.find_unreached_store(end) or self._waited_for_one(end) for end in ends)
         return unreached or any(
             words in line for end in ends for line in end.last[-20:] for words in rank_votes.GAVE_UP_PHRASES
         )

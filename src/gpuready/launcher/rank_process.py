@@ -60,7 +60,11 @@ class RankProcess:
             self.messages.append({"t": "leaving", "r": self.number, "done": self.done})
 
     def _handle_stack(self, data: bytes) -> None:
-        self.messages.append({"t": "stack", "r": self.number, "d": data.decode("utf-8", "replace").splitlines()})
+        stack, _, paths = (part.decode("utf-8", "replace") for part in data.partition(rank_main.PATHS))
+        if stack:
+            self.messages.append({"t": "stack", "r": self.number, "d": stack.splitlines()})
+        if paths:
+            self.messages.append({"t": "paths", "r": self.number, "d": paths})
 
     def read_error(self, engine: str) -> str:
         """Return the traceback that torch's @record has written: it is there where stderr was lost."""

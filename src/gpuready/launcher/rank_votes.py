@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Reversible, Sequence
+from collections.abc import Collection, Iterable, Mapping, Reversible, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
 
@@ -37,7 +37,11 @@ GAVE_UP_PHRASES = (
 )
 """How a rank reports that a peer did not come in time: the peer may be well, and late."""
 _ACCUSES = re.compile(r"not to match|inconsistent|mismatch|expects same|differs? (?:from|on|between)", re.IGNORECASE)
-_OTHER = re.compile(r"\b(?:rank|process) (\d{1,6})\b", re.IGNORECASE)
+_NAMED = re.compile(
+    r"\b(?:rank|process)(?:s|es|\(s\))?[\s:=#]{0,3}(?:\w*\(?[\[{(])?(\d{1,6}(?:, ?\d{1,6})*)(?!\w|\.\d)", re.IGNORECASE
+)
+"""``rank 1``, ``rank(s) [2]``, ``ranks: dict_keys([0, 3])``"""
+_OF_RANKS, _ITEMS = re.compile(r"\branks?\b", re.IGNORECASE), re.compile(r"[\[{(]([^\[\](){}]+)[\])}]")
 _OTHER_SIZE = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)")
 _TAG = re.compile(r"^\[rank\d+\]:\s?")
 _NUMBER, _OWN_RANK = re.compile(r"\d+"), re.compile(r"\[?\brank[ :=]?\d+\]?:?", re.IGNORECASE)
@@ -55,15 +59,19 @@ _UNREACHED = re.compile(
 )
 _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+)\)")
 """``trying to connect to (10.99.0.77, 42703)``, ``The IPv4 network addresses of (n01, 29500) cannot be retrieved``"""
-_WAITED = re.compile(r"timed? ?out|timeout", re.IGNORECASE)
+_WAITED = re.compile(
+    r"timed? ?out|timeout|deadline|overdue|watchdog|no progress|took longer|stall|stuck", re.IGNORECASE
+)
 ASK_TORCH = "--check-collectives"
 LINES, ALIKE_SHARE = 64, 0.8
 """Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
 
 
-def find_odd_ranks(ends: Sequence[RankEnd], seconds: Mapping[int, float], world: int) -> tuple[int, ...]:
+def find_odd_ranks(
+    ends: Sequence[RankEnd], seconds: Mapping[int, float], world: int, victims: Collection[int] = ()
+) -> tuple[int, ...]:
     """Return the rank in which most see the difference; all that failed alike where there is no majority; none where the order decides."""
-    accused = _list_accusations(ends)
+    accused = _list_accusations(ends, world, victims)
     if accused:
         return _count_votes(accused, world) or tuple(sorted({*accused, *accused.values()}))
     first = min(ends, key=lambda end: seconds[end.rank], default=None)
@@ -79,11 +87,11 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     difference = find_difference(ends, world)
     shown = difference[1] if difference and difference[0] == rank else ""
     own = next((end for end in ends if end.rank == rank), None)
-    if own is not None and own.failed and 2 * sum(end.left_early for end in ends) > world and _lost_peer(own):
+    if own is not None and own.failed and 2 * sum(end.left_early for end in ends) > world and is_victim(own.last, ()):
         return "it still communicates, and most of the others have ended well: it does more than they do, as steps or batches"
     if mismatch := find_size_mismatch(ends):
         return f"{mismatch.partition('; ')[0]}; {shown}" if shown else mismatch
-    accused = _list_accusations(ends)
+    accused = _list_accusations(ends, world, [end.rank for end in ends if is_victim(end.last, end.stack)])
     line = next((last_error_line(end.last) for end in ends if accused.get(end.rank) == rank), "")
     if line:
         return f"{list(accused.values()).count(rank)} of {world} ranks name it: {cut_middle(line)}"
@@ -100,8 +108,10 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     )
 
 
-def _lost_peer(end: RankEnd) -> bool:
-    return any(words in line for line in end.last[-20:] for words in LOST_PEER_PHRASES)
+def is_victim(last: Sequence[str], stack: Iterable[str]) -> bool:
+    """Whether a rank waited in a collective, or lost its peer there: it was well until another one failed."""
+    lost = any(words in line for line in last[-20:] for words in LOST_PEER_PHRASES)
+    return lost or any("/torch/distributed/" in line for line in stack)
 
 
 def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | None:
@@ -169,6 +179,12 @@ def find_unreached_store(end: RankEnd) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
+def speaks_of_waiting(end: RankEnd) -> bool:
+    """Whether its error says that something took too long; its last lines, where it has none."""
+    error = last_error_line(end.last)
+    return any(map(_WAITED.search, [error] if error else end.last[-20:]))
+
+
 def _last_words(end: RankEnd) -> str:
     """The last line of a rank before a native stack: who has said something since such a call has come through."""
     return next((line for line in reversed(end.last) if line.strip() and not line.startswith(NATIVE_STACK)), "")
@@ -211,18 +227,31 @@ def find_size_mismatch(ends: Iterable[RankEnd]) -> str:
     return f"a collective has {found[1]} bytes on one rank and {found[2]} on another, by their dtypes or shapes; {ASK_TORCH} names the rank"
 
 
-def _list_accusations(ends: Sequence[RankEnd]) -> dict[int, int]:
-    """Who accuses whom; a sentence that the accused says of itself too is everybody's, and accuses nobody."""
+def _list_accusations(ends: Sequence[RankEnd], world: int, victims: Collection[int]) -> dict[int, int]:
+    """Who accuses whom: in words of a difference, or as more than half do that name one and the same; who was well until they
+    failed is then only spoken of. Of a list of several none is accused.
+    """
     said = {end.rank: last_error_line(end.last) for end in ends}
-    accused = {end.rank: other for end in ends if (other := _accused_rank(end)) is not None}
-    return {rank: other for rank, other in accused.items() if said.get(other) != said[rank]}
+    shared, named = Counter(said.values()), {}  # type: Counter[str], dict[int, int]
+    for rank, line in said.items():
+        found = _list_named(line, world) - ({rank} if shared[line] == 1 else set())
+        named |= {rank: found.pop()} if len(found) == 1 else {}
+    for other, votes in Counter(named.values()).items():
+        if 2 * votes > world and other not in victims:
+            return {rank: one for rank, one in named.items() if one == other}
+    return {
+        r: other for r, other in named.items() if _ACCUSES.search(said[r]) and said.get(other) != said[r] and other != r
+    }
 
 
-def _accused_rank(end: RankEnd) -> int | None:
-    """The other rank that the last error of a rank says it differs from; a list of several accuses none."""
-    line = last_error_line(end.last)
-    others = {int(number) for number in _OTHER.findall(line)} - {end.rank} if _ACCUSES.search(line) else set()
-    return others.pop() if len(others) == 1 else None
+def _list_named(line: str, world: int) -> set[int]:
+    """The ranks that a line names, or the one whose value is odd in a list of all: ``samples per rank: [64, 64, 60, 64]``"""
+    for text in _ITEMS.findall(line) if _OF_RANKS.search(line) else ():
+        items = [item.strip().removeprefix(f"{rank}: ") for rank, item in enumerate(text.split(","))]
+        counts = Counter(items)
+        if len(items) == world > 2 and sorted(counts.values()) == [1, world - 1]:
+            return {items.index(min(items, key=lambda item: counts[item]))}
+    return {int(number) for numbers in _NAMED.findall(line) for number in numbers.split(",") if int(number) < world}
 
 
 def last_error_line(lines: Reversible[str]) -> str:

@@ -71,7 +71,8 @@ class RankWatch:
     def look_at_places(self) -> None:
         """Keep its working folder and where its stderr leads: when it has ended, nobody can tell."""
         self.folder = process_status.read_link(f"/proc/{self.pid}/cwd") or self.folder
-        self.errors = process_status.read_link(f"/proc/{self.python_pid}/fd/2") or "nowhere: it is closed"
+        if os.path.exists(f"/proc/{self.python_pid}/exe"):  # else it has ended, and its files are closed
+            self.errors = process_status.read_link(f"/proc/{self.python_pid}/fd/2") or "nowhere: it is closed"
 
     def _find_new_children(self) -> int:
         """Look at the children: which are seen to have failed, and how many there were not a second ago."""
@@ -121,6 +122,9 @@ class RankWatch:
             "children": children,
             "kernel": process_status.list_kernel_waits(self.pid)[:4],
             "waits": waits,
+            "tracer": f"{process_command(tracer)!r}, pid {tracer}"
+            if (tracer := process_status.read_tracer(self.pid))
+            else "",
         }
 
 

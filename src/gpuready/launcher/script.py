@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -11,14 +12,15 @@ from gpuready.system import file_contents
 from gpuready.system.files import open_regular
 
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le", 22: "s390x"}
-_READ_AT_TORCH_IMPORT = (
-    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "TORCH_LOGS", "PYTORCH_JIT", "TORCH_DEVICE_BACKEND_AUTOLOAD", "LD_PRELOAD",
-)  # fmt: skip
-"""Variables that torch reads when it is imported: too late for a script to set after a shared import."""
 _TORCH_USERS = (
     "torch", "transformers", "accelerate", "lightning", "deepspeed", "colossalai", "trl", "axolotl", "vllm", "gpuready",
     "peft", "diffusers",
 )  # fmt: skip
+_IMPORTS_TORCH = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(_TORCH_USERS)})\b", re.MULTILINE)
+_IMPORTS, _SETS_VARIABLES = (
+    re.compile(r"^(?:import|from) (\w+)", re.MULTILINE),
+    re.compile(r"environ\[[^\]\n]+\] *=[^=]|environ\.(?:setdefault|update|pop|clear)\(|putenv\("),
+)
 MAX_SCRIPT_BYTES = 1 << 20
 CONFIG_SUFFIXES = (".yml", ".yaml", ".json", ".toml")
 
@@ -106,10 +108,19 @@ def can_fork_ranks(kind: str, words: Sequence[str], nproc: int, has_torch: bool)
     text = read_script(words[0])
     if text is None:
         return False, "the script cannot be read"
-    early = [name for name in _READ_AT_TORCH_IMPORT if name in text]
-    if early:
-        why = f"the script speaks of {early[0]}, which torch reads when it is imported: each rank imports for itself"
-        return False, why
+    if _sets_variables_first(text, os.path.dirname(words[0])):
+        return (
+            False,
+            "variables are set before torch is imported, which may read them then: each rank imports for itself",
+        )
     if not any(name in text for name in _TORCH_USERS):
         return False, "the script names nothing that needs torch"
     return True, "torch is imported once, and the ranks are forked before any device is touched"
+
+
+def _sets_variables_first(text: str, folder: str) -> bool:
+    """Whether a script, or a module beside it that it imports, sets variables before it imports torch."""
+    found = _IMPORTS_TORCH.search(text)
+    head = text[: found.start()] if found else text
+    beside = [read_script(os.path.join(folder, f"{name}.py")) or "" for name in _IMPORTS.findall(head)]
+    return any(_SETS_VARIABLES.search(one) for one in (head, *beside))

@@ -210,7 +210,13 @@ class Supervisor:
                 return
             self.hello_of_rank[rank] = {**message, "link": link}
         all_came = len(self.hello_of_rank) == len(self.ledger.ranks)
-        if all_came and self.started_ranks_at is None and self._nodes_are_fit() and self._place_is_free(message):
+        if (
+            all_came
+            and self.started_ranks_at is None
+            and self._nodes_are_fit()
+            and self._place_is_free(message)
+            and self._nodes_agree(2.0)
+        ):
             self.started_ranks_at = time.monotonic()
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
 
@@ -239,6 +245,13 @@ class Supervisor:
             fix = f"give each node its own --node-rank, and another job its own port: {job.master}:{job.port} is taken by this one"
             self.stop_with_reason("claimed", message_text, fix)
         return not other
+
+    def _nodes_agree(self, seconds: float = 0.0) -> bool:
+        """Whether all nodes were told the same number of nodes, as far as they have come."""
+        says = self.peers.find_other_nnodes(seconds) if self.peers is not None else ""
+        if says:
+            self.stop_with_reason("unfit", says, "start all nodes again with the same --nnodes")
+        return not says
 
     def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
         here = f"{message['host']} (pid {message['pid']})"
@@ -431,6 +444,8 @@ class Supervisor:
         refusal = self.peers.read_refusal() if self.peers is not None else ""
         if refusal:
             self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
+        else:
+            self._nodes_agree()
 
     def _stop_for_missing(self) -> None:
         if self.peers is not None and not self.hello_of_rank:
@@ -461,6 +476,9 @@ class Supervisor:
                 end for end in (self.ledger.ranks[first[0]].end, *self.ledger.list_failed_ends()) if end is not None
             ]
             code = _own_code(failed)
+            says = self.ledger.explain_not_found(failed[0]) if len(first) == 1 and self.job.nnodes == 1 else ""
+            fix = "let all ranks have the same PYTHONPATH and folder; find what changes those of this one"
+            self.notes += [RunNote("place", says, fix, first[0], seconds=failed[0].seconds)] if says else []
         ends = self.ledger.list_ends()
         crashed = [end for end in ends if end.crashed_at_exit]
         if crashed and not (first or code or self.why):

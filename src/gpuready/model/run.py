@@ -127,7 +127,11 @@ class RankEnd(Record):
                 return "killed by SIGKILL: by a user, or by the kernel because memory ran out (not visible from here)"
             return "killed by SIGKILL by a user or a program (the kernel reports no lack of memory)"
         names = {one.value: one.name for one in Signals}
-        return f"ended by {names.get(self.signal, f'signal {self.signal}')}" if self.signal else f"exit {self.code}"
+        if self.signal:
+            return f"ended by {names.get(self.signal, f'signal {self.signal}')}"
+        return f"exit {self.code}" + (
+            " by an exit handler or a thread, after its script had ended well" if self.done else ""
+        )
 
 
 class RunNote(Record):

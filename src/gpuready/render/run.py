@@ -13,6 +13,8 @@ from gpuready.render.layout import PLAIN_SCREEN, Screen, join_sections
 from gpuready.render.units import format_count
 
 RANK_COLOURS = ("36", "33", "32", "35", "34", "31", "96", "93", "92", "95", "94", "91")
+CAUSES = ("limit", "place")
+"""Kinds of notes that state the cause."""
 MAX_OUTPUT_LINES = 12
 """Last lines shown of the first failing rank."""
 LIBRARY_PATHS = ("-packages/", "/lib/python3", "<frozen")
@@ -173,7 +175,7 @@ def render_post_mortem(outcome: RunOutcome, screen: Screen = PLAIN_SCREEN, expla
     blocks += [_format_last_output(end, screen) for end in first[:1]]
     blocks.append(_format_outcome_verdict(outcome, screen))
     if last.first_ends:
-        blocks += [_format_last_output(last.first_ends[0], screen), _format_late_rank(last, screen)]
+        blocks += [_format_last_output(last.first_ends[0], screen, bool(last.decided)), _format_late_rank(last, screen)]
         blocks.append(_format_other_ranks(last, screen))
     elif last.why == "engine":
         blocks.append(_truncate_lines(last.engine_said[-MAX_OUTPUT_LINES:], screen))
@@ -192,7 +194,7 @@ def _is_stated(last: LaunchAttempt) -> bool:
     """Whether the verdict, an exception, the stack of a crash or a limit says already what happened."""
     end = last.first_ends[0]
     told = last.decided or end.left_early or end.stopped or end.lost or _find_exception_line(end)
-    return bool(told) or any(CRASH in text for text in end.last) or any(note.kind == "limit" for note in last.notes)
+    return bool(told) or any(CRASH in text for text in end.last) or any(note.kind in CAUSES for note in last.notes)
 
 
 def _truncate_lines(texts: Iterable[str], display: Screen, indent: int = 2) -> list[str]:
@@ -249,18 +251,20 @@ def _format_first_failure(last: LaunchAttempt, display: Screen) -> list[str]:
     return display.lead_paragraph("failed:", f"rank {end.rank} on {end.host} (pid {end.pid}) {how}", "error")
 
 
-def _format_last_output(end: RankEnd, display: Screen) -> list[str]:
-    """Its last lines: from its last traceback on, where there is one."""
+def _format_last_output(end: RankEnd, display: Screen, voted: bool = False) -> list[str]:
+    """Its last lines: from its last traceback on, where there is one; what stands before it, where others have named it."""
     lines = [_strip_rank_tag(text, end.rank).rstrip("\r").rsplit("\r", 1)[-1] for text in end.last]
     lines = [text for text in lines if _VISIBLE.search(text) and not text.startswith(NATIVE_STACK)]
     starts = [i for i, text in enumerate(lines) if any(opener in text for opener in (TRACEBACK, CRASH))]
     start = starts[-1] if starts else max(0, len(lines) - MAX_OUTPUT_LINES)
-    if starts and CRASH in lines[start]:
+    chain = _list_thread_errors(lines[:start]) + _chained_exceptions(lines[:start]) if starts else []
+    spoke_first = voted or (starts and (CRASH in lines[start] or "CalledProcessError" in lines[-1]))
+    if starts and spoke_first:  # a library, a program, or the rank itself
         start = max(0, start - WORDS_BEFORE_CRASH)
     shown = lines[start:]
     if len(shown) > 2 * MAX_OUTPUT_LINES:
         shown = [*shown[:MAX_OUTPUT_LINES], display.ellipsis, *shown[-MAX_OUTPUT_LINES:]]
-    return _fit_lines([*_chained_exceptions(lines[:start] if starts else []), *shown], display)
+    return _fit_lines([*chain, *shown], display)
 
 
 def _fit_lines(texts: Iterable[str], display: Screen) -> list[str]:
@@ -279,6 +283,13 @@ def _format_late_rank(last: LaunchAttempt, display: Screen) -> list[str]:
     frames = innermost_frames(last.stacks.get(end.rank, ()), 40) if end.stopped else []
     own = [text for text in frames[3:] if not any(part in text for part in LIBRARY_PATHS)]
     return _truncate_lines((text.strip() for text in [*frames[:3], *own[:1]]), display)
+
+
+def _list_thread_errors(lines: Sequence[str]) -> list[str]:
+    """``Exception in thread Thread-1 (read):`` and what it was: the thread has ended by it, and the rank later."""
+    at = next((i for i in reversed(range(len(lines))) if lines[i].startswith("Exception in thread ")), len(lines))
+    end = next((i for i in range(at, len(lines)) if _is_exception_line(lines[i])), -MAX_OUTPUT_LINES)
+    return [lines[at], lines[end]] if len(lines) - end <= WORDS_BEFORE_CRASH else []  # else it went on
 
 
 def _chained_exceptions(lines: Sequence[str]) -> list[str]:
@@ -352,7 +363,7 @@ def _format_run_notes(last: LaunchAttempt, display: Screen) -> list[str]:
         if run_note.kind in (last.why, "engine"):
             continue
         seen = f"after {run_note.seconds:.0f} s: {_note_with_code(run_note)}"
-        is_cause = run_note.kind == "limit"
+        is_cause = run_note.kind in CAUSES
         lines += (
             display.lead_paragraph("cause:", run_note.says, "error")
             if is_cause

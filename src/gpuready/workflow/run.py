@@ -390,6 +390,7 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
+    diagnosis = _drop_survived(diagnosis, attempt)
     if diagnosis.code == OTHER_COLLECTIVES and rank_votes.find_size_mismatch(attempt.ends):
         return None  # the verdict says it: the same collective, with tensors of other sizes
     if diagnosis.cause == NOT_ENVIRONMENT and not _is_environment_excluded(attempt):
@@ -397,6 +398,15 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
     if diagnosis.code == RANKS_MISSING and len(first) == 1:
         diagnosis = diagnosis.replace(so="")  # that no message tells which: the verdict names it
     return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
+
+
+def _drop_survived(diagnosis: Diagnosis, attempt: LaunchAttempt) -> Diagnosis:
+    """Without causes of which other lines speak than the error that ended the first rank: it has survived them."""
+    own = {(line.source, line.line) for line in diagnosis.evidence}
+    others = diagnosis.alternatives
+    if any(rank_votes.last_error_line(end.last) for end in attempt.first_ends):
+        others = tuple(a for a in others if not a.evidence or own & {(e.source, e.line) for e in a.evidence})
+    return diagnosis.replace(alternatives=others)
 
 
 def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
@@ -414,6 +424,8 @@ def _may_be_master_port(diagnosis: Diagnosis, job: LaunchJob, attempt: LaunchAtt
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
     """Whether what was seen of the machine refutes a cause that only the end of a process suggests."""
+    if any(note.kind == "place" for note in attempt.notes):
+        return True  # what is missing is there
     if any(note.kind == "limit" for note in attempt.notes) and (
         code == PROGRAM_ITSELF
         or (code == NO_DISK_SPACE and not any(end.full for end in attempt.first_ends))
