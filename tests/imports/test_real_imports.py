@@ -250,3 +250,66 @@ def test_no_dry_run_starts_anything(broken: EnvironmentCopy) -> None:
     ran = gpuready("fix", "--contract", "demo.toml", "--python", str(broken.root), "--dry-run", cwd=broken.here)
     assert ran.code in (0, 1, 3) and ran.out, ran.err
     assert not (broken.root.parent / "started").exists()
+
+
+# -- what a failure is about
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc")
+def test_a_library_that_is_there_is_not_called_missing(copy: EnvironmentCopy) -> None:
+    copy.use("import demo_c")
+    copy.install("demo-c", "1.0", {"demo_c/__init__.py": "from demo_c import _c\n"})
+    copy.rewrite("demo-1.0.dist-info/METADATA", lambda data: data + b"Requires-Dist: demo-c\n")
+    library = build_library(copy.site / "demo_c.libs/libkite.so", *())
+    build_library(copy.site / "demo_c/_c.abi3.so", library)
+    rows = [
+        f"{name},,{(copy.site / name).stat().st_size}\n" for name in ("demo_c.libs/libkite.so", "demo_c/_c.abi3.so")
+    ]
+    copy.rewrite("demo-c-1.0.dist-info/RECORD", lambda data: data + "".join(rows).encode())
+    copy.age()
+    assert copy.judge(imports="asked") == {"PKG047": "error"}
+    (finding,) = copy.report.findings
+    assert finding.says.endswith(f"no search path of what needs libkite.so leads to {library}")
+    assert finding.fix[0].run[-1] == "demo-c==1.0"
+    copy.rewrite("demo_c.libs/libkite.so", lambda data: data[:18] + b"\xb7\0" + data[20:])
+    assert copy.judge()["PKG042"] == "error"
+    (finding,) = [one for one in copy.report.findings if one.code == "PKG042"]
+    assert any(f"{library}: it is for aarch64" in need.cite for need in finding.needs), finding
+    assert finding.fix[0].run[-1] == "demo-c==1.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "says"),
+    [
+        ("#!{python}\n", 0o755, ""),
+        ("#!/bin/sh\n'''exec' {python} \"$0\" \"$@\"\n", 0o755, ""),
+        ("#!/gone/bin/python\n", 0o755, "its interpreter /gone/bin/python is not there"),
+        ("#!/bin/sh\n'''exec' '/gone/bin/python' \"$0\" \"$@\"\n", 0o755, "its interpreter /gone/bin/python is not there"),
+        ("#!{python}\n", 0o644, "it has no permission to be executed"),
+        (None, 0, "recorded when it was installed, and not there"),
+    ],
+)  # fmt: skip
+def test_a_command_whose_interpreter_is_gone_is_told(
+    copy: EnvironmentCopy, text: str | None, mode: int, says: str
+) -> None:
+    copy.rewrite("demo-1.0.dist-info/RECORD", lambda data: data + b"../../../bin/demo-train,,\n")
+    copy.age()
+    if text is not None:
+        (copy.root / "bin/demo-train").write_text(text.format(python=copy.python))
+        (copy.root / "bin/demo-train").chmod(mode)
+    assert copy.judge() == ({"PKG043": "error" if text else "warning"} if says else {})
+    assert [finding.says for finding in copy.report.findings] == (
+        [f"demo-train cannot be started: {says}"] if says else []
+    )
+
+
+def test_what_is_damaged_is_installed_again_and_not_what_fell_over_it(copy: EnvironmentCopy) -> None:
+    copy.use("import demo_user")
+    copy.install("demo-user", "1.0", {"demo_user.py": "import yaml\nyaml.nodes.Node.missing\n"}, ("PyYAML",))
+    copy.rewrite("demo-1.0.dist-info/METADATA", lambda data: data + b"Requires-Dist: demo-user\n")
+    copy.age()
+    assert copy.judge(imports="asked") == {"PKG042": "error"}
+    assert "demo-user==1.0" in copy.report.findings[0].fix[0].run, "nothing differs: by what raised it"
+    copy.rewrite("yaml/nodes.py", lambda data: data + b"\n# patched here\n")
+    assert copy.judge() == {"PKG042": "error"}
+    assert [word.partition("==")[0] for word in copy.report.findings[0].fix[0].run[-1:]] == ["pyyaml"]

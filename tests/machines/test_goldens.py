@@ -85,7 +85,7 @@ EXPERT = {
 
 WARNED = {
     "held": "MEM002", "docker": "SYS001", "kubernetes": "SYS001", "tiny": "SYS002", "wrong-abi": "PKG011",
-    "two-torches": "PKG006", "half-installed": "PKG006",
+    "two-torches": "PKG006",
 }  # fmt: skip
 
 

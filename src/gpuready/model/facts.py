@@ -140,6 +140,8 @@ NEED_KINDS = ("absent", "version", NO_METADATA)
 """What is required and is not there, or of another version: PKG044."""
 NUMPY_KINDS = ("numpy",)
 """Extension modules that were compiled for another numpy: PKG046."""
+COMMAND_KINDS = ("command", "command-gone")
+"""Commands of bin/ that cannot be started, or are not there: PKG043."""
 
 
 def is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
@@ -149,12 +151,28 @@ def is_cause(row: dict[str, Any], failed: dict[str, Any]) -> bool:
         module = str(row["distribution"]).replace("-", "_")
         is_raised_there = row["kind"] == "version" and _package_of(file) == str(row["by"]).replace("-", "_")
         return name.partition(".")[0].lower() == module or f"'{module}" in error or is_raised_there
-    path, parts = str(row["path"]), name.replace(".", "/")
+    path, parts, library = str(row["path"]), name.replace(".", "/"), find_missing_library(failed)
     if row["kind"] in NUMPY_KINDS and _package_of(path) in map(_package_of, failed.get("chain") or ()):
+        return True
+    if library and (path.endswith(f"/{library}") or library in row["detail"]):
         return True
     is_named = bool(parts) and path.endswith((f"/{parts}.py", f"/{parts}/__init__.py"))
     is_extension = bool(parts) and f"/{parts}." in path and path.endswith(".so")
     return bool(path) and (is_named or is_extension or path == file or path in error)
+
+
+def explain_failure(rows: Iterable[dict[str, Any]], failed: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows that a failure is about; where none is, what is damaged of all that a root requires."""
+    causes = [row for row in rows if is_cause(row, failed)]
+    damaged = [row for row in rows if row["kind"] in FILE_KINDS and row["roots"]]
+    return causes if causes or find_missing_library(failed) else damaged
+
+
+def find_missing_library(failed: dict[str, Any]) -> str:
+    """``libGL.so.1`` of ``ImportError: libGL.so.1: cannot open shared object file``; empty for any other failure."""
+    words, sign, _ = str(failed.get("error")).partition(": cannot open shared object file")
+    name = words.rpartition(" ")[2].rpartition("/")[2]
+    return name if sign and ".so" in name else ""
 
 
 def _package_of(path: str) -> str:

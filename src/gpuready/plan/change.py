@@ -16,7 +16,7 @@ from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
 from gpuready.catalog.torch import TorchBuild
 from gpuready.model import Fact, Facts, FixStep, Record, versions
-from gpuready.model.facts import NEED_KINDS, NUMPY_KINDS, is_cause
+from gpuready.model.facts import NEED_KINDS, NUMPY_KINDS, explain_failure
 from gpuready.model.plan import Plan
 from gpuready.plan.candidates import make_torch_facts
 from gpuready.plan.platform import machine_facts_only
@@ -83,11 +83,11 @@ def _set_package(facts: Facts, name: str, version: str | None) -> list[Fact]:
 
 
 def _row_names_package(row: object, name: str) -> bool:
-    """Whether a listing's row is about a package: its metadata folder, or a leftover of pip."""
+    """Whether a listing's row is about a package: its metadata folder."""
     text = str(row["name"] if isinstance(row, dict) else row).partition("-dist-info")[0]
     whole = text if isinstance(row, dict) else text.partition("-")[0]
     plain = whole.lower().replace("_", "-").replace(".", "-")
-    return plain == name or (plain.startswith("~") and name.endswith(plain.lstrip("~")))
+    return plain == name
 
 
 def _set_torch_build(facts: Facts, version: str, variant: str | None) -> list[Fact]:
@@ -220,14 +220,11 @@ def change_import_values(facts: Facts, name: str, version: str | None) -> dict[s
     """Return the values of import facts after a package is installed (again) in a version, or removed."""
     rows = facts.value_if_known("import.damage") or ()
     before = str(facts.value_if_known(f"package.{name}") or "")
-    gone = [row for row in rows if _is_settled(row, name, version, before)]
-    if not gone:
-        return {}
-    kept = tuple(row for row in rows if row not in gone)
-    changed: dict[str, Any] = {"import.damage": kept}
-    if known := facts.value_if_known("import.result"):
-        changed["import.result"] = {root: _without_failure(row, gone, kept) for root, row in known.items()}
-    return changed
+    kept = tuple(row for row in rows if not _is_settled(row, name, version, before))
+    known = facts.value_if_known("import.result") or {}
+    left = {root: _without_failure(row, rows, kept, name if version else "") for root, row in known.items()}
+    damage = {"import.damage": kept} if len(kept) < len(rows) else {}
+    return damage | ({"import.result": left} if left != known else {})
 
 
 def _is_settled(row: dict[str, Any], name: str, version: str | None, before: str) -> bool:
@@ -245,12 +242,11 @@ def _satisfies(version: str, specifier: str) -> bool:
     return not specifier or versions.is_satisfied(version, specifier) is not False
 
 
-def _without_failure(failed: dict[str, Any], gone: list[Any], kept: tuple[Any, ...]) -> dict[str, Any]:
-    """A root's result without its error, if only rows that are gone explain it."""
-    if not failed.get("error"):
-        return failed
-    explains = [any(is_cause(row, failed) for row in rows) for rows in (gone, kept)]
-    return failed | {"error": "", "file": "", "line": 0, "chain": ()} if explains == [True, False] else failed
+def _without_failure(failed: dict[str, Any], rows: Any, kept: tuple[Any, ...], again: str) -> dict[str, Any]:
+    """A root's result without its error, if only rows that are gone explain it; where none does, if what raised it is installed again."""
+    at_fault = explain_failure(rows, failed)
+    is_settled = not any(row in kept for row in at_fault) if at_fault else again in failed.get("packages", ())
+    return failed | {"error": "", "file": "", "line": 0, "chain": ()} if failed.get("error") and is_settled else failed
 
 
 SOURCE = "the plan"

@@ -48,11 +48,16 @@ def probe_imports(
 
 def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import the modules of each distribution for real, as a program in the current folder would."""
+    from gpuready.system.imports.distributions import find_distributions, name_owners
     from gpuready.system.imports.real_import import ImportTask, import_roots
+    from gpuready.system.imports.search_path import SearchPath
 
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
     found = import_roots(host, target.path, tasks).items()
-    results = {root: {key: one[key] for key in one if key != "libraries"} for root, one in found}
+    results = dict(found)
+    if any(one["error"] for one in results.values()):
+        copies = [copies[0] for copies in find_distributions(SearchPath((), target.site)).values()]
+        results = {root: one | (name_owners(copies, one) if one["error"] else {}) for root, one in found}
     return Fact("import.result", results, target.path, "run")
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpuready.model import Contract, Facts, FixStep
-from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS, is_cause
+from gpuready.model.facts import COMMAND_KINDS, FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS, is_cause
 from gpuready.rules import fix_steps, visible_gpus
 
 READS = ("import.damage", "import.hidden", "import.result", *fix_steps.READS)
-REINSTALLED_KINDS = (*(kind for kind in FILE_KINDS if kind != "source"), *LIBRARY_KINDS)
+REINSTALLED_KINDS = (*(kind for kind in FILE_KINDS if kind != "source"), *LIBRARY_KINDS, *COMMAND_KINDS)
 NUMPY_ERRORS = (
     "numpy.core.multiarray failed to import",
     "numpy.dtype size changed",
@@ -66,13 +66,6 @@ def _list_failed_roots(facts: Facts, contract: Contract) -> list[dict[str, Any]]
     known = facts.value_if_known("import.result") or {}
     rows = [{"root": root, **known.get(root, {})} for root in roots_of_contract(contract)]
     return [row for row in rows if row.get("error")]
-
-
-def find_missing_library(failed: dict[str, Any]) -> str:
-    """``libGL.so.1`` of ``ImportError: libGL.so.1: cannot open shared object file``; empty for any other failure."""
-    words, sign, _ = str(failed["error"]).partition(": cannot open shared object file")
-    name = words.rpartition(" ")[2].rpartition("/")[2]
-    return name if sign and ".so" in name else ""
 
 
 def list_numpy_rows(facts: Facts, contract: Contract, failed: dict[str, Any] | None) -> list[dict[str, Any]]:

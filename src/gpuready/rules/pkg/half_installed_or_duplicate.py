@@ -2,7 +2,7 @@
 
 ## What it checks
 Whether the packages that the framework requires have complete files and metadata, and only one dist-info folder. A partly
-installed package is an error; a duplicate or a leftover (a folder ``~orch`` that pip renamed) is a warning.
+installed package is an error; a duplicate is a warning. A folder ``~orch``, which pip leaves, is no module and harms nothing.
 
 ## Why it matters
 Imports fail or mix two versions. Installers trust the metadata and may report the environment as satisfied.
@@ -33,16 +33,15 @@ HEALTHY = BROKEN | {"python.half_installed": ("left_pad-1.0.dist-info",)}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     packages = _contract_packages(contract)
     entries = [str(entry) for entry in facts.value("python.half_installed") or ()]
-    half = sorted({_entry_package(entry) for entry in entries if not entry.startswith("~")} & packages)
-    leftovers = sorted({name for entry in entries for name in packages if _is_pip_leftover(entry, name)})
+    half = sorted({_entry_package(entry) for entry in entries} & packages)
     duplicates = sorted({str(row["name"]) for row in facts.value("python.duplicates") or ()} & packages)
     if facts.value("torch.broken"):
         half = sorted({*half, "torch"})
-    if not (half or leftovers or duplicates):
+    if not (half or duplicates):
         return None
-    names = list(dict.fromkeys([*half, *duplicates, *leftovers]))
+    names = list(dict.fromkeys([*half, *duplicates]))
     return make_finding(
-        _describe_damage(half, duplicates, leftovers),
+        _describe_damage(half, duplicates),
         found=tuple(facts.fact(key) for key in ("python.half_installed", "python.duplicates", "torch.broken")),
         needs=tuple(
             Requirement(f"package.{name}", "*", cite="one complete copy: its files and its metadata") for name in names
@@ -63,15 +62,8 @@ def _entry_package(entry: str) -> str:
     return entry.partition("-")[0].lower().replace("_", "-").replace(".", "-")
 
 
-def _is_pip_leftover(entry: str, name: str) -> bool:
-    """Return whether an entry is what pip left of a package: ``~orch`` of torch, also as ``~~rch``."""
-    entry_name = _entry_package(entry)
-    suffix = entry_name.lstrip("~")
-    return entry_name.startswith("~") and len(suffix) > 1 and len(entry_name) == len(name) and name.endswith(suffix)
-
-
-def _describe_damage(half: list[str], duplicates: list[str], leftovers: list[str]) -> str:
-    parts = [("partly installed", half), ("installed twice", duplicates), ("left over from an install", leftovers)]
+def _describe_damage(half: list[str], duplicates: list[str]) -> str:
+    parts = [("partly installed", half), ("installed twice", duplicates)]
     return "; ".join(f"{what}: {visible_gpus.join_names(names)}" for what, names in parts if names)
 
 

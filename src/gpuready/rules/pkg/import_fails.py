@@ -27,7 +27,14 @@ from typing import Any
 
 from gpuready.catalog.torch import parse_torch_version
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, UnknownFactError, make_finding
-from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, NEED_KINDS, NUMPY_KINDS
+from gpuready.model.facts import (
+    FILE_KINDS,
+    LIBRARY_KINDS,
+    NEED_KINDS,
+    NUMPY_KINDS,
+    explain_failure,
+    find_missing_library,
+)
 from gpuready.rules import fix_steps, import_damage
 
 CODE = "PKG042"
@@ -74,7 +81,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         raise UnknownFactError(facts.fact("import.result").replace(value=None, gap=gap))
     if failed is None or _is_of_another_rule(facts, contract, failed):
         return None
-    at_fault = import_damage.list_cause_rows(facts, failed, KINDS)
+    known = (facts.value("import.damage") if "import.damage" in facts else ()) or ()
+    at_fault = explain_failure([row for row in known if row["kind"] in KINDS], failed)
     return make_finding(
         f"import {failed['module']} fails: {_short_error(failed)}{_format_place(failed)}",
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
@@ -87,7 +95,8 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
 def _is_of_another_rule(facts: Facts, contract: Contract, failed: dict[str, Any]) -> bool:
     """Whether PKG046 or PKG047 reports the failure."""
     numpy_rows = import_damage.list_numpy_rows(facts, contract, failed)
-    return import_damage.is_numpy_failure(numpy_rows, failed) or bool(import_damage.find_missing_library(failed))
+    is_of_library = find_missing_library(failed) and not import_damage.list_cause_rows(facts, failed, FILE_KINDS)
+    return import_damage.is_numpy_failure(numpy_rows, failed) or bool(is_of_library)
 
 
 def _short_error(failed: dict[str, Any]) -> str:
@@ -147,9 +156,8 @@ def _steps_by_place(facts: Facts, failed: dict[str, Any]) -> tuple[FixStep, ...]
     operator = UNREGISTERED.match(str(failed["error"]))
     if operator and facts.value_if_known(f"package.{operator[1]}"):
         return (_other_build_step(facts, operator[1]),)
-    package = file.partition("-packages/")[2].partition("/")[0].removesuffix(".py").replace("_", "-").lower()
-    if package and facts.value_if_known(f"package.{package}"):
-        return (fix_steps.reinstall_step(facts, f"reinstall {package}, whose code raises it", package),)
+    if packages := failed.get("packages"):
+        return (fix_steps.reinstall_step(facts, f"reinstall {packages[0]}, whose code raises it", *packages),)
     place = f"see {file}, line {failed.get('line') or 0}" if file else "see what the import printed, with --json"
     return (FixStep(f"{place}; if several packages are affected, create a new environment"),)
 

@@ -22,8 +22,8 @@ package for the installed torch.
 from typing import Any
 
 from gpuready.model import Contract, Facts, Finding, FixStep, Requirement, make_finding
-from gpuready.model.facts import LIBRARY_KINDS
-from gpuready.rules import import_damage, visible_gpus
+from gpuready.model.facts import FILE_KINDS, LIBRARY_KINDS, find_missing_library
+from gpuready.rules import fix_steps, import_damage, visible_gpus
 
 CODE = "PKG047"
 SEVERITY = "error"
@@ -46,17 +46,30 @@ HEALTHY = BROKEN | {"import.result": {"demo": {"module": "demo", "error": ""}}}
 def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = import_damage.damage_rows(facts, contract, LIBRARY_KINDS)
     failed = import_damage.find_failed_root(facts, contract)
-    library = import_damage.find_missing_library(failed) if failed else ""
+    library = find_missing_library(failed) if failed else ""
+    if failed and library and import_damage.list_cause_rows(facts, failed, FILE_KINDS):
+        return None
+    if failed and library and (place := failed.get("library")):
+        says = f"import {failed['module']} fails: no search path of what needs {library} leads to {place}"
+        owners = list(dict.fromkeys((*failed["packages"], failed["library_of"])))
+        again = fix_steps.reinstall_step(facts, f"reinstall {visible_gpus.join_names(owners)}", *owners)
+        return _make_finding(facts, rows, says, (again,), failed)
     if failed and library:
-        return _make_finding(facts, rows, f"import {failed['module']} fails: {library} is missing", library, failed)
+        return _make_finding(
+            facts,
+            rows,
+            f"import {failed['module']} fails: {library} is missing",
+            _fix_steps(facts, rows, library),
+            failed,
+        )
     if not rows or facts.value_if_known("import.result") is not None:
         return None
     names = visible_gpus.join_names(list(dict.fromkeys(str(row["distribution"]) for row in rows)))
-    return _make_finding(facts, rows, f"{names} cannot be loaded: {rows[0]['detail']}")
+    return _make_finding(facts, rows, f"{names} cannot be loaded: {rows[0]['detail']}", _fix_steps(facts, rows, ""))
 
 
 def _make_finding(
-    facts: Facts, rows: list[dict[str, Any]], says: str, library: str = "", failed: dict[str, Any] | None = None
+    facts: Facts, rows: list[dict[str, Any]], says: str, fix: tuple[FixStep, ...], failed: dict[str, Any] | None = None
 ) -> Finding:
     place = f"{failed.get('file')}:{failed.get('line')}" if failed and failed.get("file") else ""
     cites = [place] if place else [f"{row['path']}: {row['detail']}" for row in rows[:5]]
@@ -65,7 +78,7 @@ def _make_finding(
         found=tuple(facts.fact(key) for key in ("import.result", "import.damage") if key in facts),
         needs=tuple(Requirement("import.damage", "none", cite=cite) for cite in cites),
         so="what imports it fails" if failed is None else "nothing that imports it runs in this environment",
-        fix=_fix_steps(facts, rows, library),
+        fix=fix,
         severity=SEVERITY if failed else "warning",
     )
 

@@ -115,6 +115,13 @@ class Survey(SearchedEnvironment):
     def _report(self, name: str, kind: str, path: str, detail: str) -> None:
         self.rows.append({"distribution": name, "kind": kind, "path": path, "detail": detail})
 
+    def _report_fault(self, name: str, path: str, fault: LibraryFault) -> None:
+        """Report the library that cannot be loaded, with the one who installed it."""
+        owner = next((other for other, _ in self._owners.get(fault.path, ())), name)
+        if (key := (fault.kind, fault.path or path)) not in self._reported:
+            self._reported.add(key)
+            self._report(owner, fault.kind, fault.path or path, fault.detail)
+
     # -- requirements
 
     def _follow_requirements(self, root: str) -> list[str]:
@@ -179,6 +186,9 @@ class Survey(SearchedEnvironment):
         if path_exists(record := f"{copy.info}/RECORD") and get_size(record) > listing.MAX_RECORD_BYTES:
             self.unchecked[name] = "not read beyond 16 MiB of its RECORD"
         self._look_at_extensions(copy)
+        for path in copy.list_commands() if name in self.request["roots"] else ():
+            if found := listing.find_command_fault(path):
+                self._report(name, found[0], path, found[1])
 
     def _look_at_optional(self, copy: Distribution) -> None:
         """A shorter look at what may be imported: its files, and whether it takes the installed numpy."""
@@ -273,7 +283,7 @@ class Survey(SearchedEnvironment):
         folder = f"{self.copies['torch'][0].site}/torch"
         for name in TORCH_LIBRARIES:
             if path_exists(f"{folder}/{name}") and (fault := self.loader.find_fault(f"{folder}/{name}")):
-                self._report("torch", fault.kind, f"{folder}/{name}", fault.detail)
+                self._report_fault("torch", f"{folder}/{name}", fault)
 
     def _look_at_extensions(self, copy: Distribution) -> None:
         files = copy.list_libraries()
@@ -292,7 +302,7 @@ class Survey(SearchedEnvironment):
                 loadable.append(path)
         for path, fault in faults.items():
             if not self._is_variant(fault, loadable):
-                self._report(copy.name, fault.kind, path, fault.detail)
+                self._report_fault(copy.name, path, fault)
         self._look_for_other_numpy(copy, loadable, files)
         for path in others if not loadable else ():
             if not self._has_variant(path):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from hashlib import algorithms_guaranteed
+from typing import Any
 from urllib.parse import unquote
 
+from gpuready.model.facts import find_missing_library
 from gpuready.model.metadata import parse_metadata_headers, parse_requires_file, split_metadata_name
 from gpuready.system.file_contents import hash_as_recorded, hash_large_files
 from gpuready.system.imports.search_path import SearchPath, read_lines
@@ -89,6 +91,11 @@ class Distribution:
             self._tops = tops or [line for line in read_lines(f"{self.info}/top_level.txt") if line]
         return self._tops
 
+    def list_commands(self) -> list[str]:
+        """The paths of its recorded commands."""
+        lines = [line for line in read_lines(f"{self.info}/RECORD") if line.startswith("../") and "/bin/" in line]
+        return [os.path.normpath(f"{self.site}/{line.partition(',')[0]}") for line in lines]
+
     def list_libraries(self) -> list[str]:
         """The paths of its recorded libraries, extension modules among them."""
         return [f"{self.site}/{name}" for name, _, _ in self.rows if is_library(name)]
@@ -102,6 +109,22 @@ class Distribution:
         if self._source is None:
             self._source = (_read_editable_source(self.info),)
         return self._source[0]
+
+
+def name_owners(copies: Iterable[Distribution], failed: dict[str, Any]) -> dict[str, Any]:
+    """Who installed what raised an error, nearest first, and where a library lies that was not found."""
+    library = find_missing_library(failed)
+    places = dict.fromkeys([failed["file"], *(step.rpartition(":")[0] for step in reversed(failed["chain"]))])
+    owners: dict[str, str] = {}
+    found: dict[str, Any] = {}
+    for copy in copies:
+        for name, _, _ in copy.rows:
+            path = f"{copy.site}/{name}"
+            if path in places:
+                owners[path] = copy.name
+            if library and name.endswith(f"/{library}") and path_exists(path):
+                found = {"library": path, "library_of": copy.name}
+    return {"packages": tuple(dict.fromkeys(owners[place] for place in places if place in owners))[:1], **found}
 
 
 def is_library(path: str) -> bool:
@@ -260,6 +283,20 @@ def _size_kind(path: str, found: int, recorded: int) -> str:
             return "resized" if file.read()[-1:] == b"\n" else "short"
     except OSError:
         return "resized"
+
+
+def find_command_fault(path: str) -> tuple[str, str] | None:
+    """The kind and the words of why a command cannot be started; None where its interpreter is there."""
+    if not path_exists(path):
+        return "command-gone", "recorded when it was installed, and not there"
+    if not read_status(path).st_mode & 0o111:
+        return "command", "it has no permission to be executed"
+    first, second, *_ = [*read_lines(path)[:2], "", ""]
+    words = first.removeprefix("#!").split() if first.startswith("#!/") else []
+    if words == ["/bin/sh"] and second.startswith("'''exec' "):  # how a path is written that is too long for one line
+        words = [second.split()[1].strip("'\"")]
+    is_gone = bool(words) and words[0].startswith("/") and not path_exists(words[0])
+    return ("command", f"its interpreter {words[0]} is not there") if is_gone else None
 
 
 def is_as_shipped(kind: str, path: str, copy: Distribution) -> bool:

@@ -32,6 +32,7 @@ class LibraryFault(Record):
     kind: str  # damaged, machine, library, old-library, other-torch
     detail: str
     missing: str = ""
+    path: str = ""  # the library that cannot be loaded, where it is another than the one that was asked for
 
 
 class Loader:
@@ -91,8 +92,7 @@ class Loader:
                     return LibraryFault("library", f"it needs {name}{_by(library, path)}, which is not found", name)
                 fault = self.read_header(found)
                 if isinstance(fault, LibraryFault):
-                    why = f"it needs {name}{_by(library, path)}, and {found} cannot be loaded: {fault.detail}"
-                    return LibraryFault(fault.kind, why)
+                    return fault.replace(path=found)
                 loaded[name] = found
                 queue.append(Library(found, fault, library))
             if lacking := self._find_lacking_version(library, self.loaded | loaded):
