@@ -58,7 +58,7 @@ ON_DEMAND = {
     "commands/serve.py": {"gpuready.web"},
     "contracts/__init__.py": {"gpuready.contracts.contract_file"},
     "probe/gpu.py": {"gpuready.probe.nvidia_smi"},
-    "probe/imports.py": {"gpuready.system.imports.real_import"},
+    "probe/imports.py": {"gpuready.system.imports"},
     "probe/job.py": {"gpuready.jobs"},
     "probe/optional_probes.py": {"gpuready.probe"},
     "rules/__init__.py": {"gpuready.rules.log_rules"},

@@ -48,16 +48,11 @@ def probe_imports(
 
 def run_imports(host: HostAccess, target: TargetEnvironment, modules: Mapping[str, Sequence[str]]) -> Fact:
     """Import the modules of each distribution for real, as a program in the current folder would."""
-    from gpuready.system.imports.distributions import find_distributions, name_owners
+    from gpuready.system.imports.distributions import add_owners
     from gpuready.system.imports.real_import import ImportTask, import_roots
-    from gpuready.system.imports.search_path import SearchPath
 
     tasks = [ImportTask(root, tuple(names)) for root, names in modules.items()]
-    found = import_roots(host, target.path, tasks).items()
-    results = dict(found)
-    if any(one["error"] for one in results.values()):
-        copies = [copies[0] for copies in find_distributions(SearchPath((), target.site)).values()]
-        results = {root: one | (name_owners(copies, one) if one["error"] else {}) for root, one in found}
+    results = add_owners(import_roots(host, target.path, tasks), target.site)
     return Fact("import.result", results, target.path, "run")
 
 

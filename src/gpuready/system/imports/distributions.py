@@ -111,7 +111,15 @@ class Distribution:
         return self._source[0]
 
 
-def name_owners(copies: Iterable[Distribution], failed: dict[str, Any]) -> dict[str, Any]:
+def add_owners(results: dict[str, dict[str, Any]], sites: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Add to each import that failed who installed what raised the error."""
+    if not any(one["error"] for one in results.values()):
+        return results
+    copies = [copies[0] for copies in find_distributions(SearchPath((), sites)).values()]
+    return {root: one | (_name_owners(copies, one) if one["error"] else {}) for root, one in results.items()}
+
+
+def _name_owners(copies: Iterable[Distribution], failed: dict[str, Any]) -> dict[str, Any]:
     """Who installed what raised an error, nearest first, and where a library lies that was not found."""
     library = find_missing_library(failed)
     places = dict.fromkeys([failed["file"], *(step.rpartition(":")[0] for step in reversed(failed["chain"]))])
