@@ -88,6 +88,8 @@ def test_an_extra_of_this_version_replaces_that_of_the_borrowed_contract(contrac
 def test_of_several_extras_that_pin_torch_the_one_of_its_name_counts(contract):
     lines = ["torch>=1.13.1; extra == 'torch'", "torch==2.1.0; extra == 'torch-npu'"]
     assert (">=1.13.1", "") in wants(merge_metadata_pins(contract, "1.9", lines, None), "package.torch")
+    open_pin = merge_metadata_pins(contract, "1.9", ["torch; extra == 'torch'", "tqdm"], None)
+    assert wants(open_pin, "package.torch") == [("*", "wants=torch"), ("*", "")], "any torch, and not the borrowed one"
     others = ["torch==2.0; extra == 'rocm'", "torch==2.1.0; extra == 'torch-npu'"]
     pinned = merge_metadata_pins(contract, "1.9", others, None)
     assert {n.level for n in pinned.needs if n.key == "package.torch" and not n.when} == {"recommended"}

@@ -117,6 +117,37 @@ def test_where_the_index_of_a_build_cannot_be_read_its_release_is_asked_for_with
     assert asked[:2] == [("rocm6.1", ("torch==2.4.1+rocm6.1",)), ("pypi", ("torch==2.4.1",))]
 
 
+def test_a_release_of_torch_that_the_catalogue_does_not_know_is_left_open(tmp_path):
+    (tmp_path / "requirements.txt").write_text("torch==1.9.1\n")
+    (report,) = workflow.check_machine(on="v100", packages=str(tmp_path / "requirements.txt"))
+    (open_rule,) = [one for one in report.undecided if one.code == "PKG041"]
+    assert "does not know torch 1.9.1" in str(open_rule)
+
+
+def test_a_container_file_that_upgrades_pip_is_resolved_and_what_has_to_be_compiled_needs_a_toolkit(
+    tmp_path, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *given: asked.append(given[2]) or ())
+    install = "RUN pip install -U pip 'numpy<2'\nRUN pip install torch==2.0.1\nRUN pip install flash-attn\n"
+    (tmp_path / "Dockerfile").write_text(f"FROM python:3.10-slim\n{install}")
+    given = {"driver": "570.86.15"}
+    (report,) = workflow.check_machine(
+        on="a100", dockerfile=str(tmp_path / "Dockerfile"), what_if=given, ask_index=True
+    )
+    assert asked[0] == ("pip", "numpy<2", "torch==2.0.1", "flash-attn")
+    assert "BLD006" in {one.code for one in report.findings}
+
+
+@pytest.mark.parametrize(("named", "severity"), [("peft\n", "error"), ("", "warning")])
+def test_what_a_file_names_and_cannot_be_imported_is_an_error(tmp_path, monkeypatch, named, severity):
+    rows = (LockedPackage("torch", "2.9.1"), LockedPackage("peft", "0.17.1"), LockedPackage("transformers", "5.1.0"))
+    monkeypatch.setattr(asked_file, "resolve_requirements", lambda *given: rows)
+    (tmp_path / "requirements.txt").write_text(f"torch==2.9.1\n{named}")
+    (report,) = workflow.check_machine(on="h100", packages=str(tmp_path / "requirements.txt"), ask_index=True)
+    assert [one.severity for one in report.findings if one.code == "PKG048"] == [severity]
+
+
 @pytest.mark.parametrize(
     ("base", "last", "brought"),
     [

@@ -41,6 +41,11 @@ def list_kernel_releases(name: str) -> list[str]:
     return sorted(dict.fromkeys(known), key=cmp_to_key(versions.compare_versions), reverse=True)
 
 
+def list_prebuilt_releases(name: str) -> list[str]:
+    """Return the releases of a compiled package of which the wheels are known, the oldest first."""
+    return [str(row["version"]) for row in (find_kernel(name) or {}).get("version", ())]
+
+
 def find_prebuilt_wheels(name: str, version: str) -> KernelCatalogRow | None:
     """Return the torch, CUDA, Python and machines that a release has wheels for; None if unknown."""
     rows = (find_kernel(name) or {}).get("version", ())

@@ -15,7 +15,7 @@ from gpuready.catalog.kernels import uses_cxx11_abi
 from gpuready.containers import dockerfile
 from gpuready.containers.base_image import BaseImage
 from gpuready.containers.dockerfile import UNKNOWN
-from gpuready.containers.installs import PackagePin
+from gpuready.containers.installs import UPGRADED, PackagePin
 from gpuready.containers.stages import ImageContents, ImagePython, ReadFile, StageReader
 from gpuready.model import NOT_STATED, Fact, Facts, versions
 from gpuready.probe import visibility
@@ -91,7 +91,8 @@ def _requested_words(built: ImageContents, python: ImagePython) -> tuple[str, ..
         return ()
     labels = {pin.name: f"+{pin.build}" for pin in pins if pin.build and "+" not in (pin.version or "")}
     return tuple(
-        f"{pin.name}=={pin.version}{labels.get(pin.name, '')}" if pin.version else pin.name + pin.spec for pin in pins
+        pin.name + (f"=={pin.version}{labels.get(pin.name, '')}" if pin.version else pin.spec.replace(UPGRADED, ""))
+        for pin in pins
     )
 
 

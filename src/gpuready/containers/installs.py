@@ -24,6 +24,8 @@ OPTIONS_WITH_VALUE = {
     "-n", "--name", "--channel", "--file", "--cpus", "--jobs", "-j", "-o", "--option", "-e", "--editable",
 }  # fmt: skip
 INDEX_OPTIONS = ("-i", "--index-url", "--extra-index-url", "--index", "--default-index", "-f", "--find-links")
+UPGRADED = "<0.dev0"
+"""The range of a name that ``--upgrade`` takes anew: no release from before meets it."""
 OTHER_TARGET_OPTIONS = ("-t", "--target", "--prefix", "--root", "--dry-run", "-h", "--help")
 """With one of these options nothing is installed where the program would find it."""
 
@@ -119,7 +121,7 @@ def _parse_pip_install(words: list[str], program: str, environment: Mapping[str,
     pins = [pin for word in asked if (pin := parse_requirement(word, build))]
     return Install(
         "pip",
-        pins=tuple(p.replace(spec="<0") if upgrade and p.version is None and not p.spec else p for p in pins),
+        pins=tuple(p.replace(spec=UPGRADED) if upgrade and p.version is None and not p.spec else p for p in pins),
         files=tuple(value for name, value in options if name in ("-r", "--requirement", "--requirements")),
         build=build,
         program=program,

@@ -149,7 +149,7 @@ def _pins_behind_extras(contract: Contract, pins: Sequence[Requirement]) -> list
     plain = {pin.key for pin in pins if not pin.when}
     behind: dict[str, list[Requirement]] = {}
     for pin in pins:
-        if pin.when and pin.want != "*" and pin.key in always - plain:
+        if pin.when and pin.key in always - plain:
             behind.setdefault(pin.key, []).append(pin)
     chosen = []
     for key, found in behind.items():

@@ -73,7 +73,7 @@ def _user_limits(request: PlanRequest) -> Iterator[Limit]:
     if request.torch:
         version, _, variant = request.torch.partition("+")
         fact = request.make_fact("package.torch", request.torch, request.torch_source)
-        says = request.why or f"{request.torch_source} asks for {request.torch}"
+        says = request.why or f"{request.torch_source} asks for torch {request.torch}"
 
         def differs_from_request(build: TorchBuild, python: str) -> str:
             same = versions.compare_versions(build.version, version) == 0 and variant in ("", build.variant)

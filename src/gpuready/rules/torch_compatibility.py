@@ -26,10 +26,13 @@ OPTIONAL_KERNELS = ("xformers",)
 
 
 def package_severity(facts: Facts, contract: Contract, package: str) -> str:
-    """Return error if the contract requires a package here or the job asks for it, else warning."""
+    """Return error if the contract requires a package here, or the job or a file asks for it, else warning."""
     requested = job_request.job_asks_for(facts, package, *PACKAGE_WANTS.get(package, ()))
     if requested or package in OPTIONAL_KERNELS:
         return "error" if requested else "warning"
+    fact = facts.fact(f"package.{package}")
+    if fact.value and fact.how == "stated":
+        return "error"
     required = [n for n in contract.requirements_for(f"package.{package}") if n.level == "required"]
     return "error" if any(conditions.certainly_applies(need.when, facts) for need in required) else "warning"
 

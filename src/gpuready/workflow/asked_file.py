@@ -11,7 +11,7 @@ from gpuready.apply.resolution_request import python_minor_version
 from gpuready.apply.resolve import UvAnswer, resolve_requirements
 from gpuready.apply.uv_output import InconclusiveResolution
 from gpuready.catalog.indexes import list_indexes
-from gpuready.catalog.kernels import list_kernels
+from gpuready.catalog.kernels import list_kernels, list_prebuilt_releases
 from gpuready.catalog.packages import canonical_package_name, find_package, split_requirement
 from gpuready.catalog.releases import list_releases
 from gpuready.catalog.torch import find_torch_build, find_torch_release, list_torch_builds, list_torch_releases
@@ -177,6 +177,8 @@ def add_builds(facts: Facts, path: str) -> Facts:
         return facts
     build = find_torch_build(*torch.partition("+")[::2], str(facts.value_if_known("os.arch") or "x86_64"))
     pins = {name: str(facts.value_if_known(f"package.{name}") or "") for name in list_kernels()}
+    newest = {name: list_prebuilt_releases(name)[-1:] for name in facts.value_if_known("container.requests") or ()}
+    pins |= {name: release[0] for name, release in newest.items() if release and not pins[name]}
     names = [
         f"{name} {pin}" for name, pin in pins.items() if pin and build and must_be_compiled(name, pin, build, python)
     ]
@@ -255,7 +257,9 @@ def _locked_facts(facts: Facts, file: EnvironmentFile, rows: tuple[LockedPackage
     planned = [one for one in end if one.source == SOURCE or one.key.startswith(("torch.", "package.torch"))]
     is_new = {one.key for one in planned if one.key not in facts}
     more = [Fact("package." + name, version, source, "stated") for name, version in found.items()] if not torch else []
-    return [one.replace(source=source) for one in (*planned, *more) if one.key in is_new or one in more]
+    unnamed = {f"package.{name}" for name in found.keys() - {pin.name for pin in file.pins}}
+    kept = (one.replace(source=source) for one in (*planned, *more) if one.key in is_new or one in more)
+    return [one.replace(how="read") if one.key in unnamed else one for one in kept]
 
 
 def _default_torch(version: str, facts: Facts) -> str:

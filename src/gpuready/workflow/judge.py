@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gpuready import catalog, rules
-from gpuready.catalog.torch import find_torch_build
+from gpuready.catalog.torch import find_torch_build, find_torch_release
 from gpuready.check.evaluate import judge
 from gpuready.model import NOT_STATED, Contract, Fact, Facts, Finding, Report, Requirement
 
@@ -108,10 +108,10 @@ def _describe_unknown_torch(facts: Facts, contract: Contract) -> str:
 
     platform = facts.value_if_known("platform.name")
     version, _, label = str(facts.value_if_known("package.torch") or "").partition("+")
-    if (
-        label.startswith("cu")
-        and find_torch_build(version, label, str(facts.value_if_known("os.arch") or "x86_64")) is None
-    ):
+    if version and find_torch_release(version) is None:
+        return f"the catalogue does not know torch {version}"
+    arch = str(facts.value_if_known("os.arch") or "x86_64")
+    if label.startswith("cu") and find_torch_build(version, label, arch) is None:
         return f"the catalogue does not know torch {version} built for {label}"
     if lacks_catalogued_torch(facts, contract):
         return f"the catalogue has no torch for {platform} to judge versions by"

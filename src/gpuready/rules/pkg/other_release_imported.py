@@ -2,8 +2,9 @@
 
 ## What it checks
 Pairs of releases whose import is known to fail, or to leave torch unused, though the metadata of both allows them: read
-from the files of their wheels, and tried. Pairs that are not in that table are not judged. It is an error if the
-framework or the job needs the package, else a warning. A package that was really imported here is not reported.
+from the files of their releases, and tried. Pairs that are not in that table are not judged. It is an error if the
+framework, the job or a file needs the package, else a warning, as for a part that not every use of a package imports. A
+package that was really imported here is not reported.
 
 ## Why it matters
 ``ImportError: cannot import name 'HybridCache' from 'transformers'``: peft 0.17 asks for transformers of any release, and
@@ -45,6 +46,7 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
     rows = [row for row in catalogue.find_import_conflicts(have) if not _is_imported(facts, _name(row["a"]))]
     if not rows:
         return None
+    rows.sort(key=lambda row: "part" in row)
     needs = tuple(_need(row, have) for row in rows)
     named = [f"{name} {have[name]}" for row in rows for name in (_name(row["a"]), _name(row["b"]))]
     wanted = {need.key.removeprefix("package."): need.want for need in needs}
@@ -52,9 +54,9 @@ def judge(facts: Facts, contract: Contract) -> Finding | None:
         f"{visible_gpus.join_names(list(dict.fromkeys(named)), 6)} do not work together: {rows[0]['why']}",
         found=tuple(facts.fact(f"package.{n}") for row in rows for n in (_name(row["a"]), _name(row["b"]))),
         needs=needs,
-        so=f"importing {_name(rows[0]['a'])} fails, or what it needs of {_name(rows[0]['b'])} is not used",
+        so=f"importing {rows[0].get('part') or _name(rows[0]['a'])} fails, or what it needs of {_name(rows[0]['b'])} is not used",
         fix=(fix_steps.install_packages_step(facts, contract, wanted),),
-        severity=torch_compatibility.worst_severity(_severity(facts, contract, _name(row["a"])) for row in rows),
+        severity=torch_compatibility.worst_severity(_severity(facts, contract, row) for row in rows),
     )
 
 
@@ -79,6 +81,7 @@ def _is_imported(facts: Facts, name: str) -> bool:
     return result is not None and not result.get("error")
 
 
-def _severity(facts: Facts, contract: Contract, name: str) -> str:
-    own = name == (contract.distribution or contract.framework)
-    return "error" if own else torch_compatibility.package_severity(facts, contract, name)
+def _severity(facts: Facts, contract: Contract, row: dict[str, Any]) -> str:
+    own = _name(row["a"]) == (contract.distribution or contract.framework)
+    severity = "error" if own else torch_compatibility.package_severity(facts, contract, _name(row["a"]))
+    return "warning" if "part" in row else severity
