@@ -276,8 +276,10 @@ def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> Ve
 
 
 def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
-    """Whether a weaker suspect has no evidence but what the first one explains already."""
-    if other.strength == first.strength or not other.seen:
+    """Whether a weaker suspect, or the conflict of any two packages, has no evidence but what the first one explains already."""
+    if (
+        other.strength == first.strength and (first.strength == "clue" or other.cause != VERSION_CONFLICT)
+    ) or not other.seen:
         return False
     lines, failures = {s.index for s in first.seen}, {s.failure for s in first.seen if s.failure is not None}
     return all(s.index in lines or s.failure in failures for s in other.seen)

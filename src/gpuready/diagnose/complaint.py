@@ -16,6 +16,7 @@ _MISSING = LazyRegex(
 )
 _COUNT = LazyRegex(
     r"([\w.<>]{1,160})\(\) takes (?:(?:from |exactly |at most |at least )?\d{1,3} (?:to \d{1,3} )?(?:positional )?arguments? (?:but \d|\(\d)|no (?:keyword )?arguments)"
+    r"|([\w.<>]{1,160})\(\) got multiple values for (?:keyword )?argument"
 )
 _IMPORT = LazyRegex(
     r"(?i)cannot import name ['\"`]?(\w{1,80})['\"`]? from (?:partially initialized module )?['\"`]?(\w[\w.]{0,160}\w)['\"`]?"
@@ -30,7 +31,7 @@ _WRAPPED = LazyRegex(r"(?i)failed to import [\w.]{1,160} because of the followin
 """How a lazy module wraps the error of an import; its message follows."""
 _WRAPPERS = ("runtimeerror", "exception", "importerror")
 """Types with which packages raise the error of another one again."""
-_CALLED = LazyRegex(r"(?i)\(\) (?:got an unexpected|missing \d{1,3} required|takes \d)")
+_CALLED = LazyRegex(r"(?i)\(\) (?:got an unexpected|missing \d{1,3} required|takes \d|got multiple values)")
 """How Python complains of a call, where a package repeats it in an error of another type."""
 _OBJECT = LazyRegex(
     r"(?:(?:type object )?'(?:\w{1,40}\.){0,6}(\w{1,80})' (?:object )?|^(?=[A-Z])(\w{3,80}) )has no attribute ['`]?(\w{1,80})"
@@ -100,7 +101,7 @@ def _complaint_of_call(text: str, failure: LoggedException) -> Complaint | None:
     if match := _MISSING.search(text):
         return Complaint("required", _function_name(match[1] or "", failure), match[2])
     match = _COUNT.search(text)
-    return Complaint("count", _function_name(match[1], failure)) if match else None
+    return Complaint("count", _function_name(match[1] or match[2], failure)) if match else None
 
 
 def _complaint_of_object(owner: str, name: str) -> Complaint | None:

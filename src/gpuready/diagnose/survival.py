@@ -16,6 +16,7 @@ from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import (
     is_answer_line,
     is_complaint_line,
+    is_nan_line,
     is_progress_line,
     is_shutdown_line,
     is_starting_line,
@@ -176,6 +177,8 @@ class SurvivalAnalysis:
                 return "well"
             if is_step:
                 continue
+            if is_nan_line(line):
+                return "ill"
             if line.rank == speaker[1] and is_complaint_line(line):
                 return (
                     "well" if seen and not line.level else "ill"

@@ -26,6 +26,7 @@ _STEP = LazyRegex(
     _IGNORE_CASE,
 )
 _LOSS = LazyRegex(r"(?:^|[\W_])loss['\"]{0,2}[ :=|]{1,6}['\"]?-?\d", _IGNORE_CASE)
+_NAN = LazyRegex(r"(?:\b|_)(?:is)?nans?\b(?!.{0,20}[:=] {0,4}0\b)", _IGNORE_CASE)
 _SETTING = LazyRegex(r"batch_size|max_|num_|argument|config|world_size|--", _IGNORE_CASE)
 """Words of a configuration: a number beside one of them is a setting, and no progress."""
 
@@ -92,9 +93,12 @@ def is_progress_line(line: LogLine) -> bool:
         return False
     if not _BAR.search(text) and not _LOSS.search(text) and (not _STEP.search(text) or _SETTING.search(text)):
         return False
-    if _AT_ZERO.search(text):
-        return False
-    return not _has_complaint(text)
+    return not _AT_ZERO.search(text) and not _NAN.search(text) and not _has_complaint(text)
+
+
+def is_nan_line(line: LogLine) -> bool:
+    """A line that shows or tells of what is not a number: after it a run may go on, and learn nothing."""
+    return bool(_NAN.search(line.text[:MAX_TEXT]))
 
 
 def is_answer_line(line: LogLine) -> bool:
