@@ -140,11 +140,12 @@ HERE, THERE = (
 @pytest.mark.parametrize(
     ("words", "stuck", "places", "gave_up"),
     [
-        ("TimeoutError: the step is overdue\n", 0.0, (HERE, THERE), True),
-        ("TimeoutError: the step is overdue\n", 0.0, (THERE, THERE), False),
-        ("KeyError: 'x'\n", 4.0, (HERE, THERE), False),
-        ("bye\n", 4.0, (HERE, THERE), True),
-        ("bye\n", 0.0, (HERE, THERE), False),
+        ("TimeoutError: the step is overdue", 4.0, (HERE, THERE), True),
+        ("TimeoutError: the step is overdue", 0.0, (HERE, THERE), False),
+        ("KeyError: 'x'", 4.0, (HERE, THERE), False),
+        ("bye", 4.0, (HERE, THERE), True),
+        ("bye", 4.0, (THERE, THERE), False),
+        ("bye", 0.0, (HERE, THERE), False),
     ],
 )
 def test_a_watchdog_of_its_own_gives_up_where_one_alone_is_elsewhere(words, stuck, places, gave_up):
@@ -152,31 +153,47 @@ def test_a_watchdog_of_its_own_gives_up_where_one_alone_is_elsewhere(words, stuc
     beat(made, 4.0, r0=row(still=stuck, waits=1))
     for rank, place in enumerate(places, start=1):
         made.record_message({"t": "stack", "r": rank, "d": [place]}, 4.5)
-    out(made, 0, words, 5.0)
+    out(made, 0, words + "\n", 5.0)
     end(made, 0, 5.1, 17)
     assert made.gave_up_waiting() is gave_up and made.only_victims_failed() is gave_up
     made.suspects = [2]
     assert made.first_failed_ranks() == ((2,) if gave_up else (0,))
 
 
-def test_a_module_that_another_rank_finds_is_not_missing(tmp_path):
+@pytest.mark.parametrize(("file", "first"), [("/j/train.py", (2,)), ("/v/site-packages/urllib3/pool.py", (0, 1))])
+def test_ranks_that_give_up_alike_wait_for_the_one_that_does_not(file, first):
+    made = ledger(3)
+    made.record_message({"t": "stack", "r": 2, "d": [THERE]}, 4.5)
+    for rank in (0, 1):
+        out(made, rank, f'Traceback\n  File "{file}", line 3 in wait\nTimeoutError: no answer\n', 5.0)
+        made.record_message({"t": "leaving", "r": rank}, 5.0)
+        end(made, rank, 5.1)
+    made.suspects = [2]
+    assert made.first_failed_ranks() == first
+
+
+def test_what_another_rank_finds_is_not_missing(tmp_path):
     (tmp_path / "tokens.py").write_text("")
-    made = ledger(2)
-    for rank, path in enumerate((["/a", str(tmp_path)], ["/a"])):
-        made.record_message({"t": "paths", "r": rank, "d": json.dumps(["/", *path, "", *path])}, 1.0)
-    out(made, 1, "ModuleNotFoundError: No module named 'tokens.bpe'\n", 1.0)
-    end(made, 1, 1.1)
-    says = f"tokens is in {tmp_path}: the sys.path of rank 0, and not of rank 1"
-    assert made.explain_not_found(made.list_ends()[0]) == says
-    made.record_message({"t": "paths", "r": 0, "d": '["/", "/a", "", "/a"]'}, 1.2)
-    assert made.explain_not_found(made.list_ends()[0]) == ""
-    made.record_message({"t": "paths", "r": 1, "d": json.dumps(["/", str(tmp_path), "", "/a"])}, 1.3)
-    assert "was on the sys.path of rank 1 when it started" in made.explain_not_found(made.list_ends()[0])
-    (tmp_path / "shard.bin").write_text("")
-    out(made, 0, "FileNotFoundError: [Errno 2] No such file or directory: 'shard.bin'\n", 1.0)
-    end(made, 0, 1.1)
-    made.record_message({"t": "paths", "r": 1, "d": json.dumps([str(tmp_path), ""])}, 1.3)
-    assert "shard.bin is in" in made.explain_not_found(made.list_ends()[1])
+    here = str(tmp_path)
+
+    def said(error: str, *paths: list[list[str]]) -> str:
+        made = ledger(2)
+        for rank, looked in enumerate(paths):
+            made.record_message({"t": "paths", "r": rank, "d": json.dumps(looked)}, 1.0)
+        out(made, 1, f"{error}\n", 1.0)
+        end(made, 1, 1.1)
+        return made.explain_not_found(made.list_ends()[0])
+
+    module = "ModuleNotFoundError: No module named 'tokens.bpe'"
+    here_and_not = said(module, [["/a", here], ["/a"], ["/"]], [["/a"], ["/a"], ["/"]])
+    assert here_and_not.startswith(f"tokens is in {here}: the sys.path of rank 0, and not in that")
+    assert "with which it started" in said(module, [["/a"], ["/a"], ["/"]], [["/a"], [here], ["/"]])
+    assert said(module, [["/a"], ["/a"], ["/"]], [["/a"], ["/a"], ["/"]]) == ""
+    assert said(module, [["/a", here], ["/a"], ["/"]], [["/a", here], ["/a"], ["/"]]) == "", (
+        "of a package that is there"
+    )
+    file = "FileNotFoundError: [Errno 2] No such file or directory: 'tokens.py'"
+    assert "the working folder of rank 0" in said(file, [["/a"], ["/a"], [here]], [["/a"], ["/a"], ["/"]])
 
 
 def test_a_code_after_the_work_is_a_failure():

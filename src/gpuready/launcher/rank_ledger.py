@@ -57,18 +57,6 @@ class Beat:
         return max(self.still, self.roamed)
 
 
-class LookedIn:
-    """Where a rank has looked for files and modules when its script failed: ``[FOLDER, PATH AT THE START ..., "", PATH ...]``"""
-
-    def __init__(self, text: str):
-        try:
-            self.folder, *paths = list[str](json.loads(text))
-            at = paths.index("")
-        except (ValueError, TypeError):
-            self.folder, paths, at = "", [""], 0
-        self.before, self.path = paths[:at], paths[at + 1 :]
-
-
 class RankState:
     """One rank as seen by the supervisor."""
 
@@ -87,7 +75,11 @@ class RankState:
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
         self.script_ended: float | None = None  # when its script ended, well or not
-        self.paths = LookedIn("")
+        self.paths: list[list[str]] = [
+            [],
+            [],
+            [],
+        ]  # its sys.path when its script failed, and at the start; and its folder
         self.end: RankEnd | None = None
 
     @property
@@ -108,16 +100,9 @@ class RankState:
 
 
 _NOT_FOUND = re.compile(
-    r"ModuleNotFoundError: No module named '([\w.]+)'|FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'"
+    r"(?:ModuleNotFoundError: No module named|FileNotFoundError: .* No such file or directory:) '([^/'][^']*)'"
 )
-
-
-def _has(folder: str, name: str, file: str) -> bool:
-    """Whether a folder here has a module, or a file."""
-    paths = (
-        [f"{name}.py", f"{name}/__init__.py", *(f"{name}{suffix}" for suffix in EXTENSION_SUFFIXES)] if name else [file]
-    )
-    return any(os.path.exists(os.path.join(folder, path)) for path in paths)
+"""``No module named 'tokens.bpe'``, ``[Errno 2] No such file or directory: 'shard.bin'``"""
 
 
 def _calls_store(state: RankState) -> bool:
@@ -178,7 +163,7 @@ class RankLedger:
             state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
             state.waits, state.tracer = str(message.get("waits") or ""), str(message.get("tracer") or "")
         elif kind == "paths":
-            state.paths = LookedIn(message["d"])
+            state.paths = [list(map(str, paths)) for paths in json.loads(message["d"])]
         elif kind == "leaving":
             state.script_failed = None if message.get("done") else (self.order, now)
             state.script_ended = now
@@ -284,32 +269,32 @@ class RankLedger:
                 return different
             return tuple(sorted(self.ranks, key=lambda rank: rank not in {end.rank for end in causes}))
         signs = {end.rank: self._first_failure_sign(end)[1] for end in causes}
-        victims = [s.rank for s in self.ranks.values() if rank_votes.is_victim(tuple(s.tail), s.stack)]
+        victims = [s.rank for s in self.ranks.values() if rank_votes.is_victim(s.tail, s.stack)]
         odd = rank_votes.find_odd_ranks(causes, signs, len(self.ranks), victims)
         return odd if odd and set(odd) <= set(self.ranks) else self._first_of(causes)
 
     def explain_not_found(self, end: RankEnd) -> str:
         """Say where other ranks find the module or the file that one has not found; empty where nothing shows that they do."""
-        found, own = _NOT_FOUND.match(rank_votes.last_error_line(end.last)), self.ranks[end.rank].paths
-        if found is None or not own.folder:
+        error, own = rank_votes.last_error_line(end.last), self.ranks[end.rank].paths
+        found, is_file = _NOT_FOUND.match(error), error.startswith("File")
+        if found is None:
             return ""
-        others = {
-            state.rank: state.paths for state in self.ranks.values() if state.rank != end.rank and state.paths.folder
-        }
-        name, file = (found[1] or "").partition(".")[0], found[2]
-        for folder in dict.fromkeys(
-            folder for one in others.values() for folder in (one.path if name else [one.folder])
-        ):
-            ranks = [rank for rank, one in others.items() if folder in (one.path if name else [one.folder])]
-            if folder not in (own.path if name else [own.folder]) and _has(folder, name, file):
-                where = "the sys.path" if name else "the working folder"
-                return f"{name or file} is in {folder}: {where} of rank {', '.join(map(str, ranks[:8]))}, and not of rank {end.rank}"
-        lost = next((folder for folder in own.before if name and folder not in own.path and _has(folder, name, "")), "")
-        return (
-            f"{name} is in {lost}, which was on the sys.path of rank {end.rank} when it started, and is no longer"
-            if lost
-            else ""
+        name, kind = (found[1], 2) if is_file else (found[1].partition(".")[0], 0)
+        owners: dict[str, list[int]] = {}
+        for state in self.ranks.values():
+            for folder in state.paths[kind]:
+                owners.setdefault(folder, []).append(state.rank)
+        owners |= {} if is_file else {folder: [*owners.get(folder, []), end.rank] for folder in own[1]}
+        files = [name] if is_file else [f"{name}.py", f"{name}/__init__.py", *map(name.__add__, EXTENSION_SUFFIXES)]
+        there = [one for one in owners if own[kind] and any(os.path.exists(os.path.join(one, file)) for file in files)]
+        if not there or set(there) & set(own[kind]):
+            return ""
+        ranks, where = (
+            [rank for rank in owners[there[0]] if rank != end.rank],
+            "working folder" if is_file else "sys.path",
         )
+        whose = f"of rank {', '.join(map(str, ranks[:8]))}" if ranks else "with which it started"
+        return f"{name} is in {there[0]}: the {where} {whose}, and not in that which rank {end.rank} had when it failed"
 
     def _had_failed(self, end: RankEnd) -> bool:
         """Whether its script had failed before it was stopped."""
@@ -385,23 +370,20 @@ class RankLedger:
         ) or self._waited_for_one(own)
 
     def _waited_for_one(self, end: RankEnd) -> bool:
-        """Whether a watchdog of its own gave up: its error speaks of time, or none was written while it stood in a collective, and
-        of those that have not failed one alone is elsewhere.
+        """Whether a watchdog of its own gave up while all that are well wait, but for one: it stood in a collective and says nothing
+        but that this took too long, or several ranks raise so by themselves.
         """
-        state = self.ranks.get(end.rank)
-        stood = (
-            state is not None
-            and bool(state.beats)
-            and state.beats[-1].in_collective
-            and state.beats[-1].stuck >= LEAST_WAIT
-        )
-        if not rank_votes.speaks_of_waiting(end) and (not stood or rank_votes.last_error_line(end.last)):
-            return False
-        well = [s for s in self.ranks.values() if s.script_failed is None and (s.end is None or s.end.stopped)]
-        return (
-            sum(bool(s.stack) and not rank_votes.is_victim(tuple(s.tail), s.stack) for s in well if s.rank != end.rank)
-            == 1
-        )
+        state, late = self.ranks[end.rank], rank_votes.speaks_of_waiting(end.last)
+        last = state.beats[-1] if state.beats else None
+        stood = last is not None and last.in_collective and last.stuck >= LEAST_WAIT
+        if not (stood and (late or not rank_votes.last_error_line(end.last))):
+            alike = [s for s in self.ranks.values() if s.script_failed and rank_votes.speaks_of_waiting(s.tail)]
+            if not late or len(alike) < 2 or not rank_votes.raised_by_itself(end.last):
+                return False
+        well = [
+            s for s in self.ranks.values() if s is not state and not s.script_failed and (not s.end or s.end.stopped)
+        ]
+        return sum(bool(s.stack) and not rank_votes.is_victim(s.tail, s.stack) for s in well) == 1
 
     def gave_up_waiting(self, failures: list[RankEnd] | None = None) -> bool:
         """Whether a rank failed because a peer did not come in time."""

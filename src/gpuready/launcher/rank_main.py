@@ -30,7 +30,7 @@ from types import ModuleType, TracebackType
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
 PATHS = b"paths "
-"""Begins where the rank has looked for modules: its folder, its sys.path at the start, and that when its script failed."""
+"""Begins where the rank has looked when its script failed: its sys.path, that at the start, and its folder."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
@@ -132,10 +132,8 @@ def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, as
     except BaseException as error:
         _write_beat(beat, LEAVING)  # before the peers notice that it exits
         _record_error(error)
-        _write_beat(
-            stack,
-            PATHS + json.dumps([os.path.realpath("."), *_real_paths(before), "", *_real_paths(sys.path)]).encode(),
-        )
+        paths = [[os.path.realpath(path) for path in map(str, one)] for one in (sys.path, before, ["."])]
+        _write_beat(stack, PATHS + json.dumps(paths).encode())
         _print_traceback(error)
     _write_beat(beat, DONE)
 
@@ -208,10 +206,6 @@ def _run_as_main(path: str) -> None:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
-
-
-def _real_paths(paths: Sequence[str]) -> list[str]:
-    return [os.path.realpath(path) for path in paths if isinstance(path, str)]
 
 
 def _record_error(error: BaseException) -> None:

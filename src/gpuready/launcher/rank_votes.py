@@ -110,7 +110,7 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
 
 def is_victim(last: Sequence[str], stack: Iterable[str]) -> bool:
     """Whether a rank waited in a collective, or lost its peer there: it was well until another one failed."""
-    lost = any(words in line for line in last[-20:] for words in LOST_PEER_PHRASES)
+    lost = any(words in line for line in list(last)[-20:] for words in LOST_PEER_PHRASES)
     return lost or any("/torch/distributed/" in line for line in stack)
 
 
@@ -179,10 +179,16 @@ def find_unreached_store(end: RankEnd) -> tuple[str, int] | None:
     return (found[1], int(found[2])) if found else None
 
 
-def speaks_of_waiting(end: RankEnd) -> bool:
+def speaks_of_waiting(last: Sequence[str]) -> bool:
     """Whether its error says that something took too long; its last lines, where it has none."""
-    error = last_error_line(end.last)
-    return any(map(_WAITED.search, [error] if error else end.last[-20:]))
+    error = last_error_line(last)
+    return any(map(_WAITED.search, [error] if error else list(last)[-20:]))
+
+
+def raised_by_itself(last: Sequence[str]) -> bool:
+    """Whether its exception was raised in a file of the user, and in no library."""
+    frames = [line for line in last if line.lstrip().startswith('File "')]
+    return not any(part in line for line in frames[-1:] for part in ("-packages/", "/lib/python3"))
 
 
 def _last_words(end: RankEnd) -> str:
