@@ -322,3 +322,43 @@ def test_ranks_that_gave_up_waiting_for_each_other_blame_nobody():
     assert made.first_failed_ranks() == (0, 1, 2)
     says = rank_votes.describe_first((0, 1, 2), made.list_ends(), 3)
     assert says.startswith("it is not known which rank: each waited for another")
+
+
+EIGHT, SIX = "all_reduce(float32 [8]) at train.py:7", "all_reduce(float32 [6]) at train.py:7"
+
+
+@pytest.mark.parametrize(
+    ("calls", "named"),
+    [
+        ([EIGHT, SIX, EIGHT, EIGHT], "it was in all_reduce(float32 [6]), and all others in all_reduce(float32 [8])"),
+        ([EIGHT, EIGHT.replace(":7", ":9"), EIGHT, EIGHT], "it was in all_reduce(float32 [8]) at train.py:9, and all"),
+        ([EIGHT, SIX, EIGHT, ""], "it was in all_reduce(float32 [6]), and all others"),
+        ([EIGHT, SIX, EIGHT, SIX], ""),
+        ([EIGHT, "", EIGHT, EIGHT], ""),
+        ([EIGHT, SIX, "", ""], ""),
+    ],
+)
+def test_who_was_in_a_collective_with_another_tensor_or_place_differs(calls, named):
+    ends = [RankEnd(rank, code=1, call=call, last=("no more",)) for rank, call in enumerate(calls)]
+    found = rank_votes.find_difference(ends, 4)
+    assert (found is not None and found[0] == 1 and found[1].startswith(named)) if named else found is None
+
+
+def test_the_one_of_which_no_tensor_is_known_differs_where_the_sizes_do_and_the_others_have_the_same():
+    mismatch = "[enforce fail at pair.cc:454] op.preamble.length <= op.nbytes. 8 vs 4"
+    ends = [RankEnd(rank, code=1, call="" if rank == 2 else EIGHT, last=(mismatch,)) for rank in range(4)]
+    assert rank_votes.find_difference(ends, 4) == (2, "all others were in all_reduce(float32 [8])")
+
+
+@pytest.mark.parametrize(
+    "end", ["stopping: a rank has failed", "Traceback (most recent call last):\nRuntimeError: one failed"]
+)
+def test_the_error_that_one_rank_alone_caught_before_all_ended_alike_is_the_first(end):
+    made = ledger(4)
+    for rank in range(4):
+        caught = "Traceback (most recent call last):\nPermissionError: /out\n" if rank == 2 else "step 7\n"
+        out(made, rank, f"{caught}{end}\n", 1.0 + rank / 10)
+        made.record_message({"t": "end", "r": rank, "code": 1, "signal": 0}, 1.05 + rank / 10)
+    assert made.first_failed_ranks() == (2,)
+    says = "its log alone has an error before that of all: PermissionError: /out"
+    assert rank_votes.explain_vote(made.list_ends(), 2, 4) == says

@@ -131,8 +131,7 @@ class RankAgent:
             if rank.code is None:
                 place = self._watch_of(rank, time.monotonic()).describe()
                 self.send_message(t="stack", r=rank.number, **place)
-                if not place["d"]:
-                    rank.ask_for_stacks()
+                rank.ask_for(rank_main.ASK_CALL if place["d"] else rank_main.ASK_STACK)
 
     # -- the ranks --------------------------------------------------------------------------------------
 

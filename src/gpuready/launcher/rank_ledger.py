@@ -71,6 +71,7 @@ class RankState:
         self.children: list[dict[str, Any]] = []
         self.kernel_waits: list[str] = []
         self.stood = ""  # in state D or T when it was asked to stop
+        self.call = ""  # its collective, with the shapes of its tensors
         self.waits = self.tracer = ""  # standard input, or who holds a file lock; and the debugger that stops it
         self.traceback_began: tuple[int, float] | None = None  # when its last traceback began
         self.script_failed: tuple[int, float] | None = None  # when its script failed: Python may need seconds to exit
@@ -103,6 +104,15 @@ _NOT_FOUND = re.compile(
     r"(?:ModuleNotFoundError: No module named|FileNotFoundError: .* No such file or directory:) '([^/'][^']*)'"
 )
 """``No module named 'tokens.bpe'``, ``[Errno 2] No such file or directory: 'shard.bin'``"""
+
+
+def _read_paths(text: str) -> list[list[str]]:
+    """Three lists of folders; none where the script has written into our pipe."""
+    try:
+        found = [[str(path) for path in paths] for paths in json.loads(text)]
+    except (ValueError, TypeError, RecursionError):
+        return []
+    return found if len(found) == 3 else []
 
 
 def _calls_store(state: RankState) -> bool:
@@ -162,8 +172,10 @@ class RankLedger:
             state.stack = [line for line in message["d"] if _OWN_PATH not in line] or state.stack
             state.children, state.kernel_waits = message.get("children") or [], message.get("kernel") or []
             state.waits, state.tracer = str(message.get("waits") or ""), str(message.get("tracer") or "")
+        elif kind == "call":
+            state.call = str(message["d"]) or state.call
         elif kind == "paths":
-            state.paths = [list(map(str, paths)) for paths in json.loads(message["d"])]
+            state.paths = _read_paths(message["d"]) or state.paths
         elif kind == "leaving":
             state.script_failed = None if message.get("done") else (self.order, now)
             state.script_ended = now
@@ -219,6 +231,7 @@ class RankLedger:
             stood=(state.stood or state.describe_stand()) if self.stopping else "",
             stopped=self.stopping or self._ended_by_engine(state, message),
             last=tuple(state.tail),
+            call=state.call,
         )
         return rest
 
@@ -302,7 +315,7 @@ class RankLedger:
 
     def _find_different(self) -> tuple[int, ...]:
         """Return the one rank whose collective or output is another than that of all others, stopped ones included."""
-        ends = [RankEnd(state.rank, last=tuple(state.tail)) for state in self.ranks.values()]
+        ends = [RankEnd(state.rank, last=tuple(state.tail), call=state.call) for state in self.ranks.values()]
         difference = rank_votes.find_difference(ends, len(self.ranks))
         return (difference[0],) if difference else ()
 

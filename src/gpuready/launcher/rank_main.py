@@ -25,12 +25,14 @@ import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from importlib.machinery import SourceFileLoader
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 
 BEAT, DONE, LEAVING = b".", b"D", b"X"
 """The rank is alive; its script ended successfully; its script failed and Python begins to exit."""
 PATHS = b"paths "
 """Begins where the rank has looked when its script failed: its sys.path, that at the start, and its folder."""
+CALL, ASK_CALL, ASK_STACK = b"call ", b"c", b"?"
+"""Begins which collective a rank is in; what the agent asks for."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 _SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
@@ -132,8 +134,9 @@ def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, as
     except BaseException as error:
         _write_beat(beat, LEAVING)  # before the peers notice that it exits
         _record_error(error)
+        _write_beat(stack, CALL + describe_call(list(traceback.walk_tb(error.__traceback__))[::-1]).encode() + b"\n")
         paths = [[os.path.realpath(path) for path in map(str, one)] for one in (sys.path, before, ["."])]
-        _write_beat(stack, PATHS + json.dumps(paths).encode())
+        _write_beat(stack, PATHS + json.dumps(paths).encode() + b"\n")
         _print_traceback(error)
     _write_beat(beat, DONE)
 
@@ -166,10 +169,32 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
     try:
         while os.getpid() == own_pid:
             _write_beat(beat, BEAT)
-            if poll.poll(1000) and os.read(ask, 1):
+            asked = os.read(ask, 1) if poll.poll(1000) else b""
+            if asked == ASK_STACK:
                 faulthandler.dump_traceback(file=stack, all_threads=True)
+            elif asked:
+                here = sys._current_frames().get(threading.main_thread().ident or 0)
+                _write_beat(stack, CALL + describe_call(list(traceback.walk_stack(here))).encode() + b"\n")
     except (OSError, ValueError):
         return  # the script has closed our pipes, or the agent is gone
+
+
+def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
+    """``all_reduce(float32 [8]) at train.py:7``: the collective that these frames, innermost first, are in, with its tensors and numbers;
+    empty for none, and where each may have another size.
+    """
+    calls = [
+        frame for frame, _ in frames if frame.f_code.co_filename.endswith("/torch/distributed/distributed_c10d.py")
+    ]
+    frame = next((one for one in calls if not one.f_code.co_name.startswith(("_", "wrapper", "wait"))), None)
+    if frame is None or "to_all" in frame.f_code.co_name:
+        return ""
+    values = [(name, frame.f_locals.get(name)) for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]]
+    tensors = [f"{str(v.dtype)[6:]} {list(v.shape)}" for _, v in values if v is not None and hasattr(v, "dtype")]
+    numbers = [f"{name} {v}" for name, v in values if type(v) is int]
+    around = [(one.f_code.co_filename, line) for one, line in frames if "/torch/" not in one.f_code.co_filename]
+    place = f" at {os.path.basename(around[0][0])}:{around[0][1]}" if around else ""
+    return f"{frame.f_code.co_name}({', '.join((*tensors, *numbers))}){place}"
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:

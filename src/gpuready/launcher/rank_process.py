@@ -60,11 +60,12 @@ class RankProcess:
             self.messages.append({"t": "leaving", "r": self.number, "done": self.done})
 
     def _handle_stack(self, data: bytes) -> None:
-        stack, _, paths = (part.decode("utf-8", "replace") for part in data.partition(rank_main.PATHS))
-        if stack:
-            self.messages.append({"t": "stack", "r": self.number, "d": stack.splitlines()})
-        if paths:
-            self.messages.append({"t": "paths", "r": self.number, "d": paths})
+        text = data.decode("utf-8", "replace").splitlines()
+        for kind, begin in (("paths", rank_main.PATHS.decode()), ("call", rank_main.CALL.decode())):
+            found = [line[len(begin) :] for line in text if line.startswith(begin)]
+            self.messages += [{"t": kind, "r": self.number, "d": one} for one in found]
+            text = [line for line in text if not line.startswith(begin)]
+        self.messages += [{"t": "stack", "r": self.number, "d": text}] if text else []
 
     def read_error(self, engine: str) -> str:
         """Return the traceback that torch's @record has written: it is there where stderr was lost."""
@@ -76,10 +77,10 @@ class RankProcess:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return ""
 
-    def ask_for_stacks(self) -> None:
-        """Ask the rank itself, where its memory may not be read."""
+    def ask_for(self, what: bytes) -> None:
+        """Ask the rank itself: for its collective, and for its stack where its memory may not be read."""
         try:
-            os.write(self.pipes.ask, b"?")
+            os.write(self.pipes.ask, what)
         except OSError:
             return
 

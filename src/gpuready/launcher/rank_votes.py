@@ -62,6 +62,7 @@ _STORE = re.compile(r"(?:connect to|addresses of|address of) \(([^\s(),]+), (\d+
 _WAITED = re.compile(
     r"timed? ?out|timeout|deadline|overdue|watchdog|no progress|took longer|stall|stuck", re.IGNORECASE
 )
+CHAIN_BEGINS = ("During handling of the above", "The above exception was")
 ASK_TORCH = "--check-collectives"
 LINES, ALIKE_SHARE = 64, 0.8
 """Lines before the end of a rank's output that are compared, and from when on two say the same thing with another value."""
@@ -78,8 +79,10 @@ def find_odd_ranks(
     alike = [end for end in ends if first is not None and _fails_alike(end, first, seconds)]
     if 2 * len(alike) <= world:
         return ()
-    odd = [end.rank for end in alike if _was_first_not_finite(end, ends, world)]
-    return tuple(odd) if len(odd) == 1 else tuple(sorted(end.rank for end in alike))
+    for odd in ([r for r in alike if _find_own_error(r)], [r for r in alike if _was_first_not_finite(r, ends, world)]):
+        if len(odd) == 1:
+            return (odd[0].rank,)
+    return tuple(sorted(end.rank for end in alike))
 
 
 def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
@@ -98,6 +101,9 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     if rank in accused:
         said = next(last_error_line(end.last) for end in ends if end.rank == rank)
         return f"it alone says so: {cut_middle(said)}" if len(accused) == 1 else "the others do not name each other"
+    errors = {end.rank: error for end in ends if own and _ends_alike(end, own) and (error := _find_own_error(end))}
+    if list(errors) == [rank]:
+        return f"its log alone has an error before that of all: {cut_middle(errors[rank])}"
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
     return (
         "its log shows a value that is not finite where those of the others show a number"
@@ -118,11 +124,17 @@ def find_difference(ends: Sequence[RankEnd], world: int) -> tuple[int, str] | No
     """Return the one rank that was in another collective than all others, or that printed another line, and what it shows."""
     if len(ends) != world or world < 3:
         return None
-    calls = {end.rank: (_COLLECTIVE.findall("\n".join(end.last)) or [""])[-1] for end in ends}
-    for rank, call in calls.items():
-        others = {one for other, one in calls.items() if other != rank}
-        if len(others) == 1 and call not in others and call and "" not in others:
-            return rank, f"it was in {call}, and all others in {others.pop()}"
+    names = {end.rank: (_COLLECTIVE.findall("\n".join(end.last)) or [""])[-1] for end in ends}
+    full = {end.rank: end.call for end in ends if end.call}  # who is ended by a signal tells none
+    shapes = {rank: call.partition(" at ")[0] for rank, call in full.items()}
+    if len(shapes) == world - 1 and len(set(shapes.values())) == 1 and find_size_mismatch(ends):
+        rank = next(end.rank for end in ends if end.rank not in shapes)
+        return rank, f"all others were in {shapes.popitem()[1]}"
+    for calls in (names, shapes, full) if 2 * len(shapes) > world and len(shapes) > 2 else (names,):
+        for rank, call in calls.items():
+            others = {one for other, one in calls.items() if other != rank}
+            if len(others) == 1 and call not in others and call and "" not in others:
+                return rank, f"it was in {call}, and all others in {others.pop()}"
     said = {end.rank: lines for end in ends if (lines := _list_lines_before_error(end))}
     if len(said) < 3 or 2 * len(said) <= world:
         return None
@@ -290,9 +302,23 @@ def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
 
 
 def _fails_alike(end: RankEnd, first: RankEnd, seconds: Mapping[int, float]) -> bool:
-    own, other = (_NUMBER.sub("0", last_error_line(one.last) or _last_line(one.last)) for one in (end, first))
-    together = seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
-    return bool(other) and own == other and end.code == first.code and together
+    return _ends_alike(end, first) and seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
+
+
+def _ends_alike(one: RankEnd, other: RankEnd) -> bool:
+    """Whether two ranks ended with the same code after the same error or line, but for numbers."""
+    pairs = [
+        (_NUMBER.sub("0", say(one.last)), _NUMBER.sub("0", say(other.last))) for say in (last_error_line, _last_line)
+    ]
+    return one.code == other.code and any(own and own == its for own, its in pairs)
+
+
+def _find_own_error(end: RankEnd) -> str:
+    """The error that a rank wrote right before what ended it: it was caught, and told to the others."""
+    lines = [plain for line in end.last if (plain := _TAG.sub("", line)).strip() and not plain.startswith(CHAIN_BEGINS)]
+    starts = [at for at, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    at = starts[-1] if starts and _ERROR.match(lines[-1]) else len(lines) - 1
+    return lines[at - 1] if at > 0 and _ERROR.match(lines[at - 1]) else ""
 
 
 @lru_cache(maxsize=4096)

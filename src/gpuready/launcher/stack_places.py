@@ -43,7 +43,8 @@ def describe_place(state: RankState) -> Place:
     calls = _distributed_calls(frames)
     if calls:
         kind = MESSAGE if calls[0] in _MESSAGE_CALLS else COLLECTIVE
-        return Place(kind, f"{calls[0]} at {at}" if at else calls[0])
+        call = state.call.partition(" at ")[0] if state.call.startswith(f"{calls[0]}(") else calls[0]
+        return Place(kind, f"{call} at {at}" if at else call)
     waits = _describe_wait(frames, own, state.children) or _describe_system_call(state)
     return Place(OTHER, ((at or format_frame(frames[0] if frames else "")) + waits).removeprefix(", "))
 

@@ -92,6 +92,7 @@ class RankEnd(Record):
     stood: str = ""  # in state D or T, and where, if the others waited for it in vain
     lost: bool = False  # its node or its side process is gone: nobody saw its end
     stopped: bool = False  # by gpuready or the engine, after another one failed
+    call: str = ""  # the collective that it was in when its script failed: all_reduce(float32 [8])
     last: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
 
@@ -129,9 +130,10 @@ class RankEnd(Record):
         names = {one.value: one.name for one in Signals}
         if self.signal:
             return f"ended by {names.get(self.signal, f'signal {self.signal}')}"
-        return f"exit {self.code}" + (
-            " by an exit handler or a thread, after its script had ended well" if self.done else ""
-        )
+        if self.done:
+            return f"exit {self.code} by an exit handler or a thread, after its script had ended well"
+        meant = names.get(self.code - 128, "") if self.code > 128 else ""
+        return f"exit {self.code}" + (f", as after {meant}" if meant else "")
 
 
 class RunNote(Record):

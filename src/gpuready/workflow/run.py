@@ -300,7 +300,7 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
         mapped = "; to write into a file that is mapped from there ends with SIGBUS" if end.signal == SIGBUS else ""
         return f"no room is left on {', '.join(end.full)}{mapped}", "free space there, or write elsewhere"
     size, seconds = limits.get("file_bytes", -1), limits.get("seconds", -1)
-    if size >= 0 and (end.signal == SIGXFSZ or any(words in text for words in FILE_SIZE_WORDS)):
+    if size >= 0 and (end.signal == SIGXFSZ or any(words in text for words in FILE_SIZE_WORDS + DISK_WORDS[2:])):
         return f"files of at most {size} bytes are allowed to it (ulimit -f)", "ulimit -f unlimited"
     if seconds >= 0 and end.signal == SIGXCPU:
         return f"{seconds} s of processor time are allowed to it (ulimit -t)", "ulimit -t unlimited"
