@@ -362,3 +362,4 @@ def test_the_error_that_one_rank_alone_caught_before_all_ended_alike_is_the_firs
     assert made.first_failed_ranks() == (2,)
     says = "its log alone has an error before that of all: PermissionError: /out"
     assert rank_votes.explain_vote(made.list_ends(), 2, 4) == says
+    assert rank_votes.explain_vote(made.list_ends()[2:3], 2, 4) == "", "of its own"

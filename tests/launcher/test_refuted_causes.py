@@ -63,7 +63,11 @@ LIMITS = {"files": 1024, "processes": 4096, "pids": 64, "denied": 0}
         ("MemoryError", LIMITS | {"memory": 4 << 30}, "4.0 GiB of memory are allowed to its control group"),
         ("OSError: [Errno 24] Too many open files", {}, ""),
         ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": 4096}, "files of at most 4096 bytes"),
-        ("RuntimeError: basic_ios::clear: iostream error", LIMITS | {"file_bytes": 4096}, "files of at most 4096 bytes"),
+        (
+            "RuntimeError: basic_ios::clear: iostream error",
+            LIMITS | {"file_bytes": 4096},
+            "files of at most 4096 bytes",
+        ),
         ("OSError: [Errno 27] File too large", LIMITS | {"file_bytes": -1}, ""),
     ],
 )

@@ -101,7 +101,8 @@ def explain_vote(ends: Sequence[RankEnd], rank: int, world: int) -> str:
     if rank in accused:
         said = next(last_error_line(end.last) for end in ends if end.rank == rank)
         return f"it alone says so: {cut_middle(said)}" if len(accused) == 1 else "the others do not name each other"
-    errors = {end.rank: error for end in ends if own and _ends_alike(end, own) and (error := _find_own_error(end))}
+    alike = [end for end in ends if own is not None and _ends_alike(end, own)]
+    errors = {end.rank: error for end in alike if 2 * len(alike) > world and (error := _find_own_error(end))}
     if list(errors) == [rank]:
         return f"its log alone has an error before that of all: {cut_middle(errors[rank])}"
     is_odd = own is not None and _was_first_not_finite(own, ends, world)
