@@ -17,6 +17,7 @@ FILES = {
     "environment.yml": "dependencies: [python=3.10, pytorch=2.5.1, pytorch-cuda=12.4, {pip: [numpy]}]\n",
     "ranges.yml": "dependencies: ['pytorch>=2.4,<2.6']\n",
     "pyproject.toml": '[project]\nname = "x"\nrequires-python = ">=3.10"\ndependencies = ["torch>=2.4,<2.6"]\n',
+    "poetry/pyproject.toml": '[tool.poetry.dependencies]\npython = "^3.10"\ntorch = "~2.5"\nnumpy = {version = "*", optional = true}\n',
     "uv.lock": 'version = 1\n[[package]]\nname = "torch"\nversion = "2.6.0"\n[[package]]\nname = "numpy"\nversion = "1.26.4"\n',
     "pylock.toml": 'lock-version = "1.0"\n[[packages]]\nname = "torch"\nversion = "2.6.0"\n'
     "[[packages]]\nname = \"torch\"\nversion = \"2.2.0\"\nmarker = \"sys_platform == 'darwin'\"\n",
@@ -246,3 +247,9 @@ def test_what_an_image_has_to_compile_needs_the_toolkit_of_its_torch(base, pin, 
     )
     (report,) = workflow.check_machine([], on="h100", dockerfile=str(path))
     assert [one.code for one in report.findings if one.code[:3] == "BLD" and one.severity == "error"] == codes
+
+
+@pytest.mark.parametrize(("machine", "verdict"), [("rtx5090", "not-ready"), ("a100", "clear")])
+def test_torch_of_a_version_is_judged_as_what_would_be_installed(machine, verdict):
+    (report,) = workflow.check_machine(["torch==2.5.1"], on=machine, what_if={"driver": "570.86.15"})
+    assert report.verdict == verdict

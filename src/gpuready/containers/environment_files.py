@@ -107,14 +107,40 @@ def _read_toml_file(path: str, text: str, environment: Mapping[str, str]) -> Env
         data: Mapping[str, Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is not TOML: {error}") from None
-    project, rows, python = data.get("project"), data.get("packages", data.get("package")), data.get("requires-python")
+    project, rows, python = (
+        data.get("project") or _read_poetry(data),
+        data.get("packages", data.get("package")),
+        data.get("requires-python"),
+    )
     if isinstance(rows, list):
         return EnvironmentFile(path, _parse_words(_list_locked(rows, environment), ""), str(python or ""))
     if not isinstance(project, dict):
-        raise ValueError("it has neither a [project] nor locked packages")
+        raise ValueError("it has neither a [project], packages of Poetry nor locked packages")
     asked = [str(one) for one in project.get("dependencies") or ()]
     pins, named = _parse_words(asked, _find_uv_build(data)), str(project.get("requires-python") or "")
     return EnvironmentFile(path, pins, named, words=tuple(word for word in asked if "@" not in word))
+
+
+def _read_poetry(data: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return ``[tool.poetry.dependencies]`` as a ``[project]`` has it; what is optional or has no version is left out."""
+    named = ((data.get("tool") or {}).get("poetry") or {}).get("dependencies")
+    if not isinstance(named, dict):
+        return None
+    rows = {name: row if isinstance(row, dict) else {"version": row} for name, row in named.items()}
+    taken = {name: str(row["version"]) for name, row in rows.items() if "version" in row and not row.get("optional")}
+    ranges = {name: _format_poetry_range(text) for name, text in taken.items() if "|" not in text}
+    python = ranges.pop("python", "")
+    return {"dependencies": [name + text for name, text in ranges.items()], "requires-python": python}
+
+
+def _format_poetry_range(text: str) -> str:
+    """``^2.1`` -> ``>=2.1,<3``, ``~2.1`` -> ``>=2.1,<2.2``, ``2.1`` -> ``==2.1``; other ranges are as everywhere."""
+    parts = text[1:].split(".")
+    if text[:1] in ("^", "~") and all(part.isdigit() for part in parts):
+        first = next((at for at, part in enumerate(parts) if part != "0"), 0)
+        kept = parts[: min(len(parts), 2) if text[0] == "~" else first + 1]
+        return f">={text[1:]},<{'.'.join([*kept[:-1], str(int(kept[-1]) + 1)])}"
+    return f"=={text}" if text[:1].isdigit() else text.strip("*")
 
 
 def _parse_words(words: Iterable[str], build: str) -> tuple[PackagePin, ...]:

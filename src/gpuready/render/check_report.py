@@ -136,7 +136,7 @@ def is_imported(report: Report) -> bool:
 def list_header_rows(report: Report, verbose: bool = False) -> list[tuple[str, str]]:
     """Label and text of each line under the verdict."""
     facts, says, environment = report.facts, report.contract.says, facts_summary.summarize_environment(report.facts)
-    if report.contract.pinned_torch and environment == "none looked at":
+    if report.contract.pinned_torch and environment == "none looked at" and report.contract.framework != "torch":
         environment += f"; torch {report.contract.pinned_torch}, to which {report.contract.name} is pinned"
     rows = {
         "environment": environment,

@@ -150,7 +150,8 @@ def choose_package_contract(
     """Return the contract of a package that has none: by its installed metadata, else by that of the index."""
     requires = facts.value_if_known("python.requires") or {}
     if framework == "torch":
-        return make_torch_contract(version or newest_torch(), "torch")
+        bare = make_torch_contract(version or newest_torch(), "torch")
+        return pin_exact_version(bare, version, None) if version else bare
     if framework in requires or find_release is None or facts.value_if_known(f"package.{framework}"):
         return contract_choice.choose_contract(facts, framework, version, None)
     release = find_release(framework, version)
