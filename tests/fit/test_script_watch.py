@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ from gpuready.fit.time.device_speed import DeviceSpeed
 from gpuready.launcher.launch_words import Launch, parse_launch
 from gpuready.system.file_journal import restore_files
 from tests import target_environment
-from tests.fit.torch_forks import run_in_torch
+from tests.deadlines import wait_until
+from tests.fit.torch_forks import SCRIPTS, run_in_torch
 from tests.running import gpuready
 
 LOOP = """\
@@ -66,6 +69,12 @@ for step in range(9):
     scaler.step(opt); scaler.update(); opt.zero_grad()
 """,
     "lengths": LOOP.replace("512", "8 * (1 + step % 7)").replace("1000", "50").replace("4096", "64"),
+    "ahead": """\
+import torch
+rows = [torch.zeros(4096 if n == 60 else 8 * (1 + n % 5), 512) for n in range(90)]
+layer = torch.nn.Linear(512, 512).cuda(); opt = torch.optim.SGD(layer.parameters(), 0.1)
+for row in torch.utils.data.DataLoader(rows, batch_size=None): layer(row.cuda()).sum().backward(); opt.step(); opt.zero_grad()
+""",
     "assumed": LOOP.replace("    if not", "    if x.abs().max() > loss:\n        break\n    if not"),
     "selected": LOOP.replace("    loss =", "    x = x[x.sum(1) > 0]\n    loss ="),
     "autocast": """\
@@ -196,6 +205,11 @@ def test_batches_of_changing_length_are_drawn_for_longer(watched):
     assert watched["lengths"]["steps"] == 50
 
 
+def test_a_larger_batch_to_come_is_looked_for(watched):
+    reply = watched["ahead"]
+    assert 5 < reply["steps"] < 15 and 4 * 4096 * 512 in reply["events"], "the 60th of 90"
+
+
 def test_a_step_that_comes_every_16_is_seen(watched):
     """The backward pass of the penalty's gradient needs the gradient of tanh twice."""
     kept = [event for event in watched["penalty"]["events"] if event == 4 * 64 * 2048]
@@ -210,7 +224,8 @@ def test_what_is_not_modelled_is_undecided(watched):
 
 
 def test_workspaces_that_nobody_can_know_are_told(watched):
-    assert "cudnn.benchmark" in watched["files"]["unmodelled"][0] and not watched["loop"]["unmodelled"]
+    assert watched["files"]["tried"] > 8 * 16 * 17 * (2 * 3 + 3 + 2) and "empty" in watched["files"]["events"]
+    assert not watched["files"]["unmodelled"] and not watched["loop"]["tried"]
     told = [name for name in ("files", "loop") if "cuDNN's workspaces" in str(watched[name]["notes"])]
     assert told == ["files"], "only where there are convolutions"
 
@@ -302,6 +317,26 @@ def test_python_and_mcp_read_a_script_unless_they_say_run(tmp_path, monkeypatch)
     with pytest.raises(Exception, match="ColossalAI"):
         fit("train.py", on="h100")
     assert not (tmp_path / "ran").exists()
+
+
+def test_without_torch_the_next_command_is_told(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+    ran = gpuready("fit", "--python", sys.executable, "train.py", cwd=tmp_path)
+    assert ran.code == 2 and "has no torch" in ran.err and "--python" in ran.err, ran.err
+
+
+def test_the_watch_ends_with_who_started_it(tmp_path):
+    (tmp_path / "train.py").write_text("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)\n")
+    card = {"name": "NVIDIA H200", "capability": [9, 0], "memory": 1 << 37, "processors": 132}
+    asked = {"kind": "script", "words": ["train.py"], "card": card, "count": 1, "world": 1, "steps": 2, "seconds": 9}
+    (tmp_path / "asked").write_text(json.dumps(asked | {"launcher": "", "launcher_words": [], "exact": True}))
+    run = [target_environment.python(), str(SCRIPTS / "watch.py"), "asked"]
+    parent = subprocess.Popen([sys.executable, "-c", f"import subprocess; subprocess.run({run!r})"], cwd=tmp_path)
+    pid = tmp_path / "pid"
+    assert wait_until(lambda: pid.exists() and pid.read_text())
+    parent.kill(), parent.wait()
+    stat = Path(f"/proc/{pid.read_text()}/stat")
+    assert wait_until(lambda: not stat.exists() or ") Z " in stat.read_text()), "nobody is left, or nobody reaped it"
 
 
 def test_the_command_runs_a_script_and_leaves_nothing(tmp_path):

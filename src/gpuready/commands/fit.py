@@ -176,6 +176,7 @@ def _run_script(request: Request, words: tuple[str, ...], search: bool) -> FitRe
         clock=_read_clock(request),
         command=("gpuready", "fit", *flags, "--", *words),
         show_progress=request.show_progress,
+        agree=lambda note: request.session.is_command_line and _agree(request, note),
     )
 
 

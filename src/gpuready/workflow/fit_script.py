@@ -10,7 +10,7 @@ from typing import Any
 from gpuready import system
 from gpuready.fit import H200, FitJob, FitUndecided
 from gpuready.fit.job import gpu_candidates
-from gpuready.fit.job.records import GpuCard
+from gpuready.fit.job.records import GpuCard, UnknownLayers
 from gpuready.fit.search.script_prediction import (
     MOST_LINES,
     ScriptTape,
@@ -29,6 +29,7 @@ from gpuready.system.process.termination import kill_marked_processes
 from gpuready.workflow.fit import NO_GPU, SCRIPT_JUDGE, add_peaks, find_gpus, name_machine
 from gpuready.workflow.fit_time import RunClock
 from gpuready.workflow.refusal import Refused, call_or_refuse
+from gpuready.workflow.trace_environment import provide_trace_python
 
 __all__ = ["fit_script", "names_a_script"]
 WATCH_SECONDS = 600.0
@@ -43,6 +44,7 @@ OFFLINE = {
 }  # fmt: skip
 """Hubs and trackers are offline, and no GPU is touched."""
 HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+NO_TORCH = "ModuleNotFoundError: No module named 'torch'"
 ENDED_ITSELF = "the script ended itself before an optimizer step"
 OWN_FLAGS = ("--on", "--python", "--world", "--gpus", "--json", "--read-only")
 BATCH_FLAGS = (
@@ -68,6 +70,7 @@ def fit_script(
     clock: RunClock | None = None,
     command: Sequence[str] = (),
     show_progress: Callable[..., None] = lambda *_: None,
+    agree: Callable[[str], bool] = lambda _: False,
 ) -> FitResult:
     """Run a script or a launcher's command line as far as some optimizer steps, and predict its memory."""
     launch = call_or_refuse(parse_launch, words)
@@ -75,7 +78,18 @@ def fit_script(
     ranks = world or _count_ranks(launch, machine)
     watcher = ScriptWatcher(launch, python, ranks, steps, download, show_progress)
     answer = ScriptAnswer(watcher, machine, clock, name_machine(on))
-    result = answer.complete(launch.words, every)
+    try:
+        result = answer.complete(launch.words, every)
+    except UnknownLayers as no_torch:
+        if python:
+            raise Refused(f"{no_torch}: name the environment of the script with --python") from None
+        own, says = provide_trace_python(agree, show_progress)
+        if not own:
+            raise Refused(f"{no_torch}; {says}") from None
+        again = fit_script(
+            words, on=on, python=own, world=world, steps=steps, every=every, search=search, clock=clock, command=command
+        )
+        return again.replace(notes=(*again.notes, says))
     if search and result.verdict == "does not fit":
         result = result.replace(proposals=answer.try_batches(result, tuple(command)), notes=(*result.notes, ADVICE))
     return result
@@ -126,6 +140,8 @@ class ScriptWatcher:
                 kill_marked_processes(f"GPUREADY_WATCH={folder}")
                 changed = restore_files(f"{folder}/journal")
             reply = system.file_contents.read_text_file(f"{folder}/reply.json", MAX_REPLY)
+        if reply is None and _last_line(ran) == NO_TORCH:
+            raise UnknownLayers(f"{self.python} has no torch, which {words[0]} is run with")
         if reply is None:
             raise FitUndecided(_explain_silence(words[0], ran))
         try:
@@ -191,6 +207,8 @@ class ScriptAnswer:
         try:
             reply = self.watcher.watch(words, self.card)
             return self._judge(result, reply, every)
+        except UnknownLayers:
+            raise
         except FitUndecided as undecided:
             return result.replace(places=tuple(self.machine), why=str(undecided))
 
@@ -209,6 +227,10 @@ class ScriptAnswer:
         job = FitJob({}, world=self.watcher.world, alloc_conf=reply["alloc_conf"])
         tape = tape_from_script(reply, self.card)
         fit, by_line = predict_script(job, self.card, tape)
+        if reply["tried"] > fit.peak_allocated:
+            result = result.replace(
+                notes=(*result.notes, _describe_trials(fit.peak_allocated, min(reply["tried"], self.card.memory)))
+            )
         gaps = (
             tuple(reply["unmodelled"]),
             tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"]),
@@ -281,6 +303,12 @@ def _notes(reply: dict[str, Any]) -> tuple[str, ...]:
     if reply.get("spread"):
         said.append("what depends on scores (which expert gets which token) is spread evenly")
     return tuple(said)
+
+
+def _describe_trials(least: int, most: int) -> str:
+    """What cudnn.benchmark takes while it tries algorithms, which decides nothing: torch offers it no more than is free."""
+    between = f"{least / 2**30:.1f} to {most / 2**30:.1f} GiB"
+    return f"cudnn.benchmark: while cuDNN tries algorithms in the first steps, torch allocates {between}, and only what is free: this fails nowhere"
 
 
 def _name_lines(by_line: dict[int, int], places: Sequence[Any]) -> tuple[CodeLine, ...]:

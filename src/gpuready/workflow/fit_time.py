@@ -21,10 +21,8 @@ from gpuready.workflow.fit_trace import Tracer
 from gpuready.workflow.refusal import call_or_refuse, read_named_file
 
 RANGE_MEASURES = ("eager-forward", "eager-backward", "eager-decode")
-CUDNN_FIRST = (
-    "9",
-    "10",
-)  # compute capabilities on which torch prefers cuDNN's attention, as sdpa_cudnn of the catalogue's features says
+# Compute capabilities on which torch prefers cuDNN's attention, as sdpa_cudnn of the catalogue's features says.
+CUDNN_FIRST = ("9", "10")
 NEW_LENGTHS = (
     "the first answers of a process take 2 to 6 times as long: torch builds a cuDNN plan for every new length, about 60 ms each (measured on an H200, torch 2.11). "
     "TORCH_CUDNN_SDPA_DEPRIORITIZED=1, or torch.backends.cuda.enable_cudnn_sdp(False), avoids it"

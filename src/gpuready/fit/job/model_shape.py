@@ -14,14 +14,8 @@ CONFIG_SWITCHES = (
     "tie_word_embeddings", "attention_bias", "mlp_bias", "use_sliding_window", "use_parallel_residual", "norm_topk_prob",
     "use_qk_norm", "use_bias", "bias", "new_decoder_architecture", "multi_query", "parallel_attn", "alibi", "qkv_bias",
 )  # fmt: skip
-ATTENTION_BIAS_FAMILIES = (
-    "llama",
-    "qwen3",
-    "qwen3_moe",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-)  # others ignore attention_bias
+# Others ignore attention_bias.
+ATTENTION_BIAS_FAMILIES = ("llama", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text")
 
 
 SINGLE_KERNEL_ACTIVATIONS = (

@@ -166,9 +166,8 @@ class FitPrediction(Record):
     peak_at: tuple[str, str] = ("", "")  # the phase and the operation at the peak
     notes: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)  # of the environment that was traced
-    stacks: Mapping[str, Mapping[str, int]] = field(
-        default_factory=dict
-    )  # memory live at the peak of each phase, by kind
+    # Memory live at the peak of each phase, by kind.
+    stacks: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def peak_device(self) -> int:

@@ -57,9 +57,8 @@ class Attention:
         kernel = self.rules.pick_attention_kernel(self.describe(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa))
         self.kernels.add(kernel)
         if kernel == "math":
-            with AutocastSwitch(
-                self.autocast, False
-            ):  # torch casts the arguments, and runs the fallback without autocast
+            # Torch casts the arguments, and runs the fallback without autocast.
+            with AutocastSwitch(self.autocast, False):
                 return write_scores_out(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         size = q.shape[-1]
         if size % 8 and kernel == "flash":  # torch pads heads to whole eights

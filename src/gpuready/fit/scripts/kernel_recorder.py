@@ -6,8 +6,10 @@ The rows are those of fit/time/kernel_time.py: a kind, then sizes.
 import math
 
 import torch
-from convolutions import CONVOLUTION_OPS, Convolution
+from convolution_workspace import FEW_CHANNELS
+from convolutions import CONVOLUTION_OPS, Convolution, has_channels_last
 from emulation import norm_backward_row
+from kernel_scratch import PROCESSORS
 from known_values import HostMode, find_tensors
 
 PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2), "_grouped_mm": (0, 1)}
@@ -75,6 +77,10 @@ SORT_VALUES, SORT_START, TOPK_VALUES, TOPK_START, TURNED, LATENCY, LANES = (
 )
 """Of a sort for each byte of a key, of a top-k for each value, of a copy that transposes; of each step of a running sum, and its columns at once."""
 ALIGNMENT = 16
+COPY_PASSES = 4.6  # over what a convolution copies, as bytes that are moved
+BY_CHANNEL = (0.28, 0.45, 0.7)  # values for each product of the result, of the gradient of the input, and of the weight
+ONE_READ, CHANNEL_VALUES = 40_000, (300, 580)
+"""cuDNN normalises fp16 with one thread block a channel: what of it is read once, and values for each forward and backward (8 sizes, H200)."""
 HAS_TF32 = True  # the card that is asked for: since 8.0
 MASKED = ("index", "index_put", "index_put_", "_index_put_impl_")
 MANY_TENSORS = ("_foreach_", "_fused_", "_amp_foreach")
@@ -201,29 +207,43 @@ def describe_convolution(name, args, out):
     """Return a convolution as the products that it is, with the copies into the layout of cuDNN's kernels, and its bias."""
     made = Convolution(name, args)
     result = made.grad if made.backward else out
-    m, n, k = result.numel() // max(1, result.shape[1]), made.weight.shape[0], math.prod(made.weight.shape[1:])
-    if made.transposed:
-        m, n, k = made.x.numel() // max(1, made.x.shape[1]), made.weight.shape[0], math.prod(made.weight.shape[1:])
-    width = product_width(made.weight, torch.backends.cudnn.allow_tf32)
+    # Of the convolution that a transposed one turns around.
+    x, y = (result, made.x) if made.transposed else (made.x, result)
+    taps, groups, width = (
+        math.prod(made.weight.shape[2:]),
+        made.groups,
+        product_width(made.weight, torch.backends.cudnn.allow_tf32),
+    )
+    unit = ALIGNMENT // made.weight.element_size()
+    channels, results = (fill_channels(one.shape[1] // groups, unit) for one in (x, y))
+    pixels, result_pixels = (one.numel() // max(1, one.shape[1]) for one in (x, y))
+    products = (
+        (result_pixels, results, channels * taps),
+        (pixels, channels, results * taps // made.stride),
+        (results, channels * taps, result_pixels),
+    )
     rows = [["move", 2 * size] for size in made.copy_sizes()]
-    sizes = ((m, k, n), (n, k, m)) if made.backward else ((m, n, k),)
-    for wanted, what, (rows_out, columns, depth) in zip(made.wanted, ("input", "weight"), sizes, strict=False):
+    for wanted, what in zip(made.wanted, ("input", "weight") if made.backward else ("output",), strict=False):
         if not wanted:
             continue
         copied = made.workspace_size(result, what)
-        rows += [["move", 2 * copied]] if copied else []
-        by_channel = made.groups > 1 and made.groups == made.weight.shape[0]
+        rows += [["move", int(COPY_PASSES * copied)]] if copied else []
+        kind = 2 if what == "weight" else int((what == "input") != made.transposed)
         moved = count_bytes([made.x, result])
-        rows.append(
-            ["spread", result.numel() * math.prod(made.weight.shape[2:]) // 4, moved]
-            if by_channel
-            else ["convolution", rows_out, columns, depth, width, moved]
-        )
+        if groups > 1 and groups == made.weight.shape[0]:
+            rows.append(["spread", int(BY_CHANNEL[kind] * result.numel() * taps), moved])
+        else:
+            rows.append(["convolution", kind, *products[kind], width, moved, groups])
     if made.backward and made.wanted[2]:
         rows.append(["columns", count_bytes([result])])
     elif not made.backward and args[2] is not None:
         rows.append(["move", 2 * count_bytes([result])])
     return rows
+
+
+def fill_channels(channels, unit):
+    """Return the channels that a kernel computes: whole units of 16 bytes, and three of them where there are few."""
+    return -(-channels // unit) * unit * (3 if channels <= FEW_CHANNELS else 1)
 
 
 def describe_by_value(name, inputs, outputs, args):
@@ -285,13 +305,15 @@ def describe_rows(name, inputs, outputs):
     if name == "embedding_dense_backward":
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
     if name in NORMS:
-        apart = (
-            "batch" in name and first.dim() > 2 and first.is_contiguous()
-        )  # values of a channel lie apart: less of the memory's rate
+        of_channel = first.numel() // max(1, first.shape[1]) if first.dim() > 2 else 0
+        if "batch" in name and first.dtype is torch.float16 and of_channel > ONE_READ and not has_channels_last(first):
+            values = CHANNEL_VALUES["backward" in name] * of_channel * -(-first.shape[1] // PROCESSORS)
+            return ["spread", values, first.numel() * width]
+        # Values of a channel lie apart: less of the memory's rate.
+        apart = "batch" in name and first.dim() > 2 and first.is_contiguous()
         passes = NORMS[name]
-        own = (
-            "batch" in name and first.dtype is torch.bfloat16 and first.shape[1] < 512
-        )  # torch's own kernels, not cuDNN's
+        # Torch's own kernels, not cuDNN's.
+        own = "batch" in name and first.dtype is torch.bfloat16 and first.shape[1] < 512
         return [
             "spread",
             int((0.65 * passes if own else 1) * first.numel()),

@@ -19,16 +19,15 @@ COMPILED = "torch.compile: counted as the code runs without it; a compiled step 
 
 
 def patch_libraries(watch):
-    compared = (
-        torch.utils.checkpoint._allowed_determinism_checks_to_fns
-    )  # the device is told differently inside of an operation
+    # The device is told differently inside of an operation.
+    compared = torch.utils.checkpoint._allowed_determinism_checks_to_fns
     compared["default"] = lambda x: {"shape": x.shape, "dtype": x.dtype}
     parse = torch._C._nn._parse_to
     torch._C._nn._parse_to = lambda *args, **kwargs: parse(
         *(watch.places.gpu(x) if type(x) is int else x for x in args), **kwargs
     )
     torch.nn.DataParallel.forward = lambda self, *args, **kwargs: run_replica(self, args, kwargs, watch)
-    patch_loader(watch.recorder)
+    patch_loader(watch)
     patch_compile(watch)
     patch_files(watch)
     keep_mark(subprocess.Popen)
@@ -67,7 +66,7 @@ def run_replica(parallel, args, kwargs, watch):
     return parallel.module(*args, **kwargs)
 
 
-def patch_loader(recorder):
+def patch_loader(watch):
     """Batches are made in this process: workers would fork it, and the memory of the GPU is the same. Their time is noted."""
     make, batches = torch.utils.data.DataLoader.__init__, torch.utils.data.dataloader._BaseDataLoaderIter
     advance = batches.__next__
@@ -89,8 +88,11 @@ def patch_loader(recorder):
         object.__setattr__(self, "workers_asked", workers)
 
     def take_batch(self):
-        with recorder.timing(getattr(self, "workers_asked", 0)):
-            return advance(self)
+        with watch.recorder.timing(getattr(self, "workers_asked", 0)):
+            batch = advance(self)
+            while watch.passes_over(batch):
+                batch = advance(self)
+            return batch
 
     def iterate(self):
         made = iterate_loader(self)

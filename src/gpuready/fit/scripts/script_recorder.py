@@ -8,6 +8,7 @@ import time
 
 import torch
 from allocation_recorder import AllocationRecorder
+from convolutions import CONVOLUTION_OPS, Convolution
 from kernel_recorder import KernelRecorder
 from known_values import find_tensors, touches_meta
 from torch.utils._pytree import tree_map
@@ -63,14 +64,13 @@ class ScriptRecorder(AllocationRecorder):
         self.lines, self.kinds, self.sizes = [], {}, []
         self.live = self.peak = 0
         self.host_seconds = self.loader_seconds = 0.0
-        self.target = None
+        self.target, self.tried, self.most_tried = None, set(), 0
         self.hide = self.read_values = lambda x: x  # set by the watch
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if any(
-            hasattr(one, "__tensor_flatten__") for one in types
-        ):  # of several tensors, such as a shard: those come one by one
+        # Of several tensors, such as a shard: those come one by one.
+        if any(hasattr(one, "__tensor_flatten__") for one in types):
             return NotImplemented
         with torch._C.DisableTorchFunction():  # else tensors say here what they say to the script
             if not touches_meta(args, kwargs):
@@ -79,9 +79,21 @@ class ScriptRecorder(AllocationRecorder):
             try:
                 if self.target.type != "cuda":
                     return self.run_elsewhere(func, args, kwargs)
-                return super().__torch_dispatch__(func, types, args, kwargs)
+                out = super().__torch_dispatch__(func, types, args, kwargs)
+                name = func._schema.name.partition("::")[2]
+                if torch.backends.cudnn.benchmark and name in CONVOLUTION_OPS:
+                    self.try_algorithms(Convolution(name, args), out)
+                return out
             finally:
                 self.target = before
+
+    def try_algorithms(self, made, out):
+        """Convolutions of a new form: cuDNN tries algorithms with one workspace for all of them, and torch empties its cache."""
+        form = made.backward, made.x.shape, made.weight.shape, made.x.dtype, made.stride, made.groups, made.transposed
+        if form not in self.tried:
+            self.tried.add(form)
+            self.most_tried = max(self.most_tried, self.live + made.trial_size(out))
+            self.mark("empty")
 
     def run_on_host(self, func, args, kwargs):
         """Run an operation on real tensors: the script's own work on the host, which is timed."""

@@ -46,9 +46,8 @@ def build_meta_model(job, config, autocast, notes):
     notes += note_missing_loader(config, found)
     if job["attention"] == "sdpa" and not getattr(found, "_supports_sdpa", True):
         notes.append(f"{found.__name__} has no sdpa attention: its eager attention was played")
-    asked = (
-        {} if job["attention"] == "sdpa" else {"attn_implementation": job["attention"]}
-    )  # by default each part decides
+    # By default each part decides.
+    asked = {} if job["attention"] == "sdpa" else {"attn_implementation": job["attention"]}
     half = HALF_DTYPES.get(job["precision"])
     options = {"dtype": half or (torch.bfloat16 if job["quant"] else torch.float32)}
     with torch.device("meta"):

@@ -5,10 +5,13 @@ The first argument is a file with the request as JSON: ``kind`` (script, module 
 ``world``, ``steps``, and ``reply``, the file for the answer. What the script itself prints stays on stdout and stderr.
 """
 
+import collections.abc
 import contextlib
+import ctypes
 import gc
 import importlib.metadata
 import json
+import math
 import os
 import re
 import runpy
@@ -36,13 +39,12 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 from watched_files import watch_files
 
-MOST_STEPS, VARIED_STEPS = (
-    34,
-    120,
-)  # of an optimizer: what comes every 16 steps is seen twice; where sizes change, reserved memory grows
+# Of an optimizer: what comes every 16 steps is seen twice; where sizes change, reserved memory grows.
+MOST_STEPS, VARIED_STEPS = (34, 120)
 LEAVE = os._exit
 ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
+LONGEST_LOOK = 120.0  # seconds, with batches that are looked through
 LONG_LOOK, MANY_EVENTS = 10.0, 300_000  # seconds, and events, after which steps that are alike are watched no longer
 
 
@@ -65,6 +67,7 @@ class Watch:
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied, self.enough_at = {}, {}, 0, False, None
+        self.batches, self.ahead, self.largest = 0, None, [0, 0]
         self.parameters, self.loader, self.order, self.numbers = weakref.WeakSet(), [], [], {}
 
     # -- phases ---------------------------------------------------------------------------------------------------
@@ -129,12 +132,29 @@ class Watch:
         late = now - self.begun > self.request["seconds"] or self.step_start > MOST_EVENTS
         most = VARIED_STEPS if self.varied and self.step_start < MANY_EVENTS else MOST_STEPS
         if self.steps >= most * max(1, len(self.made)) or (late and self.steps >= asked):
-            return True
+            return not self.looks_ahead(now)
         wanted = ALIKE_STEPS if self.varied else 1
         if waiting or self.request["exact"] or not all(count >= wanted for count in self.alike.values()):
             return not waiting and self.request["exact"]
         self.enough_at = self.enough_at or now
         return self.step_start > MANY_EVENTS or now - self.enough_at > LONG_LOOK
+
+    def looks_ahead(self, now):
+        """Whether batches to come are looked through for larger ones: as many as are watched where steps are light."""
+        if self.varied and self.batches and self.ahead is None and not self.request["exact"]:
+            self.ahead = self.batches * VARIED_STEPS // self.steps
+        return self.batches < (self.ahead or 0) and now - self.begun < LONGEST_LOOK
+
+    def passes_over(self, batch):
+        """Whether a batch is left out: while looking ahead, one that is no larger than those before."""
+        leaves = tree_leaves(dict(batch) if isinstance(batch, collections.abc.Mapping) else batch)
+        shapes = [x.shape for x in leaves if isinstance(x, torch.Tensor)]
+        sizes = [sum(math.prod(shape) * max(shape, default=1) ** power for shape in shapes) for power in (0, 1)]
+        larger = any(size > before for size, before in zip(sizes, self.largest, strict=False))
+        self.largest, self.batches = [max(pair) for pair in zip(sizes, self.largest, strict=False)], self.batches + 1
+        if self.ahead is not None and not larger and self.batches >= self.ahead:
+            self.end()
+        return self.ahead is not None and not larger
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -253,8 +273,6 @@ class Watch:
         if convolves:
             usual = "cuDNN's workspaces for convolutions are counted by their usual size"
             self.notes.append(f"{usual}: with kernels of 7x7 a quarter more was reserved")
-        if torch.backends.cudnn.benchmark and convolves:
-            self.unmodelled.append("cudnn.benchmark, which tries every algorithm once, with workspaces of any size")
         if self.kernels.saw_second_backward:
             self.unmodelled.append("the workspaces of cuDNN for convolutions in the backward pass of a backward pass")
         if RnnLayers.saw_packed:
@@ -266,6 +284,7 @@ class Watch:
             "versions": find_versions(), "notes": list(dict.fromkeys(self.notes)), "unmodelled": list(dict.fromkeys(self.unmodelled)), "lessened": list(dict.fromkeys(self.lessened)),
             "assumed": list(known.assumed.items())[:20], "larger": list(known.larger.items())[:20], "error": error, "traceback": trace, "alloc_conf": find_alloc_conf(),
             "math": "math" in self.gpu.attention.kernels, "spread": known.spread, "seconds": time.process_time() - self.begun,
+            "tried": recorder.most_tried,
             "loader_seconds": sorted(self.loader[1:])[len(self.loader[1:]) // 2] if self.loader[1:] else 0.0,
         }  # fmt: skip
         with open(self.request["reply"], "w", encoding="utf-8") as file:
@@ -296,6 +315,8 @@ def find_versions():
 
 
 def main():
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # PR_SET_PDEATHSIG, SIGKILL: it ends with gpuready, however that ends
     with open(sys.argv[1], encoding="utf-8") as file:
         request = json.load(file)
     gc.freeze()

@@ -44,10 +44,8 @@ def predict_job(job: FitJob, card: GpuCard, search: bool = True, most: int = NO_
     The search stops once the minimum is known to exceed ``most``.
     """
     job = job.validate_fields()
-    if not _LAST_PREDICTION or _LAST_PREDICTION[0] != (
-        job,
-        card,
-    ):  # a search asks without the minimum first, then with it
+    # A search asks without the minimum first, then with it.
+    if not _LAST_PREDICTION or _LAST_PREDICTION[0] != (job, card):
         tape = cached_job_tape(job, card)
         _LAST_PREDICTION[:] = [(job, card), tape, TapeReplay(tape, AllocatorSettings.parse_alloc_conf(job.alloc_conf))]
     return fit_from_tape(job, card, _LAST_PREDICTION[1], search, _LAST_PREDICTION[2], most)

@@ -23,15 +23,13 @@ from gpuready.model.record import Record
 SCRIPT_PHASES = ("build", "fwd", "bwd", "clip", "opt", "zero", "empty")
 SCRIPT_FIELDS: dict[str, Any] = {
     "events": list, "by": list, "names": list, "lines": list, "places": list, "kinds": list, "kernels": list, "steps": int, "optimizers": list, "versions": dict,
-    "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str, "loader_seconds": (int, float),
+    "notes": list, "unmodelled": list, "lessened": list, "assumed": list, "larger": list, "error": str, "traceback": str, "alloc_conf": str, "tried": int, "loader_seconds": (int, float),
 }  # fmt: skip
 MOST_LINES = 8
 SCRIPT_HOST_RANGE = (0.5, 2.2)
 """The range of the host's pace in a script: its modules are not those that the pace was measured with (scripts on an H200)."""
-SHORT_WORK, HOST_BOUND = (
-    1e-3,
-    0.25,
-)  # seconds of the host's own work that do not count; the share of a step that bounds it
+# Seconds of the host's own work that do not count; the share of a step that bounds it.
+SHORT_WORK, HOST_BOUND = (1e-3, 0.25)
 
 
 class ScriptTape(Tape):

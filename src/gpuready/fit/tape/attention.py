@@ -121,9 +121,8 @@ def _fused_attention(
     ops.tape.op = "attention"
     bias = None
     if mask is not None:
-        bias = (
-            mask if mask.width > 1 else ops.new_empty(mask.shape, q.width)
-        )  # an additive mask in the dtype of the query
+        # An additive mask in the dtype of the query.
+        bias = mask if mask.width > 1 else ops.new_empty(mask.shape, q.width)
         ops.tape.launch_kernel("move", bias.numel * (1 + 2 * q.width))
         if kernel == "efficient" and mask.shape[-1] % 8:  # rows must be aligned to 8 values
             bias = ops.new_empty((*mask.shape[:-1], -(-mask.shape[-1] // 8) * 8), q.width)

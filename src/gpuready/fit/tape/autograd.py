@@ -33,9 +33,8 @@ class Tape:
         self.kind = "activations"
         self.op = ""
         self.muted = False
-        self.kernels: list[
-            tuple[int | str, ...]
-        ] = []  # kind and sizes of every kernel, for its time; phases as in events
+        # Kind and sizes of every kernel, for its time; phases as in events.
+        self.kernels: list[tuple[int | str, ...]] = []
 
     def mark_phase(self, phase: str) -> None:
         self.events.append(phase)
@@ -94,7 +93,10 @@ class TapeMemory:
         return made
 
     def __del__(self) -> None:
-        self.events.append(~self.number)
+        try:
+            self.events.append(~self.number)
+        except AttributeError:  # a signal ended it while it was made
+            return
 
 
 class Tensor:

@@ -113,9 +113,8 @@ class TorchOps(ElementwiseOps):
 
         def backward(g: Grads, kept: object = kept) -> tuple[Tensor | None, ...]:
             grad = g[0]
-            order = (
-                (1, 0) if not b_shape else (0, 1)
-            )  # mm computes the second operand's gradient first, addmm the first's
+            # Mm computes the second operand's gradient first, addmm the first's.
+            order = (1, 0) if not b_shape else (0, 1)
             made: list[Tensor | None] = [None, None]
             for which in order:
                 if needs[which]:
@@ -314,9 +313,8 @@ class TorchOps(ElementwiseOps):
                 self.tape.launch_kernel("embedding", ids, table[1], table[0] * table[1] * width, width)
                 if ids <= SORT_THRESHOLD or not self.processors:
                     return (self.new_empty(table, width),)
-                live_buffers = [
-                    self.new_scratch(ids * 8) for _ in range(2)
-                ]  # the indices are sorted, rows are summed by segment
+                # The indices are sorted, rows are summed by segment.
+                live_buffers = [self.new_scratch(ids * 8) for _ in range(2)]
                 made = self.new_empty(table, width)
                 segments = ids // 10 + min(ids, table[0])
                 live_buffers += [self.new_scratch(8 * ids) for _ in range(3)]

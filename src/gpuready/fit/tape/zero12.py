@@ -68,9 +68,8 @@ class ZeroPartitions(LabelledAllocator):
         self.bounds = self._flat_bounds()
         self.bucket: list[Tensor] = []
         self.bucket_elements = 0
-        self.bucket_gradients: list[
-            tuple[Tensor, Tensor | None]
-        ] = []  # parameters in the bucket, and a gradient too large for it
+        # Parameters in the bucket, and a gradient too large for it.
+        self.bucket_gradients: list[tuple[Tensor, Tensor | None]] = []
         self.own_gradients: Tensor | None = None  # this rank's gradients of this backward
         self.accumulated_gradients: Tensor | None = None  # and of earlier backwards
         self.separate_gradients: list[Tensor | None] = []  # the same if not collected in one buffer
@@ -183,9 +182,8 @@ class ZeroPartitions(LabelledAllocator):
     def _keep_gradient(self, parameter: Tensor) -> None:
         """Keep a gradient of this rank: in one buffer for all of them, or in fp32 on the host."""
         if self.offloaded:
-            for width in (
-                (NORM_BYTES, 4) if self.width == 2 else (NORM_BYTES,)
-            ):  # for its norm, and in fp32 for the transfer
+            # For its norm, and in fp32 for the transfer.
+            for width in (NORM_BYTES, 4) if self.width == 2 else (NORM_BYTES,):
                 with self._label_allocations("communication", "offload"):
                     wide = self.ops.new_scratch(width * self._owned_values(parameter))
                 del wide

@@ -45,10 +45,10 @@ FP32_ATTENTION = (0.78, 0.63)  # share of the fp32 rate that the efficient kerne
 WHOLE_FP32, MASKED_FP32 = (0.8, 1.15), (0.65, 0.95)  # of that, without a causal half, and with a mask
 BLOCK = 64  # rows and columns of scores that the efficient kernel computes at once in fp32
 ATTENTION_START = (11e-6, 33e-6)
-CONVOLUTION_SHARES, CONVOLUTION_MEMORY = (
-    (0.9, 0.6),
-    0.6,
-)  # of the rates, the second of TF32: by 58 convolutions on an H200
+# Of the rates in 16 bits and TF32: the result, the gradient of the input, that of the weight (2,257 convolutions on an H200).
+CONVOLUTION_SHARES, CONVOLUTION_MEMORY = ((0.78, 0.95, 0.67), (1.05, 1.1, 0.5)), 0.35
+CONVOLUTION_DEPTHS = (1310, 1310, 531)  # that a split of the sum keeps at least
+GROUPED, GROUP_START = 2.2, 1.7e-6  # groups run one after the other, by slower kernels
 ADDED_SHARE = (
     0.6  # of the memory rate, where a product is added to what is read: experts with their adapters, two shapes
 )
@@ -131,15 +131,15 @@ def _matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
 
 
 def _convolution(kernel: Kernel, speed: DeviceSpeed) -> float:
-    """An implicit product: tiles as narrow as its columns, and no more bytes than the operands have."""
-    m, n, k, width, moved = (int(size) for size in kernel[1:])
-    columns = min(128, max(32, n))
+    """Implicit products in tiles of 128 by 128, for each group, and no more bytes than the operands have."""
+    what, m, n, k, width, moved, groups = (int(size) for size in kernel[1:])
+    columns = 40 if what == 1 and n <= 32 else 128
     tiles = -(-m // 128) * -(-n // columns)
-    split = max(1, min(64, 2 * speed.processors // tiles, k // LEAST_DEPTH))
-    waves = -(-tiles * split // speed.processors)
-    rate = speed.matmul_rate(width) * CONVOLUTION_SHARES[width == TF32] / speed.processors
+    split = max(1, min(64, 2 * speed.processors // tiles, k // CONVOLUTION_DEPTHS[what]))
+    waves = groups * -(-tiles * split // speed.processors) * (GROUPED if groups > 1 else 1)
+    rate = speed.matmul_rate(width) * CONVOLUTION_SHARES[width == TF32][what] / speed.processors
     spent = waves * (2 * 128 * columns * (k / split) / rate + TILE_START)
-    return 2 * MATMUL_START + max(spent, moved / (CONVOLUTION_MEMORY * speed.memory))
+    return 2 * MATMUL_START + GROUP_START * (groups - 1) + max(spent, moved / (CONVOLUTION_MEMORY * speed.memory))
 
 
 def _added_matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
