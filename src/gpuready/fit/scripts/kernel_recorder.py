@@ -162,7 +162,7 @@ class KernelRecorder(HostMode):
         elif name in CONVOLUTION_OPS:
             self.rows += describe_convolution(name, args, out)
         else:
-            row = describe_by_value(name, inputs, outputs, args) or describe_rows(name, inputs, outputs)
+            row = describe_by_value(name, inputs, outputs, args) or describe_rows(name, inputs, outputs, args)
             self.rows.append(row or describe_elementwise(name, inputs, outputs))
 
 
@@ -209,11 +209,8 @@ def describe_convolution(name, args, out):
     result = made.grad if made.backward else out
     # Of the convolution that a transposed one turns around.
     x, y = (result, made.x) if made.transposed else (made.x, result)
-    taps, groups, width = (
-        math.prod(made.weight.shape[2:]),
-        made.groups,
-        product_width(made.weight, torch.backends.cudnn.allow_tf32),
-    )
+    taps, groups = math.prod(made.weight.shape[2:]), made.groups
+    width = product_width(made.weight, torch.backends.cudnn.allow_tf32)
     unit = ALIGNMENT // made.weight.element_size()
     channels, results = (fill_channels(one.shape[1] // groups, unit) for one in (x, y))
     pixels, result_pixels = (one.numel() // max(1, one.shape[1]) for one in (x, y))
@@ -294,7 +291,7 @@ def _is_turned(source, made):
     return nearest[0] != nearest[1] and source.stride(nearest[0]) == 1
 
 
-def describe_rows(name, inputs, outputs):
+def describe_rows(name, inputs, outputs, args):
     """Return the row of a kernel that goes over whole rows; None for another one."""
     first, out = inputs[0] if inputs else outputs[0], outputs[0]
     width = first.element_size()
@@ -305,10 +302,12 @@ def describe_rows(name, inputs, outputs):
     if name == "embedding_dense_backward":
         return ["embedding", inputs[1].numel(), out.shape[-1], out.numel() * out.element_size(), out.element_size()]
     if name in NORMS:
-        of_channel = first.numel() // max(1, first.shape[1]) if first.dim() > 2 else 0
-        if "batch" in name and first.dtype is torch.float16 and of_channel > ONE_READ and not has_channels_last(first):
-            values = CHANNEL_VALUES["backward" in name] * of_channel * -(-first.shape[1] // PROCESSORS)
-            return ["spread", values, first.numel() * width]
+        back, trains = "backward" in name, next((one for one in args if isinstance(one, bool)), True)
+        if "batch" in name and trains and first.dtype is torch.float16 and first.dim() > 2:
+            values, last = first.numel() // max(1, first.shape[1]), first.dim() == 4 and has_channels_last(first)
+            if values > ONE_READ and not last:  # one thread block a channel
+                waves = -(-first.shape[1] // PROCESSORS)
+                return ["spread", CHANNEL_VALUES[back] * values * waves, first.numel() * width]
         # Values of a channel lie apart: less of the memory's rate.
         apart = "batch" in name and first.dim() > 2 and first.is_contiguous()
         passes = NORMS[name]
