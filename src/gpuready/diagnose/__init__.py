@@ -29,7 +29,7 @@ from gpuready.diagnose.failure_facts import (
     rate_rank,
 )
 from gpuready.diagnose.logged_system import find_logged_versions
-from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_users_own
+from gpuready.diagnose.origin import USER, calling_frames, find_origin, find_users_source, is_own_data, is_users_own
 from gpuready.diagnose.python_release import PYTHON_VERSION, find_python_release
 from gpuready.diagnose.stated_release import StatedRelease, find_stated_release
 from gpuready.diagnose.version_conflict import SymbolTable, VersionConflict, check_direction, find_conflict
@@ -277,9 +277,8 @@ def _find_conflict(summary: LogSummary, number: int, symbols: SymbolTable) -> Ve
 
 def _is_explained_by(first: CauseSuspect, other: CauseSuspect) -> bool:
     """Whether a weaker suspect, or the conflict of any two packages, has no evidence but what the first one explains already."""
-    if (
-        other.strength == first.strength and (first.strength == "clue" or other.cause != VERSION_CONFLICT)
-    ) or not other.seen:
+    is_alike = other.strength == first.strength and (first.strength == "clue" or other.cause != VERSION_CONFLICT)
+    if is_alike or not other.seen:
         return False
     lines, failures = {s.index for s in first.seen}, {s.failure for s in first.seen if s.failure is not None}
     return all(s.index in lines or s.failure in failures for s in other.seen)
@@ -372,6 +371,8 @@ def _grade_evidence(
     """The class of a suspect's evidence. *Stated* is what the message that ended the run says itself, with the name of what it is about."""
     is_pair = conflict is not None and _is_of_pair(first, row, conflict)
     if (is_pair and conflict and conflict.is_directed) or ">" in first.captures.get("stated", ""):
+        return "tabled"
+    if first.cause == NOT_ENVIRONMENT and first.failure is not None and is_own_data(summary.failures[first.failure]):
         return "tabled"
     if first.strength not in ("root", "symptom"):
         return first.strength

@@ -201,7 +201,7 @@ _COMPILER_LINE = LazyRegex(
 
 def names_environment(text: str) -> bool:
     """Whether a complaint speaks of versions, devices, memory or the network: then it is not the program's alone."""
-    return bool(_ENVIRONMENT_WORDS.search(text[:600]))
+    return bool(_ENVIRONMENT_WORDS.search(text[:600].removeprefix("[Errno 2] ")))
 
 
 def is_users_own(summary: LogSummary, number: int) -> bool:
@@ -221,11 +221,8 @@ def is_users_own(summary: LogSummary, number: int) -> bool:
     chain = [summary.failures[i] for i in exception_chain(summary.failures, number)]
     if _is_missing_file(failure) and "-packages" in failure.message:
         return False
-    message = failure.message if not _is_missing_file(failure) else failure.message.partition("] ")[2]
-    is_of_data = bool(_DATA_OBJECT.match(message))
-    if (names_environment(message) and not is_of_data) or "::" in failure.message[
-        :80
-    ]:  # ``_Map_base::at``: thrown by C++
+    is_of_environment = names_environment(failure.message) and not _DATA_OBJECT.match(failure.message)
+    if is_of_environment or "::" in failure.message[:80]:  # ``_Map_base::at``: thrown by C++
         return False
     on_stack = any(_is_not_installed(frame) for one in chain for frame, _ in calling_frames(one))
     return _blames_input(failure, on_stack)
@@ -244,6 +241,16 @@ def _is_of_base_class(failure: LoggedException) -> bool:
         return False
     code = next(calling_frames(failure))[0].code
     return found[1].startswith("_") or found[1] not in (code or found[1])
+
+
+_OWN_TYPES = ("KeyError", "IndexError", "FileNotFoundError", "ZeroDivisionError", "UnboundLocalError")
+
+
+def is_own_data(failure: LoggedException) -> bool:
+    """Whether the user's own line, or a reader of data that it called, raised it: a type for what the program reads and computes."""
+    package = next((package for _, package in calling_frames(failure)), "")
+    is_own = package in (USER, "pandas", "numpy", "PIL", "h5py") and failure.short_type in _OWN_TYPES
+    return is_own and not names_environment(failure.message)
 
 
 def _is_missing_file(failure: LoggedException) -> bool:

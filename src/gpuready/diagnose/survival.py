@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from gpuready.logs.log_summary import LogSummary, PatternMatch, find_exception_lines
+from gpuready.logs.log_summary import LogSummary, PatternMatch, exception_chain, find_exception_lines
 from gpuready.logs.logged_exception import LoggedException
 from gpuready.logs.run_activity import (
     is_answer_line,
@@ -102,17 +102,11 @@ class SurvivalAnalysis:
             if n in outer:
                 survived = outer[n] in found
             else:
-                steps, success = _needed_work(one, self._first_link(n))
+                steps, success = _needed_work(one, failures[exception_chain(failures, n)[0]])
                 survived = self._goes_on(self._ends[n], one.rank, one.source, steps, success)
             if survived or one.caught:
                 found.add(n)
         return found
-
-    def _first_link(self, number: int) -> LoggedException:
-        failures = self.summary.failures
-        while (before := failures[number].after) is not None and before < number:
-            number = before
-        return failures[number]
 
     def works_after(self, match: PatternMatch) -> bool:
         """Whether the process of a match, or any where none is named, is seen at work after it."""

@@ -87,7 +87,10 @@ def _read_first(chunks: Iterable[bytes], room: int) -> tuple[bytes, Iterator[byt
 def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
     """Blocks that end where a line ends; a line longer than what is searched at once is split."""
     carry = b""
-    for chunk in _bounded_chunks(first, rest):
+    blocks = (
+        block[at : at + SEARCH_BYTES] for block in chain((first,), rest) for at in range(0, len(block), SEARCH_BYTES)
+    )
+    for chunk in blocks:  # many hits in one piece take much memory
         cut = chunk.rfind(b"\n") + 1
         if cut or len(carry) + len(chunk) > SEARCH_BYTES:
             yield carry + (chunk[:cut] if cut else chunk)
@@ -96,12 +99,6 @@ def _split_into_blocks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
             carry += chunk
     if carry:
         yield carry
-
-
-def _bounded_chunks(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    """All data in pieces of bounded size: many hits in one piece take much memory."""
-    for chunk in chain((first,), rest):
-        yield from (chunk[at : at + SEARCH_BYTES] for at in range(0, len(chunk), SEARCH_BYTES))
 
 
 def _line_end_at(block: bytes, at: int) -> int:

@@ -80,7 +80,7 @@ def _build_dump(found: Mapping[str, Any], rank: int | None) -> RecorderDump:
             continue
         groups[name] = CollectiveGroup(
             name, _short_text(_dict_or_empty(config.get(name)).get("desc"))[:80], _parse_ranks(_dict_or_empty(config.get(name)).get("ranks")),
-            row["last_enqueued_collective"], _count_or_zero(row.get("last_completed_collective")), _oldest_pending_op(entries, name),
+            row["last_enqueued_collective"], row.get("last_completed_collective", 0) if _is_count(row.get("last_completed_collective")) else 0, _oldest_pending_op(entries, name),
         )  # fmt: skip
     own = rank if rank is not None else _find_own_rank(config)
     if own is None:
@@ -129,10 +129,6 @@ def _short_text(value: Any) -> str:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and -1 <= value < 1 << 62
-
-
-def _count_or_zero(value: Any) -> int:
-    return int(value) if _is_count(value) else 0
 
 
 def _dict_or_empty(value: Any) -> Mapping[str, Any]:

@@ -188,10 +188,6 @@ def _judge_prefix(shape: tuple[str, ...], rows: Sequence[list[PrefixPart]], line
     return LogPrefix(shape, has_rank, levels in ({"I"}, {"D"}), is_everywhere)
 
 
-def _has_first_part(text: str, shape: str) -> bool:
-    return any(part.shape == shape for part in split_prefix(text, 1))
-
-
 def _is_worth_stripping(prefix: LogPrefix, lines: Sequence[str]) -> bool:
     """Whether names in a prefix are those of hosts, or of something that relays a program; not of a program that speaks for itself."""
     if not any(shape.startswith(("host", "name")) for shape in prefix.shape):
