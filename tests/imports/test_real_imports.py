@@ -313,3 +313,15 @@ def test_what_is_damaged_is_installed_again_and_not_what_fell_over_it(copy: Envi
     copy.rewrite("yaml/nodes.py", lambda data: data + b"\n# patched here\n")
     assert copy.judge() == {"PKG042": "error"}
     assert [word.partition("==")[0] for word in copy.report.findings[0].fix[0].run[-1:]] == ["pyyaml"]
+
+
+def test_a_stray_package_in_the_place_of_a_module_is_deleted(copy: EnvironmentCopy) -> None:
+    (copy.site / "typing_extensions").mkdir()
+    (copy.site / "typing_extensions/__init__.py").touch()
+    copy.use("from typing_extensions import deprecated")
+    assert copy.judge() == {"PKG042": "error", "PKG020": "warning"}
+    (finding,) = [one for one in copy.report.findings if one.code == "PKG042"]
+    stray = copy.site / "typing_extensions/__init__.py"
+    assert (
+        finding.fix[0].does == f"delete {stray}, which no package has installed: it hides the module typing_extensions"
+    )

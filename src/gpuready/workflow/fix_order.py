@@ -14,7 +14,7 @@ from gpuready.apply.environment_packages import EnvironmentPackages, forbid_buil
 from gpuready.apply.fix_record import FILE_NAME, FixState, SettingsFile
 from gpuready.apply.install_errors import InstallFailed
 from gpuready.contracts import distribution_name
-from gpuready.model import Finding, FixStep, Report
+from gpuready.model import Fact, Finding, FixStep, Report
 from gpuready.model.plan import FixOutcome
 from gpuready.plan.change import apply_changes, changed_variables
 from gpuready.plan.fix import plan_fix
@@ -98,6 +98,7 @@ class FixOrder:
         self.fingerprint = ""  # of the environment before the first change
         self.conflicts: list[str] = []  # what uv still finds unmet
         self.space = ""
+        self.imported: list[Fact] = []  # that the copy imports, which need not be tried again
 
     def _make_task_runnable(self, task: FixTask) -> FixTask:
         """Return a task that is left to a person with commands that this person can run."""
@@ -209,6 +210,9 @@ class FixOrder:
                 if not steps:
                     break
             self._refuse_new_errors(report)
+            results = report.facts.value_if_known("import.result") or {}
+            if results and not any(row["error"] for row in results.values()):
+                self.imported = [report.facts.fact("import.result")]
             if fingerprint_environment(f"{draft}/lib") == fingerprint_environment(f"{copy.path}/lib"):
                 raise FixFailed("uv had nothing to change for what was found: a person has to look at it")
 
@@ -297,9 +301,12 @@ class FixOrder:
 
     def _check_again(self) -> Report:
         """Check the environment as it is now, with the variables of the settings file."""
-        report = self._check(self.python_after or None)
+        is_known = bool(self.imported) and not self.python_after
+        request = self.request.replace(imports="never") if is_known else self.request
+        report = request.check(self.python_after or None, self.before.contract.framework)
         changes = [change for task in self.tasks if task.how == "variables" for change in task.changes]
-        return make_judge(report)(apply_changes(report.facts, changes)) if changes else report
+        facts = report.facts.with_facts(*self.imported) if is_known else report.facts
+        return make_judge(report)(apply_changes(facts, changes)) if changes or is_known else report
 
     def _make_outcome(self, verdict: str, report: Report | None, says: str = "") -> FixOutcome:
         plan = self.found.plan

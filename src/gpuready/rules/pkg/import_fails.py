@@ -128,7 +128,7 @@ def _row_requirement(row: dict[str, Any]) -> Requirement:
 def _fix_steps(facts: Facts, rows: list[dict[str, Any]], hidden: Any, failed: dict[str, Any]) -> tuple[FixStep, ...]:
     places = (str(failed.get("file") or ""), *(step.rpartition(":")[0] for step in failed.get("chain") or ()))
     shadows = [
-        import_damage.uncover_module_step(str(row["path"]), str(row["module"]))
+        import_damage.uncover_module_step(str(row["path"]), str(row["module"]), "stray" in row)
         for row in hidden
         if row["path"] in places or str(row["path"]) in str(failed["error"])
     ]

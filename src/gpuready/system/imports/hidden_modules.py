@@ -95,7 +95,34 @@ class HiddenModules:
                 at = self.find_module_file(folder, top)
                 if at and not self._belongs(copy, folder, top):
                     rows.append({"module": top, "path": at, "distribution": copy.name})
-        return [*rows, *(row for name in names for row in self._find_hidden_extensions(self.copies[name][0]))]
+        found = [self.copies[name][0] for name in names]
+        rows += [row for copy in found for row in self._find_hidden_extensions(copy)]
+        return [*rows, *(row for copy in found for row in self._find_unrecorded(copy))]
+
+    def _find_unrecorded(self, copy: Distribution) -> Iterator[dict[str, str]]:
+        """Yield packages and extension modules that nobody recorded and that Python takes before a recorded module of their name."""
+        files = {name for name, _, _ in copy.rows}
+        heads = [f"{top}/" for top in copy.list_top_modules() if f"{top}/__init__.py" in files]
+        for head in ("", *heads) if any(name.endswith(".py") and "/" not in name for name in files) else heads:
+            for name in self.path.list_folder(f"{copy.site}/{head}".rstrip("/")):
+                if end := self._hides_recorded(copy.site, head, name, files):
+                    module = f"{head}{name.partition('.')[0]}".replace("/", ".")
+                    row = {
+                        "module": module,
+                        "path": f"{copy.site}/{head}{name}{end.strip()}",
+                        "distribution": copy.name,
+                    }
+                    yield row | {"stray": "no package has installed it"}
+
+    def _hides_recorded(self, site: str, head: str, name: str, files: set[str]) -> str:
+        """``six/`` beside ``six.py``, ``torch/random.abi3.so`` beside ``torch/random.py``: what follows its name; empty where it does not."""
+        stem, _, ending = name.partition(".")
+        if f"{head}{stem}.py" not in files or f"{head}{name}" in files:
+            return ""
+        if ending:
+            return " " if extension_kind(name, self.tag) == "own" else ""
+        is_package = "__init__.py" in self.path.list_folder(f"{site}/{head}{name}")
+        return "/__init__.py" if is_package and f"{head}{name}/__init__.py" not in files else ""
 
     def _find_hidden_extensions(self, copy: Distribution) -> Iterator[dict[str, str]]:
         """Yield packages that nobody recorded beside an extension module of the same name, which Python takes first."""

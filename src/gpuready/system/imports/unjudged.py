@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuready.system.host_access import MAX_PTH_LINES
-from gpuready.system.imports.hidden_modules import SearchedEnvironment, extension_kind
+from gpuready.system.imports.hidden_modules import SearchedEnvironment
 from gpuready.system.imports.search_path import KNOWN_HOOKS
 from gpuready.system.imports.watched_files import get_write_time
 
@@ -21,7 +21,7 @@ def list_reasons(survey: SearchedEnvironment, names: Iterable[str]) -> list[str]
     """``numpy/version.py: written after it was installed``: what only an import can judge."""
     unchecked = {name: survey.unchecked[name] for name in names if name in survey.unchecked}
     found = [*survey.reasons.items(), *unchecked.items(), *_list_startup_code(survey)]
-    found += [*_list_unrecorded(survey, names), *_list_touched_stdlib(survey), *_list_unbuilt_stdlib(survey)]
+    found += [*_list_touched_stdlib(survey), *_list_unbuilt_stdlib(survey)]
     found += [(name, "torch imports it") for name, [copy, *_] in survey.copies.items() if copy.is_torch_backend()]
     found += [(name, "set in the environment") for name in survey.request.get("variables") or ()]
     return [f"{what}: {why}" for what, why in dict(found).items()][:MAX_REASONS]
@@ -42,28 +42,6 @@ def _list_startup_code(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]
 def _list_recorded_hooks(survey: SearchedEnvironment) -> set[str]:
     copies = [copy for copies in survey.copies.values() for copy in copies]
     return {f"{copy.site}/{name}" for copy in copies for name in copy.list_hooks()}
-
-
-def _list_unrecorded(survey: SearchedEnvironment, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Packages and extension modules that nobody recorded and that Python takes before a recorded module of their name."""
-    for copy in (survey.copies[name][0] for name in names):
-        files = {name for name, _, _ in copy.rows}
-        heads = [f"{top}/" for top in copy.list_top_modules() if f"{top}/__init__.py" in files]
-        for head in ("", *heads) if any(name.endswith(".py") and "/" not in name for name in files) else heads:
-            for name in survey.path.list_folder(f"{copy.site}/{head}".rstrip("/")):
-                if _hides_recorded(survey, copy.site, head, name, files):
-                    yield f"{copy.site}/{head}{name}", f"no package brought it, and it hides a module of {copy.name}"
-
-
-def _hides_recorded(survey: SearchedEnvironment, site: str, head: str, name: str, files: set[str]) -> bool:
-    """``six/`` beside ``six.py``, ``torch/random.abi3.so`` beside ``torch/random.py``."""
-    stem, _, ending = name.partition(".")
-    if f"{head}{stem}.py" not in files or f"{head}{name}" in files:
-        return False
-    if ending:
-        return extension_kind(name, survey.tag) == "own"
-    is_package = "__init__.py" in survey.path.list_folder(f"{site}/{head}{name}")
-    return is_package and f"{head}{name}/__init__.py" not in files
 
 
 def _list_touched_stdlib(survey: SearchedEnvironment) -> Iterator[tuple[str, str]]:
