@@ -129,6 +129,8 @@ def test_imports_that_fail_though_metadata_allows_them():
     found = packages.find_import_conflicts({"peft": "0.17.1", "transformers": "5.1.0"})
     assert [row["b"] for row in found] == ["transformers>=5.0"] and "HybridCache" in found[0]["why"]
     assert not packages.find_import_conflicts({"peft": "0.18.0", "transformers": "5.1.0"})
+    assert packages.find_import_conflicts({"pandas": "2.0.3", "numpy": "2.1.3"})
+    assert not packages.find_import_conflicts({"pandas": "2.2.2", "numpy": "2.1.3"})
     assert packages.find_import_conflicts({"pyarrow": "26.0.1", "numpy": "1.26.4"})
     assert not packages.find_import_conflicts({"pyarrow": "26.0.1", "numpy": "2.2.6"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpuready.catalog import packages
 from gpuready.model import Fact, Facts, Finding, UnknownFactError
 from gpuready.rules import torch_compatibility
 from tests.rules.installed import row, torch
@@ -235,6 +236,16 @@ def test_a_bitsandbytes_that_was_not_looked_into():
 
 
 # -- what all share -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("part", "severity"), [({}, "error"), ({"part": "kite.rare"}, "warning")])
+def test_what_only_a_part_imports_of_another_release_is_a_warning(monkeypatch, part, severity):
+    row = {"a": "kite>=1,<=2", "b": "peft<1", "why": "kite imports peft.x", "source": "files of kite 1 to 2"}
+    monkeypatch.setattr(packages, "_import_conflicts", lambda: [row | part])
+    monkeypatch.setattr(packages, "names_in_import_conflicts", lambda: ("kite", "peft"))
+    world = H100 | {"python.packages": 2, "package.kite": "1.5", "package.peft": "0.9"}
+    found = judged("PKG048", world, contract(distribution="kite"))
+    assert found.severity == severity and found.so.startswith(f"importing {part.get('part', 'kite')} fails")
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,3 @@ def _search_section(name: str, releases: tuple[str, ...], lines: str, kind: str,
                 "came": releases[int(came)] if came != "0" else "",
                 "gone": releases[int(gone)] if int(gone) < len(releases) else "",
             }
-
-
-def list_symbol_releases(package: str) -> tuple[str, ...]:
-    """Return the releases of a package that were read, the oldest first."""
-    return next((releases for name, releases, _ in _load_sections() if name == package), ())
