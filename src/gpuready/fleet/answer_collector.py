@@ -43,7 +43,9 @@ class AnswerCollector:
         self.newer_nodes: set[str] = set()
         self._lock = threading.Lock()
         if journal is not None:
-            self._replay_journal(journal)
+            for answer, at in journal.read_entries():  # of a controller that crashed
+                if answer.node in self.nodes:
+                    self._process_answer(answer, at)
 
     def add_answer(self, answer: NodeAnswer) -> None:
         """Add one answer. Never raises for its content."""
@@ -95,7 +97,7 @@ class AnswerCollector:
     def _check_node_name(self, asked_node: str, report: NodeReport) -> None:
         """Reject a report under another node's name; accept an unknown name as an alias."""
         claimed = report.node
-        if _is_same_host(claimed, asked_node):
+        if claimed.partition(".")[0] == asked_node.partition(".")[0]:
             return
         self.claims.setdefault(claimed, set()).add(asked_node)
         owner = self._owner_of_name(claimed)
@@ -143,12 +145,6 @@ class AnswerCollector:
             for at, value in enumerate(row):
                 table.setdefault((name, at if len(row) > 1 else None), {}).setdefault(report.attempt, value)
 
-    def _replay_journal(self, journal: AnswerJournal) -> None:
-        """Load the answers that a crashed controller had received."""
-        for answer, at in journal.read_entries():
-            if answer.node in self.nodes:
-                self._process_answer(answer, at)
-
     # -- conflicts -----------------------------------------------------------------------------------------
 
     def conflicting_verdicts(self) -> dict[str, tuple[str, ...]]:
@@ -181,10 +177,6 @@ class AnswerCollector:
             nodes = tuple(sorted(members))
             shared[nodes] = shared.get(nodes, 0) + 1
         return {nodes: f"{count} GPU{'s' if count > 1 else ''}" for nodes, count in shared.items()}
-
-
-def _is_same_host(claimed: str, asked_node: str) -> bool:
-    return claimed == asked_node or claimed.partition(".")[0] == asked_node.partition(".")[0]
 
 
 def _clock_skew(at: float, now: float, seconds: float) -> float:

@@ -250,15 +250,13 @@ def _select_keys(row: Any, keys: Iterable[str]) -> Any:
     return {key: row.get(key) for key in keys} if isinstance(row, dict) else row
 
 
-def _pcie_widths(links: Any) -> Any:
-    """Keep only the width of each PCIe link; its generation drops while a GPU is idle."""
-    return [str(link).rpartition(" ")[2] for link in links] if isinstance(links, (list, tuple)) else links
-
-
 _CLEANERS: dict[str, Callable[[Any], Any]] = {
     "net.interfaces": _clean_interfaces,
     "net.ib": lambda table: {n: _select_keys(row, ("state", "rate", "link_layer")) for n, row in table.items()},
-    "gpu.pcie": _pcie_widths,
+    # of PCIe links only the width: the generation drops while a GPU is idle
+    "gpu.pcie": lambda links: (
+        [str(one).rpartition(" ")[2] for one in links] if isinstance(links, (list, tuple)) else links
+    ),
     "gpu.memory": lambda sizes: [f"{(size >> 28) / 4:g} GiB" for size in sizes],  # drivers reserve a little
     "limit.nproc": lambda count: count if 0 <= count < UNLIMITED_PROCESSES else -1,
     "extension.linked": lambda table: {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from gpuready.model import validation
@@ -55,7 +56,5 @@ class AnswerJournal:
     def _parse_lines(self, parse: Callable[[Any], Entry]) -> Iterator[Entry]:
         """Yield what complete lines say; an unreadable one was cut off by a crash, and others say something else."""
         for line in (read_text_file(self.path, MAX_JOURNAL_BYTES) or "").split("\n"):
-            try:
+            with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 yield parse(json.loads(line))
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                continue

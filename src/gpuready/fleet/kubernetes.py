@@ -119,7 +119,8 @@ class KubernetesTransport(SshTransport):
             self.job_of[node.name] = f"{objects.JOB_NAME}-{self.token[:8]}-{self.job_count}"
         jobs = [objects.build_job(node, self.job_of[node.name], self.token, self.image) for node in nodes]
         with TemporaryFolder(LiveHost().variables) as folder:
-            path = write_scratch_file(f"{folder}/jobs.json", json.dumps(objects.build_list(jobs)).encode())
+            rows = {"apiVersion": "v1", "kind": "List", "items": jobs}
+            path = write_scratch_file(f"{folder}/jobs.json", json.dumps(rows).encode())
             trouble = self._run_kubectl("create", "-f", path)
         if trouble:
             return {node.name: (REFUSED, f"kubectl create: {trouble}") for node in nodes}

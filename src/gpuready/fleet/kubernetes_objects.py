@@ -155,10 +155,6 @@ def run_selector(token: str) -> str:
     return f"{RUN_LABEL}={token}"
 
 
-def build_list(items: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "List", "items": items}
-
-
 def build_job(node: FleetNode, name: str, token: str, image: str) -> dict[str, Any]:
     """Build the Job of one node: pinned as a DaemonSet pins, on tainted and cordoned nodes too, with all of its GPUs."""
     labels = {"app.kubernetes.io/name": JOB_NAME, RUN_LABEL: token}

@@ -91,15 +91,18 @@ def _judge_peers(
     shares = {entity: [sign * (value / usual - 1) for value in row] for entity, row in rows.items()}
     noise = max(MAD_TO_SIGMA * median([abs(row[0]) for row in shares.values()]), MIN_NOISE)
     nodes = len({node for node, _ in rows})
-    far = _chance_distance(len(rows))
+    # standard deviations that none of so many equals exceeds by chance
+    far = -NormalDist().inv_cdf(LASTING_FALSE_RATE / len(rows)) * (1 + FEW_EQUALS_FACTOR / sqrt(len(rows)))
     lasting = _lasting_noise(shares, noise)
     false = FALSE_ACCUSATION_RATE / (max(len(rows) // nodes, 1) * figures)
     accuse, clear = log((1 - MISSED_RATE) / false), log(MISSED_RATE / (1 - false))
     for entity, row in sorted(shares.items(), key=lambda item: (item[0][0], item[0][1] or 0)):
-        weight = _log_likelihood_ratio(row, noise)
+        # log likelihood ratio of a node slower by LOSS_SOUGHT against an equal one
+        weight = sum(min(-LOSS_SOUGHT / noise**2 * (value + LOSS_SOUGHT / 2), MAX_VALUE_WEIGHT) for value in row)
         if weight <= clear:
             continue
-        certain = weight >= accuse and _mean_without_lowest(row) <= -_min_certain_loss(noise, lasting, len(row), far)
+        unexplained = max(LOSS_SOUGHT / 2, far * sqrt(lasting**2 + (noise**2 - lasting**2) / len(row)))
+        certain = weight >= accuse and _mean_without_lowest(row) <= -unexplained
         if not certain and len(row) < MAX_TRIES:
             result.measure_again.add(entity[0])
             continue
@@ -140,25 +143,10 @@ def _set_shared_disks_apart(result: OutlierResult, measured: Mapping[str, set[st
             result.unclear = [o for o in result.unclear if o.figure != figure or GROSS * o.value <= o.usual]
 
 
-def _log_likelihood_ratio(row: Sequence[float], noise: float) -> float:
-    """Log likelihood ratio of a node slower by LOSS_SOUGHT against an equal one."""
-    return sum(min(-LOSS_SOUGHT / noise**2 * (value + LOSS_SOUGHT / 2), MAX_VALUE_WEIGHT) for value in row)
-
-
 def _mean_without_lowest(row: Sequence[float]) -> float:
     """Mean with the second lowest value in place of the lowest, so that one wild value accuses no node."""
     lowest, *rest = sorted(row)
     return (sum(row) - lowest + rest[0]) / len(row) if rest else 0.0
-
-
-def _chance_distance(count: int) -> float:
-    """Number of standard deviations that none of ``count`` equals exceeds by chance."""
-    return -NormalDist().inv_cdf(LASTING_FALSE_RATE / count) * (1 + FEW_EQUALS_FACTOR / sqrt(count))
-
-
-def _min_certain_loss(noise: float, lasting: float, count: int, far: float) -> float:
-    """Loss that noise and permanent differences together do not explain."""
-    return max(LOSS_SOUGHT / 2, far * sqrt(lasting**2 + (noise**2 - lasting**2) / count))
 
 
 def _lasting_noise(shares: Mapping[MeasuredEntity, Sequence[float]], noise: float) -> float:

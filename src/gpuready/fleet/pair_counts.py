@@ -38,7 +38,8 @@ class PairCounts:
         self.never_passed = set(self.failed_with) - set(self.pass_rounds)
         self.bad = self._find_bad_nodes()
         self.good = {name for name in self.pass_rounds if self._is_good(name, self.bad | self.never_passed)}
-        unexplained = [names for names in sorted(self.failed) if not self._is_explained(names)]
+        failed = [names for names in sorted(self.failed) if names not in self.passed]  # and no node of them is bad:
+        unexplained = [names for names in failed if self.bad.isdisjoint(names)]
         self.links = [names for names in unexplained if self._is_bad_link(names)]
         self.undecided = [names for names in unexplained if names not in self.links]
 
@@ -76,10 +77,6 @@ class PairCounts:
         return name in self.pass_rounds and self.failed_with.get(name, set()) <= blamed
 
     # -- links ------------------------------------------------------------------------------------
-
-    def _is_explained(self, names: NodeNames) -> bool:
-        """Whether a failed pair passed too, or has a bad node."""
-        return names in self.passed or not self.bad.isdisjoint(names)
 
     def _is_bad_link(self, names: NodeNames) -> bool:
         """Whether it failed often enough; where a node fails now and then, a link cannot be told from such a node."""

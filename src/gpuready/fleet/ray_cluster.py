@@ -71,7 +71,11 @@ class RayTransport:
 
     def _name_nodes(self, rows: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, FleetNode]]:
         alive = {row["address"] for _, row in rows if row["alive"]}
-        kept = [(key, row) for key, row in rows if row["alive"] or _is_recently_dead(row, alive)]
+        # of the dead those whose address was not taken over, or that share a host with others (a test cluster)
+        dead = [
+            key for key, row in rows if row["address"] not in alive or (row["name"] and row["name"] != row["address"])
+        ]
+        kept = [(key, row) for key, row in rows if row["alive"] or key in dead]
         reported_names = [str(row["name"] or row["host"] or row["address"]) for _, row in kept]
         nodes = []
         for (key, row), name in zip(kept, reported_names, strict=True):
@@ -157,11 +161,6 @@ def _describe_script_failure(ended: ProgramEnd) -> str:
     if ended.end == "deadline":
         return f"no answer within {ended.seconds:.0f} s"
     return last_output_line(ended.err) or ended.end or f"it ended with {ended.rc}"
-
-
-def _is_recently_dead(row: dict[str, Any], alive: set[str]) -> bool:
-    """Whether a dead node's address was not taken over, or it shares a host with others (a test cluster)."""
-    return row["address"] not in alive or bool(row["name"] and row["name"] != row["address"])
 
 
 def find_ray_python(host: HostAccess) -> str:

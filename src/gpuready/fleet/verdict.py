@@ -73,7 +73,7 @@ class FleetEvidence:
         alike: dict[str, set[str]] = {}
         for name, peers in self.peers_of.items():
             alike.setdefault(peers, set()).add(name)
-        return any(_is_same_group(failing, group) for group in (*groups, *alike.values()))
+        return any(len(failing & one) >= MIN_OVERLAP * len(failing | one) for one in (*groups, *alike.values()))
 
     def nodes_by_verdict(self) -> dict[str, list[str]]:
         """Group the nodes by their own verdicts; undecided if only doubted checks failed."""
@@ -86,10 +86,6 @@ class FleetEvidence:
             if verdict:
                 by_verdict.setdefault(verdict, []).append(name)
         return by_verdict
-
-
-def _is_same_group(one: set[str], other: set[str]) -> bool:
-    return len(one & other) >= MIN_OVERLAP * len(one | other)
 
 
 # -- the facts of a fleet ------------------------------------------------------------------------------------
@@ -246,7 +242,10 @@ def build_fleet_report(
         findings=judged.findings,
         undecided=judged.undecided,
         verdicts=_fold_verdicts(evidence),
-        states=_fold_states(collector),
+        states={
+            kind: fold_node_names(names)
+            for kind, names in _group_by(collector.nodes, lambda n: collector.node_state(n)[0]).items()
+        },
         reasons={
             f"{kind}: {why}": fold_node_names(names)
             for (kind, why), names in _unanswered_by_reason(collector).items()
@@ -274,13 +273,6 @@ def _fold_verdicts(evidence: FleetEvidence) -> dict[str, str]:
     """Fold the nodes' verdicts; without any verdict an answer counts as clear."""
     believed = {verdict: fold_node_names(names) for verdict, names in evidence.nodes_by_verdict().items()}
     return believed or ({"clear": fold_node_names(evidence.records)} if evidence.records else {})
-
-
-def _fold_states(collector: AnswerCollector) -> dict[str, str]:
-    return {
-        kind: fold_node_names(names)
-        for kind, names in _group_by(collector.nodes, lambda n: collector.node_state(n)[0]).items()
-    }
 
 
 def _median_figures(collector: AnswerCollector) -> dict[str, dict[str, tuple[float, ...]]]:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from typing import Any
 
 from gpuready.rollcall.endpoint import listen_on_port
@@ -80,10 +81,8 @@ def _parse_message(line: bytes) -> dict[str, Any] | None:
 
 
 def signal_session(process: subprocess.Popen[bytes], number: int) -> None:
-    try:
+    with suppress(OSError):
         os.killpg(process.pid, number)
-    except OSError:
-        return
 
 
 def end_session(process: subprocess.Popen[bytes], patience: float) -> None:

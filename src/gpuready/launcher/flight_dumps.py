@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 FOLDER = "flight-recorder"
 PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -19,11 +20,9 @@ MAX_DUMP_BYTES = 4 << 20
 def make_folder(environ: Mapping[str, str]) -> None:
     """Make the folder that the variables name: torch does not."""
     for name in PLACES:
-        try:
+        with suppress(OSError):
             if environ.get(name):
                 os.makedirs(os.path.dirname(environ[name]), exist_ok=True)
-        except OSError:
-            continue
 
 
 def read_dump(environ: Mapping[str, str], rank: int) -> str:
@@ -42,16 +41,12 @@ def read_dump(environ: Mapping[str, str], rank: int) -> str:
 def keep_dump(logs: str, rank: int, text: str) -> None:
     """Write a dump of another node beside the logs; one that is there already stays."""
     path = os.path.join(logs, FOLDER, f"rank_{rank}")
-    try:
+    with suppress(OSError, ValueError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "xb") as file:
             file.write(base64.b64decode(text, validate=True))
-    except (OSError, ValueError):
-        return
 
 
 def remove_empty_folder(logs: str) -> None:
-    try:
+    with suppress(OSError):
         os.rmdir(os.path.join(logs, FOLDER))
-    except OSError:
-        return

@@ -92,7 +92,7 @@ class HangWatch:
         still = max(stuck, default=0.0) if found is not None else 0.0
         # Who imports, computes or reads is silent and not hanging; who polls for ever stays in the same functions.
         idle = min((state.beats[-1].idle for state in supervisor.ledger.living_ranks() if state.beats), default=0.0)
-        quiet = min(now - supervisor.ledger.last_output_time(), idle)
+        quiet = min(now - max(state.last_output for state in supervisor.ledger.ranks.values()), idle)
         if max(still, quiet) <= limit:
             return
         if not self.asked:  # first where every rank stands

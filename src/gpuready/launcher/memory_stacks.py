@@ -28,7 +28,8 @@ class MemoryLayout:
     """Offsets of the fields that lead from a thread to its frames; ``LookupError`` if one is not found."""
 
     def __init__(self) -> None:
-        self.read_own = _own_reader()
+        fd = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+        self.read_own: Callable[[int, int], bytes] = lambda address, size: os.pread(fd, size, address)
         self.code_type = id(type(_template_code()))
         self.has_inner_frames = sys.version_info >= (3, 11)
         self._find_code_fields(_template_code())
@@ -163,11 +164,6 @@ def _aligned_find(raw: bytes, wanted: bytes, step: int, start: int) -> int:
     raise LookupError("the last instruction of a frame")
 
 
-def _own_reader() -> Callable[[int, int], bytes]:
-    fd = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
-    return lambda address, size: os.pread(fd, size, address)
-
-
 def _image_of(pid: int, address: int) -> tuple[str, int]:
     """Return the file that is mapped at an address of a process, and where it begins; not found: no file."""
     begins: dict[str, int] = {}
@@ -261,8 +257,9 @@ class ProcessMemory:
     def format_threads(self) -> list[str]:
         lines = []
         for thread in self._list_threads():
-            lines += [f"Thread 0x{thread:x} (most recent call first):", *self._format_frames(thread)]
-        return lines
+            frames = [self._format_frame(frame, code) for frame, code in self._list_frames(thread)]
+            lines += [f"Thread 0x{thread:x} (most recent call first):", *frames]
+        return [line for line in lines if '"<shim>"' not in line]
 
     def read_position(self, files: dict[int, str]) -> Position:
         layout = self.layout
@@ -283,10 +280,6 @@ class ProcessMemory:
             threads.append(thread)
             thread = self._word(thread + self.layout.thread_next)
         return threads
-
-    def _format_frames(self, thread: int) -> list[str]:
-        lines = [self._format_frame(frame, code) for frame, code in self._list_frames(thread)]
-        return [line for line in lines if '"<shim>"' not in line]
 
     def _list_frames(self, thread: int) -> list[tuple[int, int]]:
         """The frames of a thread with their codes, the innermost first."""

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpuready.launcher import process_status, rank_process, script
@@ -203,6 +204,10 @@ def _check_gpu_memory(facts: Facts) -> Iterator[PreflightItem]:
 # -- leftovers of an earlier job ------------------------------------------------------------------------
 
 
+INITS = ("systemd", "init", "tini", "docker-init", "dumb-init", "catatonit")
+"""Their children are no ranks of theirs; in a pod the first process may be the launcher."""
+
+
 class OrphanRank(Record):
     """A rank of this user that may have no launcher; ``proven``: the process that started it is recorded, and gone."""
 
@@ -215,7 +220,7 @@ def find_orphan_ranks() -> list[OrphanRank]:
     """Return our ranks whose recorded launcher is gone, and those without a record whose parent is the first process."""
     found = []
     for pid in process_status.list_process_ids():
-        try:
+        with suppress(OSError):
             if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                 continue
             with open(f"/proc/{pid}/environ", "rb") as file:
@@ -223,11 +228,10 @@ def find_orphan_ranks() -> list[OrphanRank]:
             names = dict(entry.split("=", 1) for entry in text.split("\0") if "=" in entry)
             is_rank = {"RANK", "WORLD_SIZE"} <= set(names) and {"TORCHELASTIC_RUN_ID", "GPUREADY_RUN_ID"} & set(names)
             state = _launcher_state(names.get(process_status.AGENT_PROCESS, "")) if is_rank else "running"
-            if state == "dead" or (state == "elsewhere" and _parent_is_init(pid)):
+            parent = endpoint.read_text(f"/proc/{process_status.read_process_stat(pid)[2]}/comm").strip()
+            if state == "dead" or (state == "elsewhere" and parent in INITS):
                 says = f"pid {pid}, {endpoint.process_age(pid):.0f} s old, {endpoint.process_command(pid)[:60]}"
                 found.append(OrphanRank(pid, state == "dead", says))
-        except OSError:
-            continue
     return found
 
 
@@ -235,13 +239,6 @@ def _launcher_state(text: str) -> str:
     """running, stopped or dead; elsewhere where nothing is recorded, or not of this boot and pid namespace."""
     boot, space, pid, started = text.split() if text.count(" ") == 3 else ("", "", "0", "0")
     return process_state(ProcessIdentity("", boot, int(pid), int(started), space)) if boot else "elsewhere"
-
-
-def _parent_is_init(pid: int) -> bool:
-    """Whether it is a child of an init, which starts no ranks; in a pod the first process may be the launcher."""
-    parent = process_status.read_process_stat(pid)[2]
-    with open(f"/proc/{parent}/comm", encoding="utf-8", errors="replace") as file:
-        return file.read().strip() in ("systemd", "init", "tini", "docker-init", "dumb-init", "catatonit")
 
 
 def _check_leftovers() -> Iterator[PreflightItem]:

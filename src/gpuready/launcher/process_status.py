@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+
+from gpuready.rollcall.endpoint import read_text
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -11,10 +14,9 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 def read_process_stat(pid: int) -> tuple[str, float, int]:
     """Return state letter, seconds of processor time and parent; no letter if there is no such process."""
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return fields[0], (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[1])
-    except (OSError, IndexError, ValueError):
+    except (IndexError, ValueError):
         return "", 0.0, 0
 
 
@@ -36,11 +38,6 @@ def read_exit_status(pid: int) -> int:
     return int(fields[49]) if fields[:1] == ["Z"] and len(fields) > 49 else 0
 
 
-def read_tracer(pid: int) -> int:
-    """Return the process that traces this one; 0 for none."""
-    return _read_number(f"/proc/{pid}/status", "TracerPid:")
-
-
 def read_link(path: str) -> str:
     try:
         return os.readlink(path)
@@ -57,17 +54,13 @@ def list_process_ids() -> list[int]:
 
 def read_activity(pid: int) -> tuple[int, int]:
     """Return how often the main thread went to sleep by itself, and the bytes that the process has read and written."""
-    return _read_number(f"/proc/{pid}/task/{pid}/status", "voluntary_ctxt_switches:"), _read_number(
-        f"/proc/{pid}/io", "rchar:"
-    ) + _read_number(f"/proc/{pid}/io", "wchar:")
+    bytes_moved = sum(read_number(f"/proc/{pid}/io", name) for name in ("rchar:", "wchar:"))
+    return read_number(f"/proc/{pid}/task/{pid}/status", "voluntary_ctxt_switches:"), bytes_moved
 
 
-def _read_number(path: str, name: str) -> int:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next((int(line.split()[1]) for line in file if line.startswith(name)), 0)
-    except (OSError, ValueError, IndexError):
-        return 0
+def read_number(path: str, name: str) -> int:
+    lines = (line.split() for line in read_text(path).splitlines() if line.startswith(name))
+    return next((int(words[1]) for words in lines if words[1:2] and words[1].isdigit()), 0)
 
 
 def list_descendants(pid: int) -> list[int]:
@@ -90,13 +83,11 @@ def list_descendants(pid: int) -> list[int]:
 def list_kernel_waits(pid: int) -> list[str]:
     """For each thread in uninterruptible sleep the kernel function that it waits in, if it may be read."""
     found = []
-    try:
+    with suppress(OSError, ValueError):
         for task in os.listdir(f"/proc/{pid}/task"):
             if read_process_stat(int(task))[0] == "D":
                 with open(f"/proc/{pid}/task/{task}/wchan", encoding="utf-8") as file:
                     found.append(file.read().strip("0\n"))
-    except (OSError, ValueError):
-        pass
     return found
 
 
@@ -105,14 +96,6 @@ def is_frozen(pid: int, root: str = "") -> bool:
     folders = _group_folders("freezer", root, str(pid))
     states = [read_text(f"{folder}/{name}") for folder in folders for name in ("freezer.state", "cgroup.events")]
     return any("FROZEN" in state or "frozen 1" in state for state in states)
-
-
-def read_text(path: str, most: int = 4096) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(most)
-    except OSError:
-        return ""
 
 
 def list_child_processes(parent: int) -> list[int]:
@@ -215,10 +198,9 @@ def killed_for_memory(pid: int, log: str = "/dev/kmsg") -> bool | None:
 def read_resident_bytes(pid: int) -> int:
     """Return the memory of a process that is in RAM and its own: shared pages count for nobody."""
     try:
-        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-            fields = file.read().split()
+        fields = read_text(f"/proc/{pid}/statm").split()
         return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
+    except (ValueError, IndexError):
         return 0
 
 

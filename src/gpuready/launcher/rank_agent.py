@@ -373,7 +373,9 @@ def main() -> tuple[str, list[str], int, int, int] | None:
     command = sys.argv[sys.argv.index("--") + 1 :]
     os.environ.update(settings["shared"])
     os.environ[process_status.AGENT_PROCESS] = process_status.describe_own_process()
-    rank_main.adopt_orphans()
+    rank_main.call_libc(
+        "prctl", rank_main.SET_SUBREAPER, 1, 0, 0, 0
+    )  # orphans of a rank become children, which it can end
     flight_dumps.make_folder(os.environ)
     agent = RankAgent(settings, command)
     agent.send_hello()

@@ -84,11 +84,6 @@ class RankState:
         self.end: RankEnd | None = None
 
     @property
-    def beats_itself(self) -> bool:
-        """Whether it is a script that tells its end by a beat, and no program."""
-        return bool(self.beats) and self.beats[-1].late is not None
-
-    @property
     def is_alive(self) -> bool:
         return self.started is not None and self.end is None
 
@@ -115,13 +110,6 @@ def _read_paths(text: str) -> list[list[str]]:
     return found if len(found) == 3 else []
 
 
-def _calls_store(state: RankState) -> bool:
-    """Whether it may call rank 0's store now: who stands elsewhere has come through, unless it has failed."""
-    return (
-        not state.stack or any(_MEETS in line for line in state.stack) or bool(rank_votes.last_error_line(state.tail))
-    )
-
-
 def _unfold_json(line: str) -> list[str]:
     """The traceback in a logger's line of JSON, line by line; any other line as it is."""
     if not (line.startswith("{") and _TRACEBACK_STARTS[0] in line):
@@ -146,11 +134,6 @@ class RankLedger:
         self.suspects: list[int] = []  # still there when all others had lost a peer
         self.pauses: list[float] = []  # how long ranks stood still before they went on
 
-    def _learn_pauses(self, state: RankState, row: list[Any]) -> None:
-        before = state.beats[-1].stuck if state.beats else 0.0
-        if before >= LEAST_PAUSE and Beat(0.0, row).stuck < before:
-            self.pauses = [*self.pauses[-63:], before]
-
     def record_message(self, message: dict[str, Any], now: float) -> tuple[int, list[str]]:
         """Record one message; return its rank and the lines that it completes."""
         self.order += 1
@@ -158,8 +141,10 @@ class RankLedger:
         if kind == "beat":
             for rank, *row in message["d"]:
                 if rank in self.ranks:
-                    self._learn_pauses(self.ranks[rank], row)
-                    self.ranks[rank].beats.append(Beat(now, row))
+                    beat, beats = Beat(now, row), self.ranks[rank].beats
+                    if beats and beats[-1].stuck >= LEAST_PAUSE and beat.stuck < beats[-1].stuck:
+                        self.pauses = [*self.pauses[-63:], beats[-1].stuck]
+                    beats.append(beat)
             return -1, []
         state = self.ranks.get(message.get("r", -1))
         if state is None:
@@ -210,6 +195,7 @@ class RankLedger:
             rest += state.line_filter.redact_block(error)
         self._record_lines(state, rest, now)
         state.partial = ""
+        failed = any(other.end is not None and other.end.failed for other in self.ranks.values())
         self.ended_at[state.rank] = now
         state.end = RankEnd(
             rank=state.rank,
@@ -229,16 +215,11 @@ class RankLedger:
             done=bool(message.get("done")),
             lost=bool(message.get("lost")),
             stood=(state.stood or state.describe_stand()) if self.stopping else "",
-            stopped=self.stopping or self._ended_by_engine(state, message),
+            stopped=self.stopping or (failed and message["signal"] in (15, 9, 2)),  # or by the engine
             last=tuple(state.tail),
             call=state.call,
         )
         return rest
-
-    def _ended_by_engine(self, state: RankState, message: dict[str, Any]) -> bool:
-        """Whether it ended by SIGINT, SIGTERM or SIGKILL after another rank failed: stopped by the engine."""
-        failed = any(other.end is not None and other.end.failed for other in self.ranks.values())
-        return failed and message["signal"] in (15, 9, 2)
 
     # -- results ----------------------------------------------------------------------------------------
 
@@ -251,7 +232,10 @@ class RankLedger:
 
     def list_failures(self) -> list[RankEnd]:
         """The ranks that have failed, and those whose script has: Python may need seconds to exit. A traceback alone may be survived."""
-        leaving = [s for s in self.living_ranks() if s.script_failed or (s.traceback_began and not s.beats_itself)]
+        programs = [
+            s for s in self.living_ranks() if not s.beats or s.beats[-1].late is None
+        ]  # that tell no end by a beat
+        leaving = [s for s in self.living_ranks() if s.script_failed or (s.traceback_began and s in programs)]
         ends = [RankEnd(s.rank, s.host, s.pid, 1, last=tuple(s.tail)) for s in leaving]
         since = [round(self._first_failure_sign(end)[1] - self.started, 3) for end in ends]
         return [*self.list_failed_ends(), *(end.replace(seconds=at) for end, at in zip(ends, since, strict=True))]
@@ -264,7 +248,7 @@ class RankLedger:
         one that left before them, or one that was still there; if each gave up waiting for the others, it is none.
         """
         failed = self.list_failed_ends() if failures is None else failures
-        own = [end for end in failed if not end.stopped or self._had_failed(end)] or failed
+        own = [end for end in failed if not end.stopped or self.ranks[end.rank].script_failed] or failed
         causes = [end for end in own if not self.lost_its_peer(end)]
         if own and not causes:
             alike = all(self.gave_up_waiting([end]) for end in own) or (
@@ -309,10 +293,6 @@ class RankLedger:
         whose = f"of rank {', '.join(map(str, ranks[:8]))}" if ranks else "with which it started"
         return f"{name} is in {there[0]}: the {where} {whose}, and not in that which rank {end.rank} had when it failed"
 
-    def _had_failed(self, end: RankEnd) -> bool:
-        """Whether its script had failed before it was stopped."""
-        return self.ranks[end.rank].script_failed is not None
-
     def _find_different(self) -> tuple[int, ...]:
         """Return the one rank whose collective or output is another than that of all others, stopped ones included."""
         ends = [RankEnd(state.rank, last=tuple(state.tail), call=state.call) for state in self.ranks.values()]
@@ -322,8 +302,12 @@ class RankLedger:
     def _find_unreached(self) -> set[tuple[str, int]]:
         """The addresses at which ranks found nobody: the one that all were given, and one that several of them took."""
         if self.store[1] and self._unreached[0] != self.order:
-            states = [state for state in self.ranks.values() if state.rank and _calls_store(state)]
-            others = [RankEnd(state.rank, last=tuple(state.tail)) for state in states]
+            states = [state for state in self.ranks.values() if state.rank]
+            # Who stands elsewhere has come through, unless it has failed.
+            calls = [
+                s for s in states if not s.stack or _MEETS in "".join(s.stack) or rank_votes.last_error_line(s.tail)
+            ]
+            others = [RankEnd(state.rank, last=tuple(state.tail)) for state in calls]
             called = Counter(at for end in others if (at := rank_votes.find_unreached_store(end)))
             self._unreached = self.order, {at for at, ranks in called.items() if at == self.store or ranks > 1}
         return self._unreached[1]
@@ -337,16 +321,13 @@ class RankLedger:
     def _find_lost_peer(self, victims: list[RankEnd]) -> tuple[int, ...]:
         """Return the rank that left with 0 before the others failed, else the one that was still there."""
         failed_at = min(self._first_failure_sign(end)[1] for end in victims)
-        left = {end.rank: self._left_at(end.rank) for end in self.list_ends() if end.left_early}
+        early = [end.rank for end in self.list_ends() if end.left_early]
+        # Python may need seconds to exit after its script, in which its connections close.
+        left = {rank: self.ranks[rank].script_ended or self.ended_at[rank] for rank in early}
         before = [rank for rank, at in left.items() if at <= failed_at + NOTICE_SECONDS]
         if 2 * len(before) > len(self.ranks):
             return tuple(end.rank for end in victims)  # most had done their work: these go on, and differ
         return (max(before, key=lambda rank: left[rank]),) if before else tuple(self.suspects[:1])
-
-    def _left_at(self, rank: int) -> float:
-        """When its script ended: Python may need seconds to exit, in which its connections close."""
-        ended = self.ranks[rank].script_ended
-        return self.ended_at[rank] if ended is None else ended
 
     def _first_of(self, ends: list[RankEnd]) -> tuple[int, ...]:
         if not ends:
@@ -383,12 +364,10 @@ class RankLedger:
         ) or self._waited_for_one(own)
 
     def _waited_for_one(self, end: RankEnd) -> bool:
-        """Whether a watchdog of its own gave up while all that are well wait, but for one: it stood in a collective and says nothing
-        but that this took too long, or several ranks raise so by themselves.
-        """
+        """Whether its own watchdog gave up while of those that are well one alone is elsewhere: where it stood, or as several do."""
         state, late = self.ranks[end.rank], rank_votes.speaks_of_waiting(end.last)
-        last = state.beats[-1] if state.beats else None
-        stood = last is not None and last.in_collective and last.stuck >= LEAST_WAIT
+        # The last beat may be of a process that is ending, and shows nothing.
+        stood = any(beat.in_collective and beat.stuck >= LEAST_WAIT for beat in list(state.beats)[-2:])
         if not (stood and (late or not rank_votes.last_error_line(end.last))):
             alike = [s for s in self.ranks.values() if s.script_failed and rank_votes.speaks_of_waiting(s.tail)]
             if not late or len(alike) < 2 or not rank_votes.raised_by_itself(end.last):
@@ -442,7 +421,3 @@ class RankLedger:
 
     def all_ended(self) -> bool:
         return all(state.end is not None for state in self.ranks.values())
-
-    def last_output_time(self) -> float:
-        """When a rank last wrote something or started."""
-        return max((state.last_output for state in self.ranks.values()), default=self.started)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from typing import IO
 
 from gpuready.system import private_files
@@ -56,8 +57,6 @@ class RankLogs:
 
     def close(self) -> None:
         for file in self._files.values():
-            try:
+            with suppress(OSError):
                 file.close()
-            except OSError:
-                continue
         self._files.clear()

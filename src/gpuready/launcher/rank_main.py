@@ -24,6 +24,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from types import FrameType, ModuleType, TracebackType
 
@@ -34,23 +35,16 @@ PATHS = b"paths "
 CALL, ASK_CALL, ASK_STACK = b"call ", b"c", b"?"
 """Begins which collective a rank is in; what the agent asks for."""
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-_SET_PDEATHSIG, _SET_NAME, _SET_SUBREAPER = 1, 15, 36
+_SET_PDEATHSIG, _SET_NAME, SET_SUBREAPER = 1, 15, 36
 _SET_PIPE_SIZE, PIPE_BYTES = 1031, 1 << 20
 
 
 def call_libc(name: str, *arguments: object) -> None:
     """Call a function of the C library; without it (not Linux) the pipes must suffice."""
-    try:
+    with suppress(OSError, AttributeError, ImportError):
         import ctypes
 
         getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
-    except (OSError, AttributeError, ImportError):
-        return
-
-
-def adopt_orphans() -> None:
-    """Make orphans of a rank children of this process, which can then end them."""
-    call_libc("prctl", _SET_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
@@ -61,12 +55,10 @@ def die_with_parent(parent: int) -> None:
 
 def _widen_pipe(fd: int) -> None:
     """A rank that writes much waits less often; as it is where the kernel allows no more."""
-    try:
+    with suppress(OSError):
         import fcntl
 
         fcntl.fcntl(fd, _SET_PIPE_SIZE, PIPE_BYTES)
-    except OSError:
-        return
 
 
 class RankPipes:
@@ -117,9 +109,13 @@ def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, as
         _exec_program(command[0], command)
     if kind == "fresh":  # a Python of its own: forking this one would not be safe
         _exec_program(sys.executable, [sys.executable, *command])
-    _unload_gpuready()
-    _start_heartbeat(beat, stack, ask)
-    _reseed_numpy()
+    for name in [n for n in sys.modules if n.partition(".")[0] == "gpuready"]:  # the script may use its own
+        del sys.modules[name]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
+    faulthandler.enable(file=sys.stderr)
+    _thread.start_new_thread(_beat_loop, (beat, stack, ask, os.getpid()))
+    if "numpy.random" in sys.modules:  # or all ranks would draw the same numbers; Python reseeds ``random`` itself
+        sys.modules["numpy.random"].seed()
     before = list(sys.path)
     try:
         _run_script_or_module(kind, list(command))
@@ -150,23 +146,11 @@ def _exec_program(program: str, command: Sequence[str]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
-def _unload_gpuready() -> None:
-    """Unload our modules: the script may use its own gpuready."""
-    for name in [n for n in sys.modules if n == "gpuready" or n.startswith("gpuready.")]:
-        del sys.modules[name]
-
-
-def _start_heartbeat(beat: int, stack: int, ask: int) -> None:
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # last words must reach the log
-    faulthandler.enable(file=sys.stderr)
-    _thread.start_new_thread(_beat_loop, (beat, stack, ask, os.getpid()))
-
-
 def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
     """Beat each second when the GIL is free. A fork of the rank has no such thread."""
     poll = select.poll()
     poll.register(ask, select.POLLIN)
-    try:
+    with suppress(OSError, ValueError):  # the script has closed our pipes, or the agent is gone
         while os.getpid() == own_pid:
             _write_beat(beat, BEAT)
             asked = os.read(ask, 1) if poll.poll(1000) else b""
@@ -175,8 +159,6 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
             elif asked:
                 here = sys._current_frames().get(threading.main_thread().ident or 0)
                 _write_beat(stack, CALL + describe_call(list(traceback.walk_stack(here))).encode() + b"\n")
-    except (OSError, ValueError):
-        return  # the script has closed our pipes, or the agent is gone
 
 
 def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
@@ -198,16 +180,8 @@ def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
 
 
 def _write_beat(fd: int, beat_byte: bytes) -> None:
-    try:
+    with suppress(OSError):
         os.write(fd, beat_byte)
-    except OSError:
-        return
-
-
-def _reseed_numpy() -> None:
-    """Reseed NumPy, or all ranks would draw the same numbers. Python reseeds ``random`` after a fork itself."""
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
 
 
 def _run_script_or_module(kind: str, command: list[str]) -> None:
@@ -236,13 +210,10 @@ def _run_as_main(path: str) -> None:
 def _record_error(error: BaseException) -> None:
     """Write the traceback where torch's @record does, which has come first where it was used: stderr may lead nowhere."""
     error.__traceback__ = _skip_own_frames(error.__traceback__)
-    try:
-        with open(os.environ[ERROR_FILE], "a", encoding="utf-8") as file:
-            if not file.tell():
-                text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-                json.dump({"message": {"message": text, "extraInfo": {"py_callstack": text}}}, file)
-    except (OSError, KeyError, ValueError):
-        return
+    with suppress(OSError, KeyError, ValueError), open(os.environ[ERROR_FILE], "a", encoding="utf-8") as file:
+        if not file.tell():
+            text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+            json.dump({"message": {"message": text, "extraInfo": {"py_callstack": text}}}, file)
 
 
 def _print_traceback(error: BaseException) -> None:
@@ -259,11 +230,9 @@ def _end_process(code: int) -> None:
     """Wait for threads, run exit handlers and write what files still hold, as Python does when it exits; but do not take its modules
     apart, for which torch needs a second of processor time in each rank.
     """
-    try:
+    with suppress(BaseException):  # Python has shown it
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-    except BaseException:  # Python has shown it
-        pass
     files = io.IOBase.__bases__[0]
     for one in gc.get_objects():
         try:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gpuready.launcher import rank_main
@@ -79,10 +80,8 @@ class RankProcess:
 
     def ask_for(self, what: bytes) -> None:
         """Ask the rank itself: for its collective, and for its stack where its memory may not be read."""
-        try:
+        with suppress(OSError):
             os.write(self.pipes.ask, what)
-        except OSError:
-            return
 
 
 def own_hostname() -> str:
@@ -91,17 +90,13 @@ def own_hostname() -> str:
 
 
 def set_own_group(pid: int) -> None:
-    try:
+    with suppress(OSError):  # it has done so itself, or has ended
         os.setpgid(pid, pid)
-    except OSError:
-        return  # it has done so itself, or has ended
 
 
 def send_signal(pid: int, number: int) -> None:
-    try:
+    with suppress(OSError):
         os.kill(pid, number)
-    except OSError:
-        return
 
 
 def is_readable(fd: int, deadline: float) -> bool:
@@ -109,20 +104,16 @@ def is_readable(fd: int, deadline: float) -> bool:
 
 
 def drain_pipe(fd: int) -> None:
-    try:
+    with suppress(OSError):
         while os.read(fd, 4096):
             pass
-    except OSError:
-        return
 
 
 def preload_torch() -> None:
     """Import torch once for all ranks. If that fails, each rank fails by itself and reports it."""
     faulthandler.enable()
-    try:
+    with suppress(Exception):
         __import__("torch")
-    except Exception:
-        return
 
 
 def why_fork_is_unsafe() -> str:
@@ -180,7 +171,10 @@ def preflight_node(
     command: Sequence[str], environ: Mapping[str, str], rank_variables: Sequence[Mapping[str, str]]
 ) -> dict[str, Any] | None:
     """Return this node's problems, or why they are unknown; None if another agent or none runs the preflight."""
-    if not command or not _is_first_on_node(environ, rank_variables):
+    is_first = str(
+        int(rank_variables[0].get("LOCAL_RANK", "0") == "0")
+    )  # Ray's ranks with one GPU each are all local rank 0
+    if not command or environ.get("GPUREADY_FIRST", is_first) != "1":
         return None
     try:
         items = _run_preflight_command(command, environ)
@@ -189,11 +183,6 @@ def preflight_node(
     # A rank that sees only its own GPU cannot tell how many the node has.
     gpus_restricted = any(name in environ for name in _GPU_VARIABLES)
     return {"sights": [s for s in items if s["severity"] != "ok" and not (s["what"] == "ranks" and gpus_restricted)]}
-
-
-def _is_first_on_node(environ: Mapping[str, str], rank_variables: Sequence[Mapping[str, str]]) -> bool:
-    """Whether this agent is the first of its node. Ray's ranks with one GPU each are all local rank 0."""
-    return environ.get("GPUREADY_FIRST", str(int(rank_variables[0].get("LOCAL_RANK", "0") == "0"))) == "1"
 
 
 def _run_preflight_command(command: Sequence[str], environ: Mapping[str, str]) -> list[dict[str, Any]]:

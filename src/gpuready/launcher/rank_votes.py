@@ -76,7 +76,10 @@ def find_odd_ranks(
     if accused:
         return _count_votes(accused, world) or tuple(sorted({*accused, *accused.values()}))
     first = min(ends, key=lambda end: seconds[end.rank], default=None)
-    alike = [end for end in ends if first is not None and _fails_alike(end, first, seconds)]
+    together = [
+        end for end in ends if first is not None and seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
+    ]
+    alike = [end for end in together if first is not None and _ends_alike(end, first)]
     if 2 * len(alike) <= world:
         return ()
     for odd in ([r for r in alike if _find_own_error(r)], [r for r in alike if _was_first_not_finite(r, ends, world)]):
@@ -300,10 +303,6 @@ def _count_votes(accused: Mapping[int, int], world: int) -> tuple[int, ...]:
     found = {other for other, by in votes.items() if 2 * len(by) > world}
     found |= {by[0] for other, by in votes.items() if len(by) == 1 and world > 2 and not found}
     return tuple(found) if len(found) == 1 else ()
-
-
-def _fails_alike(end: RankEnd, first: RankEnd, seconds: Mapping[int, float]) -> bool:
-    return _ends_alike(end, first) and seconds[end.rank] - seconds[first.rank] <= TOGETHER_SECONDS
 
 
 def _ends_alike(one: RankEnd, other: RankEnd) -> bool:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from typing import Any
 
 from gpuready.launcher import process_status
 from gpuready.launcher.memory_stacks import Position, StackReader
-from gpuready.rollcall.endpoint import process_command
+from gpuready.rollcall.endpoint import process_command, read_text
 
 IDLE_SHARE, FEW_SWITCHES, FEW_BYTES = 0.05, 3, 4096
 """A rank that uses less of a processor, wakes up less often and reads or writes less, within a second, has not moved."""
@@ -63,7 +64,8 @@ class RankWatch:
             self.moved = now
         self.position, self.seconds, self.looked = here, seconds, now
         if now - self.moved >= DEEP_SECONDS and state not in "TtZ":
-            state = self._look_deeper(state)
+            state = "D" if process_status.list_kernel_waits(self.pid) else state
+            state = "F" if process_status.is_frozen(self.pid) else state
         ages = [round(now - since, 1) for since in (self.moved, self.ran, self.roamed)]
         restarts = (self.born, len(self.failed)) if now - self.arrived >= RESTART_SECONDS else (0, 0)
         return [state, round(seconds, 2), *ages, int(waits), *restarts]
@@ -82,8 +84,8 @@ class RankWatch:
 
     def _read_activity(self, span: float, busy: bool, waits: bool) -> tuple[bool, bool]:
         """Whether it wakes up, or its children compute (a compiler, a loader); and whether it reads or writes."""
-        before, children = self.counts, self.counts[0] if busy else self._children_seconds()
-        self.counts = (children, *process_status.read_activity(self.pid))
+        before, seconds = self.counts, [process_status.read_process_stat(pid)[1] for pid in self.children if not busy]
+        self.counts = (self.counts[0] if busy else sum(seconds), *process_status.read_activity(self.pid))
         # Who waits in a collective wakes up only when it goes on: to wait there again in the next step.
         limits = (IDLE_SHARE, 0 if waits else FEW_SWITCHES, FEW_BYTES)
         more = [new - old > limit * span for new, old, limit in zip(self.counts, before, limits)]  # noqa: B905
@@ -100,14 +102,6 @@ class RankWatch:
                 break
         return position
 
-    def _children_seconds(self) -> float:
-        return sum(process_status.read_process_stat(pid)[1] for pid in self.children)
-
-    def _look_deeper(self, state: str) -> str:
-        if process_status.is_frozen(self.pid):
-            return "F"
-        return "D" if process_status.list_kernel_waits(self.pid) else state
-
     def describe(self) -> dict[str, Any]:
         """Where it stands: the stacks of its threads, its children, and what it waits for in the kernel."""
         children = []
@@ -117,14 +111,13 @@ class RankWatch:
             children.append({**row, "stack": stack[-40:]})
         stack = self.reader.read_stacks(self.python_pid, self.forked)
         waits = describe_wait(self.python_pid)
+        tracer = process_status.read_number(f"/proc/{self.pid}/status", "TracerPid:")
         return {
             "d": stack,
             "children": children,
             "kernel": process_status.list_kernel_waits(self.pid)[:4],
             "waits": waits,
-            "tracer": f"{process_command(tracer)!r}, pid {tracer}"
-            if (tracer := process_status.read_tracer(self.pid))
-            else "",
+            "tracer": f"{process_command(tracer)!r}, pid {tracer}" if tracer else "",
         }
 
 
@@ -155,12 +148,12 @@ def describe_wait(pid: int, locks: str = "/proc/locks") -> str:
     4: FLOCK  ADVISORY  WRITE 812 00:1b:189278 0 EOF
     4: -> FLOCK  ADVISORY  WRITE 977 00:1b:189278 0 EOF
     """
-    rows = [row.split() for row in process_status.read_text(locks, 1 << 20).splitlines()]
+    rows = [row.split() for row in read_text(locks, 1 << 20).splitlines()]
     waited = next((row[0] for row in rows if row[1:2] == ["->"] and row[5:6] == [str(pid)]), "")
     holder = next((int(row[4]) for row in rows if row[0] == waited and row[1] != "->"), 0)
     if holder > 0:
         return f"a file lock that pid {holder} holds ({process_command(holder)})"
-    number, *arguments = process_status.read_text(f"/proc/{pid}/syscall").split() or [""]
+    number, *arguments = read_text(f"/proc/{pid}/syscall").split() or [""]
     column = {"x86_64": 0, "aarch64": 1}.get(os.uname().machine, 0)
     call = next((words for words, numbers in _CALLS.items() if number in numbers[column].split()), "")
     return _describe_descriptor(pid, int(arguments[0], 16), call) if call in ("read", "write", "connect") else call
@@ -176,7 +169,7 @@ def _describe_descriptor(pid: int, number: int, call: str) -> str:
         holder = next((one for one in others if one not in (pid, os.getpid()) and target in list_open_files(one)), 0)
         return f"a pipe that pid {holder} holds ({process_command(holder)})" if holder else "a pipe that only it has"
     inode = target.partition("[")[2].rstrip("]")
-    tables = [process_status.read_text(f"/proc/{pid}/net/{name}", 1 << 20).splitlines()[1:] for name in ("tcp", "tcp6")]
+    tables = [read_text(f"/proc/{pid}/net/{name}", 1 << 20).splitlines()[1:] for name in ("tcp", "tcp6")]
     rows = [row.split() for table in tables for row in table]
     peer = next((_format_peer(row[2]) for row in rows if target.startswith("socket:") and row[9] == inode), "")
     return f"a connection to {peer}" if peer else "a connection" if target.startswith("socket:") else target
@@ -190,7 +183,6 @@ def _format_peer(text: str) -> str:
 
 
 def list_open_files(pid: int) -> list[str]:
-    try:
+    with suppress(OSError):
         return [process_status.read_link(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
-    except OSError:
-        return []
+    return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import IO, Any
 
 from gpuready.launcher.rank_ledger import RankLedger
@@ -43,8 +44,6 @@ class EventReporter:
 
     def _write_event(self, event: str, **fields: Any) -> None:
         known = {name: value for name, value in fields.items() if value not in (None, "")}
-        try:
+        with suppress(OSError, ValueError):
             self.file.write(json.dumps({"at": round(time.time(), 3), "event": event, **known}) + "\n")
             self.file.flush()
-        except (OSError, ValueError):
-            return

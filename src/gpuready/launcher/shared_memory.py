@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 SHM_FOLDER = "/dev/shm"
 
@@ -22,22 +23,15 @@ def remove_leftovers(before: set[str], dead: Iterable[int]) -> list[str]:
     """
     pids = {str(pid) for pid in dead}
     fresh = [name for name in list_shared_memory() - before if name.startswith("torch_") and name.split("_")[1] in pids]
-    return [name for name in fresh if _is_own_file(name) and _remove_file(name)]
+    return [name for name in fresh if _remove_own_file(name)]
 
 
-def _is_own_file(name: str) -> bool:
-    try:
-        return os.lstat(f"{SHM_FOLDER}/{name}").st_uid == os.getuid()
-    except OSError:
-        return False
-
-
-def _remove_file(name: str) -> bool:
-    try:
-        os.unlink(f"{SHM_FOLDER}/{name}")
-        return True
-    except OSError:
-        return False
+def _remove_own_file(name: str) -> bool:
+    with suppress(OSError):
+        if os.lstat(f"{SHM_FOLDER}/{name}").st_uid == os.getuid():
+            os.unlink(f"{SHM_FOLDER}/{name}")
+            return True
+    return False
 
 
 def free_share() -> float | None:

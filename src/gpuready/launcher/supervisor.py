@@ -215,7 +215,7 @@ class Supervisor:
             and self.started_ranks_at is None
             and self._nodes_are_fit()
             and self._place_is_free(message)
-            and self._nodes_agree(2.0)
+            and self._heed_refusal(2.0)
         ):
             self.started_ranks_at = time.monotonic()
             self.hub.broadcast_order(t="go", env=self._rendezvous_variables())
@@ -245,13 +245,6 @@ class Supervisor:
             fix = f"give each node its own --node-rank, and another job its own port: {job.master}:{job.port} is taken by this one"
             self.stop_with_reason("claimed", message_text, fix)
         return not other
-
-    def _nodes_agree(self, seconds: float = 0.0) -> bool:
-        """Whether all nodes were told the same number of nodes, as far as they have come."""
-        says = self.peers.find_other_nnodes(seconds) if self.peers is not None else ""
-        if says:
-            self.stop_with_reason("unfit", says, "start all nodes again with the same --nnodes")
-        return not says
 
     def _refuse_rank(self, rank: int, message: dict[str, Any], other: dict[str, Any] | None) -> None:
         here = f"{message['host']} (pid {message['pid']})"
@@ -439,13 +432,12 @@ class Supervisor:
                 self.peers.exchange_beats(now)
             self.hangs.check(now)
 
-    def _heed_refusal(self) -> None:
-        """Stop where another node has said that it does not start."""
-        refusal = self.peers.read_refusal() if self.peers is not None else ""
+    def _heed_refusal(self, seconds: float = 0.0) -> bool:
+        """Stop where another node has said that it does not start, or that it was told another number of nodes; whether none has."""
+        refusal = self.peers.read_refusal() or self.peers.find_other_nnodes(seconds) if self.peers is not None else ""
         if refusal:
             self.stop_with_reason("unfit", refusal, "look there; then start all nodes again")
-        else:
-            self._nodes_agree()
+        return not refusal
 
     def _stop_for_missing(self) -> None:
         if self.peers is not None and not self.hello_of_rank:

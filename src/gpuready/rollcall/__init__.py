@@ -11,6 +11,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from gpuready.cluster import Rendezvous
@@ -98,7 +99,8 @@ def attend_rollcall(
 def attend_over_store(store: KeyValueStore, rendezvous: Rendezvous, own_hello: Hello, **fields: Any) -> Attendance:
     """Take part over an existing store, to which anyone may write: with a token, only sealed values count."""
     options = RollcallOptions(**fields)
-    token = options.token or job_secret.share_token_on_host(rendezvous)
+    is_single = job_secret.is_single_host(rendezvous)  # then the ranks of this user share a token
+    token = options.token or (beacon.share_word(rendezvous, job_secret.make_token()) if is_single else "")
     started = time.monotonic()
     echo_server = _open_echo_server(own_hello) if rendezvous.world_size > (rendezvous.local_world_size or 0) else None
     if echo_server is not None:
@@ -121,10 +123,8 @@ def report_trouble(rendezvous: Rendezvous, own_hello: Hello, token: str = "") ->
     if not rendezvous.port:
         return
     rank_client = client.RollcallClient(rendezvous, own_hello.replace(left=0.8), token)
-    try:
+    with suppress(RankRejected, OSError):
         rank_client.join_rollcall(lambda _: [])
-    except (RankRejected, OSError):
-        return
 
 
 # -- server and client ----------------------------------------------------------------------------------
@@ -180,7 +180,11 @@ def _run_server(
     secret: JobSecret,
     echo_server: EchoServer | None,
 ) -> Attendance | None:
-    resolved = _resolve_master_address(rendezvous)
+    try:
+        where: Any = endpoint.resolve_host(rendezvous.address, rendezvous.port)
+        resolved: tuple[str, ...] | OSError = tuple(str(place[0]) for _, place in where)
+    except OSError as error:
+        resolved = error
     listener = _listen_on_job_port(rendezvous, own_hello, _choose_bind_address(rendezvous, secret, resolved))
     if listener is None:
         return None
@@ -210,13 +214,6 @@ def _run_server(
         server.close()
         if not kept:
             listener.close()
-
-
-def _resolve_master_address(rendezvous: Rendezvous) -> tuple[str, ...] | OSError:
-    try:
-        return tuple(str(where[0]) for _, where in endpoint.resolve_host(rendezvous.address, rendezvous.port))
-    except OSError as error:
-        return error
 
 
 def _choose_bind_address(rendezvous: Rendezvous, secret: JobSecret, resolved: tuple[str, ...] | OSError) -> str:

@@ -13,8 +13,10 @@ import struct
 import sys
 import threading
 import zlib
+from contextlib import suppress
 
 from gpuready.cluster import Rendezvous
+from gpuready.rollcall.endpoint import read_text
 
 HAS_ABSTRACT_NAMES = sys.platform.startswith("linux")
 BEACON_PREFIX = f"gpuready-rollcall-{os.getuid()}-"
@@ -36,23 +38,18 @@ def find_beacon(name: str) -> str:
 
 
 def _list_all_beacons() -> list[str]:
-    try:
-        with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
-            return sorted({line.split()[-1][1:] for line in file if f"@{BEACON_PREFIX}" in line})
-    except OSError:
-        return []
+    lines = read_text("/proc/net/unix", 1 << 26).splitlines()
+    return sorted({line.split()[-1][1:] for line in lines if f"@{BEACON_PREFIX}" in line})
 
 
 def connect_beacon(name: str, seconds: float = 1.0) -> socket.socket | None:
     """Connect to a beacon of this user."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with suppress(OSError):
         sock.settimeout(seconds)
         sock.connect("\0" + name)
         if is_own_user(sock):
             return sock
-    except OSError:
-        pass
     sock.close()
     return None
 

@@ -122,15 +122,12 @@ class RollcallClient:
             )
             return {key: value for key, value in card.items() if key not in ("salt", "name", "open")}
         if beacon.HAS_ABSTRACT_NAMES and endpoint.is_local_address(self.peer.removeprefix("::ffff:")):
-            raise RankRejected(self._foreign_user_fault())
+            message = f"what listens at {self.address_text} is not rank 0 of this user{self._local_holder_note()}"
+            raise RankRejected(RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,)))
         token = job_secret.decode_from_own_user(greeting.get("munge")) or job_secret.read_secret_file(str(name))
         if not token and greeting.get("open") is not True:
             raise RankRejected(self._no_secret_fault())
         return {"token": token}
-
-    def _foreign_user_fault(self) -> RollcallFault:
-        message = f"what listens at {self.address_text} is not rank 0 of this user{self._local_holder_note()}"
-        return RollcallFault("NET018", message, SECRET_FIX, (self.own_hello.rank,))
 
     def _no_secret_fault(self) -> RollcallFault:
         message = f"rank 0 at {self.address_text} asks for the job's secret, and {self.own_hello.rank_label} has neither a file with it in its folder or home nor munge's word for it"

@@ -11,12 +11,22 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from gpuready.model.record import Record
 from gpuready.model.visible_text import escape_unprintable
 
 RESOLVE_SECONDS = 3.0
 TCP_LISTEN = "0A"
+
+
+def read_text(path: str, most: int = 4096) -> str:
+    """The beginning of a file; nothing where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(most)
+    except OSError:
+        return ""
 
 
 class PortHolder(Record):
@@ -198,12 +208,9 @@ def find_free_port() -> int:
 def source_address_to(host: str, port: int) -> str:
     """Return the local address from which another host is reached; nothing is sent."""
     for family, where in resolve_host(host, port):
-        try:
-            with socket.socket(family, socket.SOCK_DGRAM) as sock:
-                sock.connect(where)
-                return str(sock.getsockname()[0])
-        except OSError:
-            continue
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.connect(where)
+            return str(sock.getsockname()[0])
     return ""
 
 
@@ -239,25 +246,17 @@ def find_port_holder(port: int) -> PortHolder | None:
 
 def read_socket_table(port: int, tables: Sequence[str] = ("/proc/net/tcp", "/proc/net/tcp6")) -> list[list[str]]:
     """Return the kernel's rows of the sockets at a local port: 1 local address, 2 peer, 3 state, 7 uid, 9 inode."""
-    rows: list[list[str]] = []
-    for path in tables:
-        try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                rows += [line.split() for line in file][1:]
-        except OSError:
-            continue
+    rows = [line.split() for path in tables for line in read_text(path, 1 << 26).splitlines()[1:]]
     return [row for row in rows if len(row) > 3 and int(row[1].rpartition(":")[2], 16) == port]
 
 
 def _find_inode_owner(inode: str) -> int:
     wanted = f"socket:[{inode}]"
     for pid in filter(str.isdecimal, os.listdir("/proc")):
-        try:
+        with suppress(OSError):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 if os.readlink(f"/proc/{pid}/fd/{fd}") == wanted:
                     return int(pid)
-        except OSError:
-            continue
     return 0
 
 
@@ -270,21 +269,15 @@ def _user_name(uid: int) -> str:
 
 def process_command(pid: int) -> str:
     """Return the program and its first words; the rest may be secret."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(4096).decode("utf-8", "replace").split("\0")
-    except OSError:
-        return "unknown"
+    words = read_text(f"/proc/{pid}/cmdline").split("\0")
     return escape_unprintable(" ".join(word for word in words[:3] if word)[:100]) or "unknown"
 
 
 def process_age(pid: int) -> float:
     try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        with open("/proc/uptime", encoding="ascii") as file:
-            return max(0.0, float(file.read().split()[0]) - started)
-    except (OSError, ValueError, IndexError):
+        started = int(read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, float(read_text("/proc/uptime").split()[0]) - started)
+    except (ValueError, IndexError):
         return 0.0
 
 
@@ -295,7 +288,10 @@ def list_interfaces() -> dict[str, tuple[bool, tuple[str, ...]]]:
     """List this host's interfaces: whether each is up, and its addresses."""
     ipv6_addresses = _ipv6_addresses()
     return {
-        name: (_is_interface_up(name), (*_ipv4_addresses(name), *ipv6_addresses.get(name, ())))
+        name: (
+            bool(int(read_text(f"/sys/class/net/{name}/flags") or "1", 16) & 1),
+            (*_ipv4_addresses(name), *ipv6_addresses.get(name, ())),
+        )
         for _, name in sorted(socket.if_nameindex())
     }
 
@@ -305,14 +301,6 @@ def list_own_addresses() -> tuple[str, ...]:
     all_addresses = [one for up, many in list_interfaces().values() if up for one in many]
     usable = [one for one in all_addresses if not is_loopback_address(one) and not one.startswith("fe80")]
     return tuple(sorted(usable, key=lambda one: ":" in one))
-
-
-def _is_interface_up(name: str) -> bool:
-    try:
-        with open(f"/sys/class/net/{name}/flags", encoding="ascii") as file:
-            return bool(int(file.read(), 16) & 1)
-    except (OSError, ValueError):
-        return True
 
 
 def _ipv4_addresses(name: str) -> tuple[str, ...]:
@@ -326,12 +314,7 @@ def _ipv4_addresses(name: str) -> tuple[str, ...]:
 
 def _ipv6_addresses() -> dict[str, tuple[str, ...]]:
     by_interface: dict[str, tuple[str, ...]] = {}
-    try:
-        with open("/proc/net/if_inet6", encoding="ascii") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return by_interface
-    for row in rows:
+    for row in map(str.split, read_text("/proc/net/if_inet6", 1 << 20).splitlines()):
         address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(row[0]))
         by_interface[row[5]] = (*by_interface.get(row[5], ()), address)
     return by_interface

@@ -87,11 +87,8 @@ def machine_identity() -> str:
 
 
 def shared_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name][:MAX_VALUE_LENGTH] for name in sorted(environ) if is_shared_variable(name)}
-
-
-def is_shared_variable(name: str) -> bool:
-    return name.startswith(SHARED_PREFIXES) and not name.endswith(PER_NODE_SUFFIXES)
+    names = (name for name in sorted(environ) if name.startswith(SHARED_PREFIXES))
+    return {name: environ[name][:MAX_VALUE_LENGTH] for name in names if not name.endswith(PER_NODE_SUFFIXES)}
 
 
 def parse_hello(data: object) -> Hello:

@@ -13,6 +13,7 @@ import stat
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
 from gpuready.cluster import Rendezvous
@@ -63,10 +64,8 @@ class JobSecret(Record):
 
     def remove_files(self) -> None:
         for path in self.files:
-            try:
+            with suppress(OSError):
                 os.unlink(path)
-            except OSError:
-                continue
 
 
 def hold_secret(rendezvous: Rendezvous, token: str) -> JobSecret:
@@ -79,11 +78,6 @@ def hold_secret(rendezvous: Rendezvous, token: str) -> JobSecret:
     files = _call_in_time(lambda: tuple(_write_secret_files(name, drawn))) or ()
     credential = encode_for_own_user(drawn) if "SLURM_JOB_ID" in os.environ else ""
     return JobSecret(drawn, name, files, credential, is_open=not files and not credential)
-
-
-def share_token_on_host(rendezvous: Rendezvous) -> str:
-    """Return a token that the ranks of this user on one host share, where no variable has one; empty with several hosts."""
-    return beacon.share_word(rendezvous, make_token()) if is_single_host(rendezvous) else ""
 
 
 def is_secret_name(name: object) -> bool:

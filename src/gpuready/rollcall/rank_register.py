@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 
 from gpuready.cluster import Rendezvous
@@ -19,6 +20,9 @@ OWN_WORDS = ("set of packages", "imported modules")
 NOTED_CODE = (("code", "arguments"), ("code", "imported modules"))
 """What ranks may differ in for a reason: worth a note, no refusal."""
 """Names with a blank that ranks compare."""
+FIXES = {
+    "version": "give all hosts one environment", "variable": "set it alike for all ranks", "code": "start the same code everywhere",
+}  # fmt: skip
 ALLOW_SKEW_HINT = "or allow it: allow_skew=True, GPUREADY_ALLOW_SKEW=1"
 
 
@@ -133,7 +137,10 @@ class RankRegister:
         collected = [
             own_trouble_fault(hello) if hello is self.own else _peer_trouble_fault(hello) for hello in self.troubled
         ]
-        collected += [_departed_fault(hello, why) for hello, why in self.departed]
+        for hello, why in self.departed:
+            message = f"{hello.rank_label} went away during the roll-call ({why})"
+            fix = "look at the last lines of its output"
+            collected.append(RollcallFault("RUN019", message, fix, (hello.rank,)))
         collected += self._world_size_faults() + self._duplicate_faults() + self._skew_faults()
         if len(collected) <= MAX_FAULTS:
             return collected
@@ -223,18 +230,21 @@ class RankRegister:
     def _duplicate_faults(self) -> list[RollcallFault]:
         collected = []
         for one, other in self.duplicates:
-            message = f"two processes claim to be rank {one.rank}: {_format_process(one)} and {_format_process(other)}"
+            here, there = (f"{quote_peer(hello.host)}:{hello.pid}" for hello in (one, other))
+            message = f"two processes claim to be rank {one.rank}: {here} and {there}"
             fix = "give each process its own RANK, and end the one left over"
             collected.append(RollcallFault("NET006", message, fix, (one.rank,)))
         for users in self.gpus.values():
+            names = " and ".join(hello.rank_label for hello in users[:4])
             if len(users) > 1:
-                message = f"{_join_rank_names(users)} are on one device, {quote_peer(users[0].device)} of {quote_peer(users[0].host)} ({quote_peer(users[0].gpu)})"
+                message = f"{names} are on one device, {quote_peer(users[0].device)} of {quote_peer(users[0].host)} ({quote_peer(users[0].gpu)})"
                 fix = "one rank for each device: correct LOCAL_RANK or the visibility variables, or start fewer ranks"
                 collected.append(RollcallFault("NET012", message, fix, tuple(h.rank for h in users)))
         taken = {h.rank for fault in collected for h in self.present.values() if h.rank in fault.ranks}
         for (_, local_rank), users in self.by_local_rank.items():
+            names = " and ".join(hello.rank_label for hello in users[:4])
             if len(users) > 1 and users[0].device != "cpu" and not taken & {h.rank for h in users}:
-                message = f"{_join_rank_names(users)} on {quote_peer(users[0].host)} all have LOCAL_RANK {local_rank}"
+                message = f"{names} on {quote_peer(users[0].host)} all have LOCAL_RANK {local_rank}"
                 fix = "give each process of a host its own LOCAL_RANK"
                 collected.append(RollcallFault("NET006", message, fix, tuple(h.rank for h in users)))
         return collected
@@ -246,7 +256,7 @@ class RankRegister:
             if len(ranks_by_value) < 2 or not _is_decisive((kind, name)) or (self.allow_skew and not strict):
                 continue
             message = f"{_describe_subject(kind, name)} differs between ranks: {_format_values(ranks_by_value)}"
-            fix = _suggest_fix(kind) + ("" if strict else f", {ALLOW_SKEW_HINT}")
+            fix = FIXES.get(kind, "start all ranks alike") + ("" if strict else f", {ALLOW_SKEW_HINT}")
             fewest = min(ranks_by_value.values(), key=len)
             collected.append(RollcallFault(SKEW_CODE, message, fix, tuple(fewest)))
         return collected
@@ -269,14 +279,6 @@ def _describe_subject(kind: str, name: str) -> str:
     words = {"device": "the type of device", "backend": "the backend", "version": f"the version of {word}"}
     words |= {"variable": f"the variable {word}", "code": f"the {word}"}
     return words[kind]
-
-
-def _suggest_fix(kind: str) -> str:
-    if kind == "version":
-        return "give all hosts one environment"
-    if kind == "variable":
-        return "set it alike for all ranks"
-    return "start the same code everywhere" if kind == "code" else "start all ranks alike"
 
 
 def _format_values(ranks_by_value: Mapping[str, list[int]]) -> str:
@@ -303,14 +305,6 @@ def format_rank_ranges(ranks: Iterable[int]) -> str:
     return ", ".join(range_texts[:20]) + (" …" if len(range_texts) > 20 else "")
 
 
-def _join_rank_names(hellos: list[Hello]) -> str:
-    return " and ".join(hello.rank_label for hello in hellos[:4])
-
-
-def _format_process(hello: Hello) -> str:
-    return f"{quote_peer(hello.host)}:{hello.pid}"
-
-
 def own_trouble_fault(hello: Hello) -> RollcallFault:
     """Report this process's own trouble."""
     return RollcallFault(
@@ -330,17 +324,8 @@ def _peer_trouble_fault(hello: Hello) -> RollcallFault:
     """Report a peer's trouble in its own words, in quotes; its advice is no fix of ours."""
     advice = f", and advises {hello.fix[:500]!r}" if hello.fix else ""
     message = f"{hello.rank_label} cannot start: it says {hello.trouble[:1000]!r}{advice}"
-    code = hello.trouble_code if _is_rule_code(hello.trouble_code) else ""
+    code = hello.trouble_code if re.fullmatch("[A-Z]{3}[0-9]{3}", hello.trouble_code) else ""
     return RollcallFault(code, message, f"look at the output of rank {hello.rank}", (hello.rank,))
-
-
-def _is_rule_code(text: str) -> bool:
-    return len(text) == 6 and text.isascii() and text[:3].isupper() and text[3:].isdigit()
-
-
-def _departed_fault(hello: Hello, why: str) -> RollcallFault:
-    message = f"{hello.rank_label} went away during the roll-call ({why})"
-    return RollcallFault("RUN019", message, "look at the last lines of its output", (hello.rank,))
 
 
 def _distinct_host_name(hello: Hello, twice: bool) -> str:

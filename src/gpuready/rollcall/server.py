@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import time
+from contextlib import suppress
 
 from gpuready.cluster import Rendezvous
 from gpuready.rollcall import beacon, endpoint, job_secret, trial_connections, wire
@@ -66,7 +67,11 @@ class RollcallServer(LineServer):
                     return self.register.list_faults()
             elif self.register.is_complete:
                 return []
-            elif suspicion and now >= doubt_until and not self._has_other_nodes():
+            elif (
+                suspicion
+                and now >= doubt_until
+                and max(self.register.present, default=0) < (self.rendezvous.local_world_size or 1)
+            ):
                 return [suspicion]
             elif now >= self.until:
                 return self.register.window_fault(self.window, [*self.turned_away.values(), *self._stranger_note()])
@@ -94,7 +99,8 @@ class RollcallServer(LineServer):
     def announce_answer(self, faults: list[RollcallFault], suspicion: RollcallFault | None = None) -> None:
         """Send the answer to all; after a refusal also to those who still come, for a while."""
         self.register.remarks += self._stranger_note()
-        self.answer = self._build_answer(faults)
+        go = {"nodes": self.register.list_machines(), "notes": self.register.list_notes()[:20]}
+        self.answer = {"refused": [fault.to_json() for fault in faults]} if faults else {"go": go}
         for client in list(self.clients.values()):
             if client.hello is not None:
                 self._send_sealed(client, self.answer)
@@ -112,10 +118,6 @@ class RollcallServer(LineServer):
 
     # -- helpers ------------------------------------------------------------------------------------
 
-    def _has_other_nodes(self) -> bool:
-        own_hello = self.rendezvous.local_world_size or 1
-        return any(rank >= own_hello for rank in self.register.present)
-
     def _stranger_note(self) -> list[str]:
         """Describe the connections that were no rank's."""
         found = self.dropped
@@ -130,11 +132,6 @@ class RollcallServer(LineServer):
         if refused and came < self.rendezvous.world_size:
             return True
         return bool(refused and self.strangers) or any(client.unsent for client in self.clients.values())
-
-    def _build_answer(self, faults: list[RollcallFault]) -> dict[str, object]:
-        if faults:
-            return {"refused": [fault.to_json() for fault in faults]}
-        return {"go": {"nodes": self.register.list_machines(), "notes": self.register.list_notes()[:20]}}
 
     def _report_progress(self, now: float) -> None:
         waited = now - self.started
@@ -176,7 +173,8 @@ class RollcallServer(LineServer):
         try:
             message = self._decode_line(client, line)
             if client.hello is not None:
-                self._handle_later_line(client, message)
+                if isinstance(message, dict) and isinstance(message.get("dialled"), list):
+                    self.call_outcomes[client.hello.rank] = message["dialled"]
                 return
             hello = parse_hello(message)
         except PermissionError:
@@ -199,10 +197,6 @@ class RollcallServer(LineServer):
                 raise
             client.sealed = False
             return wire.decode_message(line, "", client.salt)
-
-    def _handle_later_line(self, client: LineConnection, message: object) -> None:
-        if isinstance(message, dict) and isinstance(message.get("dialled"), list) and client.hello is not None:
-            self.call_outcomes[client.hello.rank] = message["dialled"]
 
     def _enter_hello(self, client: LineConnection, hello: Hello) -> None:
         if hello.run_id != self.rendezvous.run_id:
@@ -258,11 +252,9 @@ def ensure_file_limit(world_size: int) -> RollcallFault | None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= needed or soft == resource.RLIM_INFINITY:
         return None
-    try:
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard) if hard != -1 else needed, hard))
         if hard == -1 or hard >= needed:
             return None
-    except (OSError, ValueError):
-        pass
     message = f"rank 0 (pid {os.getpid()}) may open {soft} files (at most {hard}), and {world_size} ranks need {needed}"
     return RollcallFault("SYS006", message, f"raise the limit: ulimit -n {needed}", (0,))

@@ -59,9 +59,6 @@ class SealedStore:
     def __init__(self, store: KeyValueStore, token: str) -> None:
         self.store, self.token = store, token
 
-    def count_claims(self, key: str) -> int:
-        return self.store.add(key, 1)
-
     def put(self, key: str, data: object) -> None:
         self.store.set(key, wire.encode_message(data, self.token, key).decode())
 
@@ -84,7 +81,7 @@ def exchange_over_store(
 ) -> dict[str, object]:
     """Return rank 0's answer; RankRejected if it is negative or does not come."""
     prefix = f"gpuready/{rendezvous.run_id}/{rendezvous.restart}"
-    claim = store.count_claims(f"{prefix}/claim/{own_hello.rank}")
+    claim = store.store.add(f"{prefix}/claim/{own_hello.rank}", 1)
     store.put(f"{prefix}/hello/{own_hello.rank}/{claim}", own_hello.to_json())
     _check_earlier_hello(store, prefix, claim - 1, own_hello, options.window)
     if own_hello.rank == 0 and claim == 1:

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.rollcall import endpoint
@@ -120,7 +121,7 @@ def _run_trial_call(rank: int, host: str, port: int) -> list[object]:
 def _measure_echo(conn: socket.socket, size: int) -> tuple[int, float]:
     """Return how many bytes came back in time, and after how many seconds."""
     echoed_bytes, started = 0, time.monotonic()
-    try:
+    with suppress(OSError):
         conn.settimeout(ECHO_SECONDS)
         conn.sendall(b"t" * size)
         while echoed_bytes < size and time.monotonic() - started < ECHO_SECONDS:
@@ -128,8 +129,6 @@ def _measure_echo(conn: socket.socket, size: int) -> tuple[int, float]:
             if not piece:
                 break
             echoed_bytes += len(piece)
-    except OSError:
-        pass
     return echoed_bytes, time.monotonic() - started
 
 
@@ -188,15 +187,8 @@ def _valid_rows(rows: Sequence[object]) -> list[tuple[int, str, float]]:
 def _link_fault(one: str, other: str, where: str, why: str, reverse_why: str, ranks: tuple[int, ...]) -> RollcallFault:
     way = "the other way works" if not reverse_why else "the other way fails too"
     message = f"{one} cannot send data to {other} at {where} ({why}); {way}"
-    fix = f"let both hosts open ports {_local_port_range()} to each other"
+    ports = "-".join(endpoint.read_text("/proc/sys/net/ipv4/ip_local_port_range").split()) or "32768-60999"
+    fix = f"let both hosts open ports {ports} to each other"
     if "stall" in why:
         fix = "large packets are lost: give both interfaces one MTU, or allow path MTU discovery"
     return RollcallFault("NET017", message, fix, ranks)
-
-
-def _local_port_range() -> str:
-    try:
-        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-            return "-".join(file.read().split())
-    except OSError:
-        return "32768-60999"

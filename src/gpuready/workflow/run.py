@@ -73,7 +73,8 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     launch = launch_job.parse_command(words)
     kind, words, python = launch.kind, launch.words, flags.get("python") or launch.python or None
     report, acts = None, not flags.get("dry-run")
-    if framework and not flags.get("no-preflight") and not _starts_remote_ranks(flags, environ):
+    checks_here = launch_job.parse_places(flags, environ)[0] not in REMOTE_ENGINES  # else each node checks itself
+    if framework and not flags.get("no-preflight") and checks_here:
         wants = flags.get("wants")
         imports = "needed" if acts else "never"
         report = workflow.check_machine([framework], python=python, wants=wants, run_python=acts, imports=imports)[0]
@@ -89,15 +90,6 @@ def prepare_run(words: Sequence[str], framework: str | None = None, *, flags: Ma
     sights = [] if flags.get("no-preflight") else _run_preflight(job, facts, port_requested, report, environ)
     mpi = launch_job.detect_mpi() if job.engine == "mpi" else "open"
     return PreparedRun(job, sights, report, environ, mpi)
-
-
-def _starts_remote_ranks(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Return whether the engine starts ranks on other nodes by itself."""
-    nodes = (
-        launch_job.parse_count_flag(flags, "nnodes", None, 1),
-        launch_job.parse_count_flag(flags, "node-rank", None, 0),
-    )
-    return launch_job.choose_run_engine(flags.get("engine"), *nodes, environ)[0] in REMOTE_ENGINES
 
 
 def _run_preflight(
@@ -183,7 +175,9 @@ def run_job(
         reporter = make_reporter(job, book)
         if elsewhere:
             reporter.write_note(RunNote("logs", elsewhere))
-        supervisor = Supervisor(_with_new_port(job, len(attempts)), ready.environ, reporter, len(attempts), ready.mpi)
+        fixed = not attempts or job.engine in REMOTE_ENGINES or job.nnodes > 1  # else the old one may be in TIME_WAIT
+        again = job if fixed else job.replace(port=endpoint.find_free_port())
+        supervisor = Supervisor(again, ready.environ, reporter, len(attempts), ready.mpi)
         try:
             attempts.append(_add_limits(supervisor.run(), supervisor.job))
         except FileNotFoundError as error:
@@ -204,18 +198,17 @@ def run_job(
         )
         if useless_reason or len(attempts) > job.restarts or (last.why == "hung" and job.on_hang == "kill"):
             break
-        again = RunNote(
-            "restart", _describe_restart(last, diagnosis, len(attempts), job.restarts), seconds=last.seconds
-        )
-        attempts[-1] = last.replace(notes=(*last.notes, again))
-        reporter.write_note(again)
+        note = RunNote("restart", _describe_restart(last, diagnosis, len(attempts), job.restarts), seconds=last.seconds)
+        attempts[-1] = last.replace(notes=(*last.notes, note))
+        reporter.write_note(note)
         job = job.replace(avoided=(*job.avoided, *_find_lost_nodes(last))[: job.spares])
     last = attempts[-1]
     differs = restart.failure_signature(last) != restart.failure_signature(attempts[0])
     if differs and last.code and last.why != "interrupted":
         attempts[-1], diagnosis = _defer_to_first(attempts, first, diagnosis, ready.job.logs)
     attempts[-1] = _add_pace(attempts[-1], folder, job)
-    outcome = _make_outcome(_redact_job(job), attempts, useless_reason, time.monotonic() - started)
+    shown = LaunchJob.from_json(redact_json(job.to_json()))  # an argument of the user's script may be a token
+    outcome = _make_outcome(shown, attempts, useless_reason, time.monotonic() - started)
     run_record.write_record(outcome, diagnosis, began)
     return outcome, diagnosis
 
@@ -250,18 +243,6 @@ def _add_pace(attempt: LaunchAttempt, folder: str, job: LaunchJob) -> LaunchAtte
     said = judge_run_pace(os.path.join(folder, f"rank-{job.expected_ranks[0]}.log"), job.words)
     note = RunNote("pace", said, sure=False, seconds=attempt.seconds)
     return attempt.replace(notes=(*attempt.notes, note)) if said else attempt
-
-
-def _redact_job(job: LaunchJob) -> LaunchJob:
-    """Return the job as it is shown and kept: an argument of the user's script may be a token."""
-    return LaunchJob.from_json(redact_json(job.to_json()))
-
-
-def _with_new_port(job: LaunchJob, number: int) -> LaunchJob:
-    """Use another port for a restart: the old one may still be in TIME_WAIT."""
-    if not number or job.engine in REMOTE_ENGINES or job.nnodes > 1:
-        return job
-    return job.replace(port=endpoint.find_free_port())
 
 
 def _open_log_book(folder: str, environ: Mapping[str, str]) -> tuple[RankLogs, str]:
@@ -386,7 +367,12 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         own = [path for path in paths if system.LiveHost().stat_path(path) is not None]
         diagnosis = _diagnose_logs(own, job) if own else None
         diagnosis = diagnosis.replace(rank=first[0]) if diagnosis is not None and diagnosis.verdict == "cause" else None
-    if diagnosis is not None and diagnosis.cause == MASTER_PORT and not _may_be_master_port(diagnosis, job, attempt):
+    port = (
+        diagnosis.captures.get("port") or job.port if diagnosis is not None and diagnosis.cause == MASTER_PORT else None
+    )
+    if port is not None and (
+        0 not in first or (job.port and str(port) != str(job.port))
+    ):  # rank 0 listens at one alone
         diagnosis = _diagnose_logs(sorted(paths), job, {MASTER_PORT: PROGRAM_PORT})
     if diagnosis is None or diagnosis.confidence < LEAST_SURE or _is_refuted(diagnosis.code, attempt):
         return None
@@ -414,12 +400,6 @@ def _is_environment_excluded(attempt: LaunchAttempt) -> bool:
     errors = [rank_votes.last_error_line(end.last) for end in attempt.first_ends]
     outside = any(_OF_THE_PLACE.match(line) or len(set(_VERSION.findall(line))) > 1 for line in errors)
     return all(end.limits for end in attempt.first_ends) and not attempt.decided and not outside
-
-
-def _may_be_master_port(diagnosis: Diagnosis, job: LaunchJob, attempt: LaunchAttempt) -> bool:
-    """Whether a port that is in use can be the one at which rank 0 listens: no other rank does, and the run knows its number."""
-    port = str(diagnosis.captures.get("port") or job.port)
-    return 0 in attempt.first and (not job.port or port == str(job.port))
 
 
 def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
@@ -476,13 +456,7 @@ def _log_rank_exits(folder: str, attempt: LaunchAttempt) -> None:
     book.close()
 
 
-_VERDICTS = {
-    "interrupted": "interrupted",
-    "hung": "hung",
-    "missing": "missing",
-    "claimed": "missing",
-    "unfit": "refused",
-}
+_VERDICTS = {name: name for name in ("interrupted", "hung", "missing")} | {"claimed": "missing", "unfit": "refused"}
 
 
 def _make_outcome(job: LaunchJob, attempts: list[LaunchAttempt], useless: str, seconds: float) -> RunOutcome:
