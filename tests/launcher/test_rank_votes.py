@@ -99,6 +99,20 @@ def test_an_error_in_json_is_read():
     assert list(made.ranks[0].tail)[-1] == "KeyError: 7"
 
 
+def test_an_error_is_known_by_its_traceback_too():
+    trace = [
+        "Traceback (most recent call last):",
+        '  File "t.py", line 3, in <module>',
+        "    raise Stop(x)",
+        "          ^^^^",
+    ]
+    assert rank_votes.last_error_line([*trace, "Stop: no shard is left"]) == "Stop: no shard is left"
+    assert (
+        rank_votes.last_error_line(["ValueError: early", *trace[:1], "    lr: 3", "Model: llama"])
+        == "ValueError: early"
+    )
+
+
 def steps(rank: int, *losses: str) -> str:
     lines = [f"[rank{rank}]: step {step} loss {loss}" for step, loss in enumerate(losses)]
     return "\n".join([*lines, "Traceback (most recent call last):", "ValueError: loss is nan"])

@@ -45,8 +45,3 @@ def keep_dump(logs: str, rank: int, text: str) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "xb") as file:
             file.write(base64.b64decode(text, validate=True))
-
-
-def remove_empty_folder(logs: str) -> None:
-    with suppress(OSError):
-        os.rmdir(os.path.join(logs, FOLDER))

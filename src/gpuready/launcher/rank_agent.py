@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 if __name__ == "__main__":  # started by path: import only our own package
@@ -195,7 +196,8 @@ class RankAgent:
             pid = os.fork()
             if pid == 0:
                 return self._enter_rank(kind, variables_of_rank, number, pipes, me)
-            rank_process.set_own_group(pid)
+            with suppress(OSError):  # it has done so itself, or has ended
+                os.setpgid(pid, pid)
             pipes.keep_reading()
             self.ranks[number] = rank_process.RankProcess(number, pid, pipes)
             self.is_forked = kind in ("script", "module")

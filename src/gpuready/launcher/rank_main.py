@@ -47,12 +47,6 @@ def call_libc(name: str, *arguments: object) -> None:
         getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments)
 
 
-def die_with_parent(parent: int) -> None:
-    call_libc("prctl", _SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:  # it died before prctl was called
-        os._exit(137)
-
-
 def _widen_pipe(fd: int) -> None:
     """A rank that writes much waits less often; as it is where the kernel allows no more."""
     with suppress(OSError):
@@ -94,7 +88,9 @@ class RankPipes:
 def prepare_rank(variables: Mapping[str, str], name: str, parent: int) -> None:
     """In the rank, right after the fork: set its own process group, variables and default signal handlers."""
     os.setpgid(0, 0)
-    die_with_parent(parent)
+    call_libc("prctl", _SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it died before prctl was called
+        os._exit(137)
     call_libc("prctl", _SET_NAME, name.encode()[:15], 0, 0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU):
@@ -128,7 +124,11 @@ def run_rank_script(kind: str, command: Sequence[str], beat: int, stack: int, as
             sys.stderr.write(f"{exit_error.code}\n")
         _end_process(exit_error.code if isinstance(exit_error.code, int) else 1)
     except BaseException as error:
-        _write_beat(beat, LEAVING)  # before the peers notice that it exits
+        for _ in range(2):
+            with suppress(Exception):
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a handler of the script's would raise here
+                _write_beat(beat, LEAVING)  # before the peers notice that it exits
+                break
         _record_error(error)
         _write_beat(stack, CALL + describe_call(list(traceback.walk_tb(error.__traceback__))[::-1]).encode() + b"\n")
         paths = [[os.path.realpath(path) for path in map(str, one)] for one in (sys.path, before, ["."])]
@@ -162,9 +162,7 @@ def _beat_loop(beat: int, stack: int, ask: int, own_pid: int) -> None:
 
 
 def describe_call(frames: Sequence[tuple[FrameType, int]]) -> str:
-    """``all_reduce(float32 [8]) at train.py:7``: the collective that these frames, innermost first, are in, with its tensors and numbers;
-    empty for none, and where each may have another size.
-    """
+    """``all_reduce(float32 [8]) at train.py:7``: the collective that frames, innermost first, are in; empty where sizes may differ."""
     calls = [
         frame for frame, _ in frames if frame.f_code.co_filename.endswith("/torch/distributed/distributed_c10d.py")
     ]

@@ -89,11 +89,6 @@ def own_hostname() -> str:
     return os.environ.get("GPUREADY_HOSTNAME") or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
-def set_own_group(pid: int) -> None:
-    with suppress(OSError):  # it has done so itself, or has ended
-        os.setpgid(pid, pid)
-
-
 def send_signal(pid: int, number: int) -> None:
     with suppress(OSError):
         os.kill(pid, number)

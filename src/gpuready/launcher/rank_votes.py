@@ -52,6 +52,8 @@ _ERROR_BEGINS = re.compile(
 )
 _ERROR = re.compile(r"[\w.]*(?:Error|Exception)\b|[a-z]\w*(?:\.\w+)*\.error: ")
 """``ValueError: bad shard``, ``zlib.error: Error -3 while decompressing data``"""
+_NAMED_ERROR = re.compile(r"[A-Z]\w*(?:: |$)")
+"""``StopTraining: no shard is left``, which stands below the lines of a traceback"""
 _AWAITED = re.compile(r"keys: /default_pg/\S*//cpu//\d+/(\d+)$|waiting for clients\. \d+/(\d+) clients joined")
 """``wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4``: the rank whose address gloo waits for; ``2/3 clients joined``: of how many"""
 _UNREACHED = re.compile(
@@ -278,8 +280,12 @@ def _list_named(line: str, world: int) -> set[int]:
 
 def last_error_line(lines: Reversible[str]) -> str:
     """The last line of a rank that begins with the name of an exception, without torch's tag, or that has it in JSON."""
-    plain = (_read_json_error(_TAG.sub("", line)) for line in reversed(lines))
-    return next((line for line in plain if _ERROR.match(line) and not line.startswith(NATIVE_STACK)), "")
+    after = ""
+    for line in (_read_json_error(_TAG.sub("", line)) for line in reversed(lines)):
+        if (_ERROR.match(line) and not line.startswith(NATIVE_STACK)) or (after and line.startswith('  File "')):
+            return after if line.startswith("  ") else line
+        after = line if _NAMED_ERROR.match(line) else after if line.startswith("    ") else ""
+    return ""
 
 
 def _last_line(lines: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from gpuready.launcher import (
@@ -138,7 +139,8 @@ class Supervisor:
             self._read_engine_output()
             process.stdout.close()
         self.hub.close()
-        flight_dumps.remove_empty_folder(self.job.logs)
+        with suppress(OSError):  # where no recorder has written
+            os.rmdir(os.path.join(self.job.logs, flight_dumps.FOLDER))
         if self.peers is not None:
             self.peers.close()
 
