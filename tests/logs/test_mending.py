@@ -89,3 +89,8 @@ def test_a_log_does_not_choose_a_program_of_another_user(tmp_path, monkeypatch):
     if owner == 0:
         os.chown(python, 65534, 65534)
         assert advised() and str(python) not in advised()
+
+
+def test_a_module_is_installed_by_the_name_of_its_distribution():
+    found = diagnose_logs([[b"ModuleNotFoundError: No module named 'skimage'\n"]], look=False)
+    assert found.fix[0].run == ("uv", "pip", "install", "scikit-image")

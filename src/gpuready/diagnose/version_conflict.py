@@ -56,9 +56,7 @@ class VersionConflict(Record):
     release: str = ""  # the release in which the symbol came or went
     until: str = ""  # where it came and went: the release in which it went
     added: bool = False  # too new because the symbol came, not because it went
-    placed: bool = (
-        False  # whether the log shows an installed release that agrees, or a module or class without the name
-    )
+    placed: bool = False  # the log shows an installed release that agrees, or a module or class without the name
 
     @property
     def is_directed(self) -> bool:

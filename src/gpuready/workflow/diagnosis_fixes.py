@@ -23,6 +23,7 @@ from gpuready.model.diagnosis import NOT_ENVIRONMENT, VERSION_CONFLICT, Alternat
 from gpuready.probe.packages import read_package_metadata
 from gpuready.rules import log_rules
 from gpuready.rules.log_rules import cause_fix_steps
+from gpuready.system.imports.undeclared_needs import USUAL_MODULES
 from gpuready.system.private_files import may_be_of_another_user
 from gpuready.workflow import contract_choice, machine_facts
 from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
@@ -47,9 +48,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     target = InstallTarget(find_logged_python(summary))
     runnable = list(dict.fromkeys(make_step_runnable(step, target) for step in steps))
     runnable.sort(key=lambda step: step.safety == "safe")  # what only looks comes after what helps
-    at = int(
-        bool(runnable and remedy and remedy.does.startswith(_QUOTED))
-    )  # a stated release comes before what is usual
+    at = bool(runnable and remedy and remedy.does.startswith(_QUOTED))  # a stated release comes before what is usual
     kept = [*runnable[:at], make_step_runnable(remedy, target), *runnable[at:]] if remedy else runnable
     return _fit_to_system(diagnosis.replace(fix=tuple(kept)), summary)
 
@@ -221,7 +220,8 @@ def _add_conflict_steps(diagnosis: Diagnosis) -> Diagnosis:
 def log_match_fact(diagnosis: Diagnosis) -> Fact:
     """Return the matches of a log as a fact, for rules that read only logs."""
     name = diagnosis.framework.partition("=")[0].partition(":")[0]
-    captures = diagnosis.captures | ({"framework": name} if name else {})
+    dists = [dist for dist, module in USUAL_MODULES.items() if module == diagnosis.captures.get("module")]
+    captures = diagnosis.captures | ({"framework": name} if name else {}) | ({"dist": dists[0]} if dists else {})
     rows = [
         {"code": diagnosis.code, "cause": diagnosis.cause, "rank": e.rank, "host": e.host, "source": e.source, "line": e.line, "text": e.text,
          "captures": captures}

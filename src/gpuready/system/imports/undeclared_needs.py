@@ -15,6 +15,7 @@ USUAL_MODULES = {
     "pyyaml": "yaml", "pillow": "PIL", "scikit-learn": "sklearn", "opencv-python": "cv2", "protobuf": "google",
     "python-dateutil": "dateutil", "beautifulsoup4": "bs4", "attrs": "attr", "gitpython": "git", "antlr4-python3-runtime": "antlr4",
     "opencv-python-headless": "cv2", "hydra-core": "hydra", "pytorch-lightning": "pytorch_lightning", "python-dotenv": "dotenv",
+    "scikit-image": "skimage", "pycryptodome": "Crypto", "open-clip-torch": "open_clip", "ipython": "IPython",
 }  # fmt: skip
 """Modules of distributions that have another name. What is not installed has no files that tell."""
 
