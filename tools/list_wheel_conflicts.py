@@ -1,6 +1,6 @@
 """Write what releases cannot do together, from the files of an index: what one imports and another has not.
 
-Of every release of the last four years the files that an import runs are read by ranges; only what they import without a
+Of every release of the last five years the files that an import runs are read by ranges; only what they import without a
 condition counts. A name is lacking where the text of its module does not have the word, and that of another release has.
 Also the torch below which a release of transformers turns PyTorch off, and the CUDA for which each bitsandbytes has a
 library. Nothing is imported or run. Run tools/compile_catalog.py afterwards.
@@ -45,7 +45,7 @@ from gpuready.system.imports.numpy_abi import KNOWS_NUMPY_TWO, USES_NUMPY  # noq
 
 TARGET = HERE.parent / "src" / "gpuready" / "catalog" / "wheels.toml"
 HEAD = "# Read from the files of an index by tools/list_wheel_conflicts.py; do not edit by hand.\nschema = 1\n"
-MONTHS = 48
+MONTHS = 60
 NAMES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 PROVIDERS: dict[str, str] = NAMES["providers"]
 STARTS: dict[str, str] = dict.fromkeys(NAMES["compiled"]["names"], "") | NAMES["starts"]

@@ -140,8 +140,8 @@ def test_an_impossible_plan_is_not_asked_about(world, index):
         ),
         (
             {"peft": "==0.17.1", "transformers": "*"},
-            {"peft": ("0.17.1",), "transformers": ("4.30.0", "5.1.0")},
-            {"transformers": "4.30.0"},
+            {"peft": ("0.17.1",), "transformers": ("4.51.0", "5.1.0")},
+            {"transformers": "4.51.0"},
             "PKG048",
         ),
         ({"transformers": "*"}, {"transformers": ("4.30.0", "5.1.0", "5.23.0")}, {"transformers": "4.30.0"}, "PKG048"),

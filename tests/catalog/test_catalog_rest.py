@@ -127,7 +127,7 @@ def test_the_wheels_of_flash_attn():
 
 def test_imports_that_fail_though_metadata_allows_them():
     found = packages.find_import_conflicts({"peft": "0.17.1", "transformers": "5.1.0"})
-    assert [row["b"] for row in found] == ["transformers>=5.0"] and "HybridCache" in found[0]["why"]
+    assert [row["b"] for row in found] == ["transformers>=5.0.0"] and "HybridCache" in found[0]["why"]
     assert not packages.find_import_conflicts({"peft": "0.18.0", "transformers": "5.1.0"})
     assert packages.find_import_conflicts({"pandas": "2.0.3", "numpy": "2.1.3"})
     assert not packages.find_import_conflicts({"pandas": "2.2.2", "numpy": "2.1.3"})
