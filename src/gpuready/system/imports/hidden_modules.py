@@ -10,7 +10,7 @@ from typing import Any
 from gpuready.system.imports import distributions as listing
 from gpuready.system.imports.distributions import Distribution
 from gpuready.system.imports.search_path import SearchPath, list_stdlib_names
-from gpuready.system.imports.watched_files import resolve_path
+from gpuready.system.imports.watched_files import path_exists, resolve_path
 
 MAX_SECONDS = 40.0
 """Processor time of one survey; a real environment takes some seconds."""
@@ -95,47 +95,28 @@ class HiddenModules:
                 at = self.find_module_file(folder, top)
                 if at and not self._belongs(copy, folder, top):
                     rows.append({"module": top, "path": at, "distribution": copy.name})
-        found = [self.copies[name][0] for name in names]
-        rows += [row for copy in found for row in self._find_hidden_extensions(copy)]
-        return [*rows, *(row for copy in found for row in self._find_unrecorded(copy))]
+        return [*rows, *(row for name in names for row in self._find_stray(self.copies[name][0]))]
 
-    def _find_unrecorded(self, copy: Distribution) -> Iterator[dict[str, str]]:
+    def _find_stray(self, copy: Distribution) -> Iterator[dict[str, str]]:
         """Yield packages and extension modules that nobody recorded and that Python takes before a recorded module of their name."""
         files = {name for name, _, _ in copy.rows}
-        heads = [f"{top}/" for top in copy.list_top_modules() if f"{top}/__init__.py" in files]
-        for head in ("", *heads) if any(name.endswith(".py") and "/" not in name for name in files) else heads:
+        sources = {name.removesuffix(".py") for name in files if name.endswith(".py")}
+        modules = {name for name in files if extension_kind(name, self.tag) == "own"}
+        extensions = {
+            f"{folder}{end}{name.partition('.')[0]}" for folder, end, name in (name.rpartition("/") for name in modules)
+        }
+        heads = {f"{top}/" for top in copy.list_top_modules() if f"{top}/__init__.py" in files}
+        heads |= {name[: name.rfind("/") + 1] for name in extensions} | {"" for name in sources if "/" not in name}
+        for head in sorted(heads):
             for name in self.path.list_folder(f"{copy.site}/{head}".rstrip("/")):
-                if end := self._hides_recorded(copy.site, head, name, files):
-                    module = f"{head}{name.partition('.')[0]}".replace("/", ".")
-                    row = {
-                        "module": module,
-                        "path": f"{copy.site}/{head}{name}{end.strip()}",
-                        "distribution": copy.name,
-                    }
-                    yield row | {"stray": "no package has installed it"}
-
-    def _hides_recorded(self, site: str, head: str, name: str, files: set[str]) -> str:
-        """``six/`` beside ``six.py``, ``torch/random.abi3.so`` beside ``torch/random.py``: what follows its name; empty where it does not."""
-        stem, _, ending = name.partition(".")
-        if f"{head}{stem}.py" not in files or f"{head}{name}" in files:
-            return ""
-        if ending:
-            return " " if extension_kind(name, self.tag) == "own" else ""
-        is_package = "__init__.py" in self.path.list_folder(f"{site}/{head}{name}")
-        return "/__init__.py" if is_package and f"{head}{name}/__init__.py" not in files else ""
-
-    def _find_hidden_extensions(self, copy: Distribution) -> Iterator[dict[str, str]]:
-        """Yield packages that nobody recorded beside an extension module of the same name, which Python takes first."""
-        for path in copy.list_libraries():
-            folder, _, file = path.rpartition("/")
-            stem = file.partition(".")[0]
-            if stem not in self.path.list_folder(folder) or extension_kind(path, self.tag) != "own":
-                continue
-            start = f"{folder}/{stem}/__init__.py"
-            is_there = "__init__.py" in self.path.list_folder(f"{folder}/{stem}")
-            if is_there and not any(f"{copy.site}/{name}" == start for name, _, _ in copy.rows):
-                module = start.removeprefix(f"{copy.site}/").removesuffix("/__init__.py").replace("/", ".")
-                yield {"module": module, "path": start, "distribution": copy.name}
+                stem, _, ending = name.partition(".")
+                path = f"{head}{name}" if ending else f"{head}{name}/__init__.py"
+                hides = f"{head}{stem}" in (sources if ending else sources | extensions) and path not in files
+                if hides and (
+                    extension_kind(name, self.tag) == "own" if ending else path_exists(f"{copy.site}/{path}")
+                ):
+                    row = {"module": f"{head}{stem}".replace("/", "."), "path": f"{copy.site}/{path}"}
+                    yield row | {"distribution": copy.name, "stray": "no package has installed it"}
 
     def _find_hidden_stdlib(self) -> list[dict[str, str]]:
         folders = [self.request.get("cwd") or "", *(self.request.get("first") or ())]
