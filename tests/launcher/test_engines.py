@@ -176,11 +176,13 @@ def test_a_shell_script_that_starts_a_launcher_is_seen(tmp_path, text, instead):
         ("import os\nif os.environ['RANK'] == '0': pass\nimport torch\n", 2, True, True, "imported once"),
     ],
 )
-def test_when_ranks_may_be_forked(tmp_path, text, nproc, torch, forks, why):
+def test_when_ranks_may_be_forked(tmp_path, monkeypatch, text, nproc, torch, forks, why):
     (tmp_path / "train.py").write_text(text)
     (tmp_path / "settings.py").write_text("import os\nos.environ['A_B'] = '1'\n")
     may, said = script.can_fork_ranks("script", [str(tmp_path / "train.py")], nproc, torch)
     assert may is forks and why in said
+    monkeypatch.chdir(tmp_path)
+    assert script.can_fork_ranks("module", ["settings"], 2, True)[0] is False
     assert script.can_fork_ranks("program", ["x"], 2, True)[0] is False
     assert script.can_fork_ranks("module", ["x"], 2, True)[0] is True
 

@@ -103,17 +103,13 @@ def can_fork_ranks(kind: str, words: Sequence[str], nproc: int, has_torch: bool)
         return False, "the environment has no torch to import"
     if nproc < 2:
         return False, "one rank imports for itself"
-    if kind == "module":
-        return True, "torch is imported once, and the ranks are forked before any device is touched"
-    text = read_script(words[0])
-    if text is None:
+    path = words[0].replace(".", "/") + ".py" if kind == "module" else words[0]
+    text = read_script(path)
+    if text is None and kind != "module":
         return False, "the script cannot be read"
-    if _sets_variables_first(text, os.path.dirname(words[0])):
-        return (
-            False,
-            "variables are set before torch is imported, which may read them then: each rank imports for itself",
-        )
-    if not any(name in text for name in _TORCH_USERS):
+    if _sets_variables_first(text or "", os.path.dirname(path)):
+        return False, "variables are set before torch is imported: each rank imports for itself"
+    if kind != "module" and not any(name in (text or "") for name in _TORCH_USERS):
         return False, "the script names nothing that needs torch"
     return True, "torch is imported once, and the ranks are forked before any device is touched"
 
