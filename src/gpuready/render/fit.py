@@ -105,27 +105,19 @@ def _format_job_setup(result: FitResult, screen: Screen, verbose: bool) -> list[
 
 
 def describe_job_setup(job: dict[str, Any], sources: Any) -> list[str]:
+    quantised = [f"weights in {job['quant']}"] if job.get("quant") else []
     if job.get("task") == "generate":
         words = [f"generates {job['new_tokens']} tokens after {job['seq']}", f"batch of {job['micro_batch']}"]
-        words += [job["precision"], f"{job['cache']} cache", job["attention"]]
-        return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
+        return [*words, job["precision"], f"{job['cache']} cache", job["attention"], *quantised]
     if job.get("task") == "script":
         ranks = [f"one of {job['world']} ranks"] if job["world"] > 1 else []
         return [f"{format_count(job.get('steps', 0), 'optimizer step')} of the script run", *ranks]
     if job.get("task") == "score":
-        words = [
-            f"scores {job['micro_batch']} x {job['seq']} tokens",
-            job["precision"],
-            f"{job['attention']} attention",
-        ]
-        return words + ([f"weights in {job['quant']}"] if job.get("quant") else [])
+        words = [f"scores {job['micro_batch']} x {job['seq']} tokens", job["precision"]]
+        return [*words, f"{job['attention']} attention", *quantised]
     rank = f" of rank {job['lora_r']}" if job["method"] != "full" else ""
-    words = [
-        f"{job['method']} training{rank}",
-        f"{job['micro_batch']} x {job['seq']} tokens",
-        job["precision"],
-        job["optimizer"],
-    ]
+    words = [f"{job['method']} training{rank}", f"{job['micro_batch']} x {job['seq']} tokens"]
+    words += [job["precision"], job["optimizer"]]
     words.append({"none": "no checkpointing"}.get(job["checkpointing"], f"{job['checkpointing']} checkpointing"))
     words += [f"{job['attention']} attention", f"{job['loss']} loss"]
     if job["accumulation"] > 1:
@@ -179,7 +171,7 @@ def _format_code_lines(result: FitResult, screen: Screen) -> list[str]:
 
 
 def describe_peak_moment(result: FitResult) -> str:
-    phase, op = (word for word in result.peak_at)
+    phase, op = result.peak_at
     if not phase:
         return "at the peak"
     return f"at the peak, in {phase}" + (f" ({op})" if op else "")
@@ -311,11 +303,8 @@ def explain_fit_verdict(result: FitResult) -> str:
     room = f"{need}{each}, the GPU has {format_gib_range(*place.available_memory)}"
     if result.verdict == "does not fit":
         return room if result.proposals else f"{room}; no tested change makes it fit"
-    return (
-        f"{room}; not all of the job is counted"
-        if result.unmodelled or result.lessened
-        else f"{room}, too close to call"
-    )
+    unsure = "; not all of the job is counted" if result.unmodelled or result.lessened else ", too close to call"
+    return room + unsure
 
 
 def describe_sharing(job: Mapping[str, Any]) -> str:

@@ -47,13 +47,7 @@ HUB_VARIABLES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 NO_TORCH = "ModuleNotFoundError: No module named 'torch'"
 ENDED_ITSELF = "the script ended itself before an optimizer step"
 OWN_FLAGS = ("--on", "--python", "--world", "--gpus", "--json", "--read-only")
-BATCH_FLAGS = (
-    "--per_device_train_batch_size",
-    "--train_batch_size",
-    "--micro_batch_size",
-    "--batch_size",
-    "--batch-size",
-)
+BATCH_WORDS = ("per_device_train_batch_size", "train_batch_size", "micro_batch_size", "batch_size")
 ADVICE = "a smaller batch, gradient checkpointing and an optimizer with less state are the changes that cost least"
 
 
@@ -185,11 +179,8 @@ def _last_line(ran: Any) -> str:
 
 def _misplaced_flag(words: Sequence[str]) -> str:
     found = next((word for word in words if word.partition("=")[0] in OWN_FLAGS), "")
-    return (
-        f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)"
-        if found
-        else ""
-    )
+    after = f" ({found} stands after the script, so it is the script's own: flags of gpuready come before it)"
+    return after if found else ""
 
 
 class ScriptAnswer:
@@ -236,11 +227,8 @@ class ScriptAnswer:
             tuple(reply["lessened"]) + tuple(f"{place} {what}" for place, what in reply["larger"]),
         )
         places = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in self.machine)
-        listed = (
-            tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in gpu_candidates.list_catalogue_gpus(every))
-            if every or not places
-            else ()
-        )
+        others = gpu_candidates.list_catalogue_gpus(every) if every or not places else ()
+        listed = tuple(gpu_candidates.judge_gpu(place, fit, *gaps) for place in others)
         return add_peaks(result, fit).replace(
             places=places, gpus=listed, why="" if places or every else NO_GPU, unmodelled=gaps[0], lessened=gaps[1],
             lines=_name_lines(by_line, reply["places"]), time=self._time(tape, reply),
@@ -261,10 +249,8 @@ class ScriptAnswer:
         words, at = list(self.watcher.launch.words), _find_batch(self.watcher.launch.words)
         if at is None:
             return ()
-        name, count = (
-            words[at].partition("=")[0] if "=" in words[at] else words[at - 1],
-            int(words[at].rpartition("=")[2]),
-        )
+        name = words[at].partition("=")[0] if "=" in words[at] else words[at - 1]
+        count = int(words[at].rpartition("=")[2])
         for smaller in dict.fromkeys((count // 2, count // 4, 1)):
             if not 0 < smaller < count:
                 continue
@@ -285,7 +271,7 @@ def _find_batch(words: Sequence[str]) -> int | None:
     """Return the position of the batch size among the script's arguments."""
     for at, word in enumerate(words):
         flag, equals, value = word.partition("=")
-        if flag in BATCH_FLAGS:
+        if flag[:2] == "--" and flag[2:].replace("-", "_") in BATCH_WORDS:
             place, number = (at, value) if equals else (at + 1, words[at + 1] if len(words) > at + 1 else "")
             return place if number.isdecimal() else None
     return None

@@ -48,9 +48,8 @@ class RunClock:
         self.prices = dict(call_or_refuse(parse_price, price) for price in prices)
         self.run_steps, self.samples, self.epochs = run_steps, samples, epochs
         self.mean_tokens = None if mean_tokens is None else (float(mean_tokens), float(mean_tokens))
-        self.make_tape: Callable[[FitJob, GpuCard], Tape | None] | None = (
-            None  # of a trace; without it from the layers known here
-        )
+        # Of a trace; without it from the layers known here.
+        self.make_tape: Callable[[FitJob, GpuCard], Tape | None] | None = None
 
     def with_length_of(self, spec: JobSettings) -> RunClock:
         """Take the length of the run from the job's file, where the command line does not state it."""
@@ -86,12 +85,8 @@ class RunClock:
             return None
         time = predict_time(job, card, speed, tape)
         source = f"bench record {self.bench}" if speed.measured else f"data sheet of {place.name}"
-        notes = (
-            ()
-            if speed.measured
-            else ("no bench record of this GPU: `gpuready bench --full -o FILE`, then --bench FILE",)
-        )
-        time = time.replace(source=source, notes=notes)
+        unmeasured = "no bench record of this GPU: `gpuready bench --full -o FILE`, then --bench FILE"
+        time = time.replace(source=source, notes=() if speed.measured else (unmeasured,))
         steps = self._steps_of_run(job)
         if not steps or time.step_seconds is None:
             return time.replace(steps=steps[-1] if steps else None)

@@ -172,10 +172,8 @@ class CachingAllocator:
         for number, pool in enumerate(self._free_pools):
             kept = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
             released = sum(e[0] for e in pool) - sum(e[0] for e in kept)
-            self.reserved, self.small_reserved = (
-                self.reserved - released,
-                self.small_reserved - released * (number & 1),
-            )
+            self.reserved = self.reserved - released
+            self.small_reserved = self.small_reserved - released * (number & 1)
             pool[:] = kept
 
     def _release_oversized(self, size: int) -> bool:

@@ -77,10 +77,8 @@ def gpus_from_facts(facts: Facts) -> list[GpuCandidate]:
 
 def _read_gpu_facts(facts: Facts, index: int) -> tuple[str, str, tuple[int, int], int, str]:
     total, free = _fact_at_index(facts, "gpu.memory", index), _fact_at_index(facts, "gpu.free", index)
-    name, capability = (
-        _fact_at_index(facts, "gpu.name", index) or "unknown GPU",
-        _fact_at_index(facts, "gpu.capability", index),
-    )
+    name = _fact_at_index(facts, "gpu.name", index) or "unknown GPU"
+    capability = _fact_at_index(facts, "gpu.capability", index)
     row = gpus.find_gpu(str(name), total if isinstance(total, int) else None)
     capability = str(capability or (row or {}).get("compute_capability") or "")
     if _fact_at_index(facts, "gpu.mig", index) == "on":

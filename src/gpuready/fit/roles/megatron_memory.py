@@ -79,12 +79,8 @@ def measure_rank(job: FitJob, split: MegatronSplit, card: GpuCard) -> RankMemory
     if job.method != "full":
         dense, experts = count_adapter_parameters(job, split), 0
         weights += 2 * dense
-    replicas = max(1, split.world // (split.tensor * split.pipeline)) if split.distributed_optimizer else 1
-    others = (
-        max(1, split.world // (split.expert * split.expert_tensor * split.pipeline))
-        if split.distributed_optimizer
-        else 1
-    )
+    ranks = split.world // split.pipeline if split.distributed_optimizer else 1
+    replicas, others = (max(1, ranks // each) for each in (split.tensor, split.expert * split.expert_tensor))
     return RankMemory(
         weights,
         (4 if split.fp32_gradients else 2) * (dense + experts),

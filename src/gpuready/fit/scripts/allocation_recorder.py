@@ -16,14 +16,7 @@ IN_PLACE_OPS = (
     ATEN.add.Tensor, ATEN.scatter_add.default, ATEN.index_add.default, ATEN.index_put.default, ATEN.scatter.src, ATEN.scatter.value,
 )  # fmt: skip
 FULL_LOSSES = ("mse_loss", "smooth_l1_loss")
-PRODUCT_MARKS = {
-    "mm": "!product",
-    "bmm": "!product",
-    "addmm": "!biased",
-    "baddbmm": "!product",
-    "_grouped_mm": "!product",
-}
-
+PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "_grouped_mm")
 STEP_WORD = re.compile(r"^(fwd|bwd|ref|step|zero)\d+")
 
 
@@ -89,9 +82,9 @@ class AllocationRecorder(HostMode):
         if sizes := self.scratch.sizes_after(name, args, out):
             live_buffers += self.add_scratch(sizes, name)
         del live_buffers
-        if name in PRODUCT_MARKS and (name, self.backward) not in self.products:
+        if name in PRODUCTS and (name, self.backward) not in self.products:
             self.products.add((name, self.backward))
-            self.events.append(PRODUCT_MARKS[name])
+            self.events.append("!biased" if name == "addmm" else "!product")
         return out
 
     def add_scratch(self, sizes, name):

@@ -29,30 +29,11 @@ READS = (
     "unique_dim",
     "unique_consecutive",
 )
-# Without a kernel, or with one that nothing waits for.
-SILENT = (
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "_local_scalar_dense",
-    "set_",
-    "resize_",
-)
+# Without a kernel, or with one that nothing waits for: and whatever makes an empty tensor.
+SILENT, EMPTY = ("_local_scalar_dense", "set_", "resize_"), ("empty", "new_empty")
 ROW_GATHERS = ("embedding", "index", "index_select")
 JOINS = ("cat", "stack")
-SCATTERS = {
-    "gather": 6,
-    "scatter": 7,
-    "scatter_": 7,
-    "scatter_add": 12,
-    "scatter_add_": 12,
-    "index_add": 3.3,
-    "index_add_": 3.3,
-    "index_copy": 2.2,
-    "index_copy_": 2.2,
-}
+SCATTERS = {"gather": 6, "scatter": 7, "scatter_add": 12, "index_add": 3.3, "index_copy": 2.2}
 """For each value that is moved, as a multiple of a kernel that handles values one by one."""
 VALUE_COSTS = {
     "avg_pool2d": 1.3, "avg_pool2d_backward": 7.6, "max_pool2d_with_indices": 1.7, "max_pool2d_with_indices_backward": 4.7,
@@ -66,19 +47,13 @@ VALUE_COSTS = {
 LIST_PASSES, CAST = 1.15, 1.2
 """Of the bytes of a kernel over lists of tensors, and of the values of a cast to a wider type."""
 FULL_PASSES = {"mse_loss": 5, "smooth_l1_loss": 5, "binary_cross_entropy_with_logits": 12, "logsumexp": 6}
-SORT_VALUES, SORT_START, TOPK_VALUES, TOPK_START, TURNED, LATENCY, LANES = (
-    8,
-    8_000_000,
-    5,
-    15_000_000,
-    2.8,
-    75_000,
-    4096,
-)
+SORT_VALUES, SORT_START, TOPK_VALUES, TOPK_START = 8, 8_000_000, 5, 15_000_000
+TURNED, LATENCY, LANES = 2.8, 75_000, 4096
 """Of a sort for each byte of a key, of a top-k for each value, of a copy that transposes; of each step of a running sum, and its columns at once."""
 ALIGNMENT = 16
 COPY_PASSES = 4.6  # over what a convolution copies, as bytes that are moved
 BY_CHANNEL = (0.28, 0.45, 0.7)  # values for each product of the result, of the gradient of the input, and of the weight
+LINE_GROUPS = 4  # groups of sound take as many times longer than those of pictures, but for the weight
 ONE_READ, CHANNEL_VALUES = 40_000, (300, 580)
 """cuDNN normalises fp16 with one thread block a channel: what of it is read once, and values for each forward and backward (8 sizes, H200)."""
 HAS_TF32 = True  # the card that is asked for: since 8.0
@@ -120,11 +95,9 @@ class KernelRecorder(HostMode):
         def forget():
             kernel_class.forward, kernel_class.backward = staticmethod(forward), staticmethod(backward)
 
-        kernel_class.forward, kernel_class.backward, self.forget = (
-            staticmethod(forward_too),
-            staticmethod(backward_too),
-            forget,
-        )
+        kernel_class.forward = staticmethod(forward_too)
+        kernel_class.backward = staticmethod(backward_too)
+        self.forget = forget
 
     def __exit__(self, *error):
         self.forget()
@@ -155,7 +128,7 @@ class KernelRecorder(HostMode):
         reads = name in READS or (name in MASKED and any(is_mask(one) for one in args[1]))
         if reads and inputs[0].device.type == "meta":
             self.rows.append(["wait", 0])
-        if name in SILENT or not outputs or _is_view(name, inputs, outputs):
+        if name in SILENT or name.startswith(EMPTY) or not outputs or _is_view(name, inputs, outputs):
             return
         if name in PRODUCTS:
             self.rows.append(describe_product(args[PRODUCTS[name][0]], args[PRODUCTS[name][1]], outputs[0]))
@@ -230,7 +203,8 @@ def describe_convolution(name, args, out):
         if groups > 1 and groups == made.weight.shape[0]:
             rows.append(["spread", int(BY_CHANNEL[kind] * result.numel() * taps), moved])
         else:
-            rows.append(["convolution", kind, *products[kind], width, moved, groups])
+            slow = LINE_GROUPS if groups > 1 and kind < 2 and result.dim() == 3 else 1
+            rows.append(["convolution", kind, *products[kind], width, moved, groups * slow])
     if made.backward and made.wanted[2]:
         rows.append(["columns", count_bytes([result])])
     elif not made.backward and args[2] is not None:
@@ -247,8 +221,8 @@ def describe_by_value(name, inputs, outputs, args):
     """Return the row of a kernel whose time goes by its values; None for another one."""
     first, out = inputs[0] if inputs else outputs[0], outputs[0]
     values, moved = max(first.numel(), out.numel()), count_bytes(inputs) + count_bytes(outputs)
-    if name in SCATTERS:
-        return ["spread", int(SCATTERS[name] * inputs[-1].numel()), 3 * inputs[-1].numel() * first.element_size()]
+    if cost := SCATTERS.get(name.removesuffix("_")):
+        return ["spread", int(cost * inputs[-1].numel()), 3 * inputs[-1].numel() * first.element_size()]
     if name in ("index_put", "index_put_", "_index_put_impl_") and len(inputs) > 2:
         rows, added = inputs[1].numel(), inputs[-1].numel()
         if len(args) > 3 and args[3]:

@@ -166,11 +166,8 @@ class ModelInputs:
             return self.patches()
         main = self.model.main_input_name
         main = main[0] if isinstance(main, (list, tuple)) else main
-        main = (
-            main
-            if main in self.parameters or main in makers
-            else next((n for n in makers if n in self.parameters), main)
-        )
+        if main not in self.parameters and main not in makers:
+            main = next((n for n in makers if n in self.parameters), main)
         if main not in makers:
             raise Refusal(f"{self.class_name} takes {main}, and no such input is made here")
         made = {main: makers[main]()}

@@ -181,10 +181,8 @@ class Watch:
             self.gpu.default = None if device is None else self.places.read(device)
 
         torch.nn.Parameter.__new__, torch.optim.Optimizer.__init__ = make_parameter, make_optimizer
-        torch.set_default_device, torch.get_default_device = (
-            set_default,
-            lambda: self.gpu.default or torch.device("cpu"),
-        )
+        torch.set_default_device = set_default
+        torch.get_default_device = lambda: self.gpu.default or torch.device("cpu")
         patch_libraries(self)
         join_world(self)
         os._exit, run_thread = self.leave_at_once, threading.Thread._bootstrap_inner

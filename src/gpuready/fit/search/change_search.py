@@ -158,10 +158,8 @@ def find_cheapest_changes(
         if fit is not None:
             accepted.append(levels)
             proposals.append((cost, steps, other, fit))
-            tries, sketches = (
-                min(tries, predictor.prediction_count + EXTRA_REPLAYS),
-                min(sketches, predictor.sketch_count + 3 * EXTRA_REPLAYS),
-            )
+            tries = min(tries, predictor.prediction_count + EXTRA_REPLAYS)
+            sketches = min(sketches, predictor.sketch_count + 3 * EXTRA_REPLAYS)
     return sorted(proposals, key=lambda one: one[0])
 
 
@@ -331,10 +329,8 @@ def estimate_shape(config: Mapping[str, Any]) -> tuple[int, int, int, int, int]:
     """Return hidden size, MLP size, layers, vocabulary and, roughly, the number of parameters."""
     inner = config.get("text_config")
     config = inner if isinstance(inner, dict) else config
-    hidden, layers = (
-        _config_number(config, "hidden_size", "n_embd"),
-        _config_number(config, "num_hidden_layers", "n_layer"),
-    )
+    hidden = _config_number(config, "hidden_size", "n_embd")
+    layers = _config_number(config, "num_hidden_layers", "n_layer")
     wide = _config_number(config, "intermediate_size", "n_inner", default=4 * hidden)
     vocab = _config_number(config, "vocab_size")
     experts = _config_number(config, "num_local_experts", "num_experts", default=1)

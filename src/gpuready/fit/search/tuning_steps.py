@@ -341,17 +341,11 @@ def _format_file_setting(kind: str, field: str, value: Any) -> tuple[str, ...]:
     if field == "zero" and kind in ZERO_FILE_SETTINGS:
         return (ZERO_FILE_SETTINGS[kind].format(value),)
     if field == "offload" and value in OFFLOAD_FILE_SETTINGS:
-        return (
-            OFFLOAD_FILE_SETTINGS[value]
-            if kind == "deepspeed"
-            else f"in the DeepSpeed file: {OFFLOAD_FILE_SETTINGS[value]}",
-        )
+        where = "" if kind == "deepspeed" else "in the DeepSpeed file: "
+        return (where + OFFLOAD_FILE_SETTINGS[value],)
     key = FILE_KEYS[kind].get(field)
     if key is None:
         return tuple([" ".join(format_job_flags({field: value}))] if field != "world" else [])
-    text = (
-        {"nonreentrant": "true", "none": "false"}.get(value, OPTIMIZER_FILE_NAMES.get(value, value))
-        if isinstance(value, str)
-        else value
-    )
-    return (f"{key}: {text}",)
+    if isinstance(value, str):
+        value = {"nonreentrant": "true", "none": "false"}.get(value, OPTIMIZER_FILE_NAMES.get(value, value))
+    return (f"{key}: {value}",)

@@ -73,11 +73,8 @@ class KeyValueCache:
         ops = self.ops
         kind, ops.tape.kind = ops.tape.kind, "cache"
         ops.tape.op = "cache"
-        updated = (
-            self._write_static(layer, k, v, length, window)
-            if self.max_length
-            else self._append_dynamic(layer, k, v, length, window)
-        )
+        update = self._write_static if self.max_length else self._append_dynamic
+        updated = update(layer, k, v, length, window)
         ops.tape.kind = kind
         return updated
 

@@ -48,7 +48,7 @@ ATTENTION_START = (11e-6, 33e-6)
 # Of the rates in 16 bits and TF32: the result, the gradient of the input, that of the weight (2,257 convolutions on an H200).
 CONVOLUTION_SHARES, CONVOLUTION_MEMORY = ((0.78, 0.95, 0.67), (1.05, 1.1, 0.5)), 0.35
 CONVOLUTION_DEPTHS = (1310, 1310, 531)  # that a split of the sum keeps at least
-GROUPED, GROUP_START = 2.2, 1.7e-6  # groups run one after the other, by slower kernels
+GROUPED, GROUP_START = 1.2, 1.7e-6  # groups run one after the other, by slower kernels
 ADDED_SHARE = (
     0.6  # of the memory rate, where a product is added to what is read: experts with their adapters, two shapes
 )
@@ -133,7 +133,7 @@ def _matmul(kernel: Kernel, speed: DeviceSpeed) -> float:
 def _convolution(kernel: Kernel, speed: DeviceSpeed) -> float:
     """Implicit products in tiles of 128 by 128, for each group, and no more bytes than the operands have."""
     what, m, n, k, width, moved, groups = (int(size) for size in kernel[1:])
-    columns = 40 if what == 1 and n <= 32 else 128
+    columns = 40 if what == 1 and n <= 16 else 128
     tiles = -(-m // 128) * -(-n // columns)
     split = max(1, min(64, 2 * speed.processors // tiles, k // CONVOLUTION_DEPTHS[what]))
     waves = groups * -(-tiles * split // speed.processors) * (GROUPED if groups > 1 else 1)
