@@ -73,7 +73,14 @@ for step in range(9):
 import torch
 rows = [torch.zeros(4096 if n == 60 else 8 * (1 + n % 5), 512) for n in range(90)]
 layer = torch.nn.Linear(512, 512).cuda(); opt = torch.optim.SGD(layer.parameters(), 0.1)
-for row in torch.utils.data.DataLoader(rows, batch_size=None): layer(row.cuda()).sum().backward(); opt.step(); opt.zero_grad()
+def early(loader):
+    held = None
+    for row in loader:
+        if held is not None: yield held
+        held = row
+    yield held
+for row in early(torch.utils.data.DataLoader(rows, batch_size=None)): layer(row.cuda()).sum().backward(); opt.step(); opt.zero_grad()
+print(1 / 0)
 """,
     "assumed": LOOP.replace("    if not", "    if x.abs().max() > loss:\n        break\n    if not"),
     "selected": LOOP.replace("    loss =", "    x = x[x.sum(1) > 0]\n    loss ="),
@@ -208,6 +215,7 @@ def test_batches_of_changing_length_are_drawn_for_longer(watched):
 def test_a_larger_batch_to_come_is_looked_for(watched):
     reply = watched["ahead"]
     assert 5 < reply["steps"] < 15 and 4 * 4096 * 512 in reply["events"], "the 60th of 90"
+    assert reply["error"] == "", "the loop has no batches left"
 
 
 def test_a_step_that_comes_every_16_is_seen(watched):

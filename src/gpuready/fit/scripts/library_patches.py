@@ -89,10 +89,14 @@ def patch_loader(watch):
 
     def take_batch(self):
         with watch.recorder.timing(getattr(self, "workers_asked", 0)):
-            batch = advance(self)
-            while watch.passes_over(batch):
-                batch = advance(self)
-            return batch
+            while True:
+                try:
+                    batch = advance(self)
+                except StopIteration:
+                    watch.end_ahead()  # all batches were looked at
+                    raise
+                if not watch.passes_over(batch):
+                    return batch
 
     def iterate(self):
         made = iterate_loader(self)

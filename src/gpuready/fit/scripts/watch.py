@@ -67,7 +67,7 @@ class Watch:
         self.notes, self.unmodelled, self.lessened = [], [], []
         self.steps, self.micro, self.depth, self.made, self.counts = 0, 0, 0, weakref.WeakSet(), {}
         self.sizes, self.alike, self.step_start, self.varied, self.enough_at = {}, {}, 0, False, None
-        self.batches, self.ahead, self.largest = 0, None, [0, 0]
+        self.batches, self.given, self.ahead, self.largest = 0, 0, None, [0, 0]
         self.parameters, self.loader, self.order, self.numbers = weakref.WeakSet(), [], [], {}
 
     # -- phases ---------------------------------------------------------------------------------------------------
@@ -152,9 +152,18 @@ class Watch:
         sizes = [sum(math.prod(shape) * max(shape, default=1) ** power for shape in shapes) for power in (0, 1)]
         larger = any(size > before for size, before in zip(sizes, self.largest, strict=False))
         self.largest, self.batches = [max(pair) for pair in zip(sizes, self.largest, strict=False)], self.batches + 1
-        if self.ahead is not None and not larger and self.batches >= self.ahead:
-            self.end()
-        return self.ahead is not None and not larger
+        if self.ahead is None or larger:
+            self.given = self.steps
+            return False
+        return self.batches < self.ahead or self.end_ahead()
+
+    def end_ahead(self):
+        """End the watch if it looks ahead; with the next step where the last batch may still wait, as loaders that take one early have it."""
+        if self.ahead is not None:
+            self.ahead = 0
+            if self.steps > self.given + 1:
+                self.end()
+        return False
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -227,6 +236,8 @@ class Watch:
         except SystemExit as left:
             self.leave(left.code)
         except BaseException as error:
+            if self.ahead is not None:  # it saw fewer batches than it has
+                self.end()
             self.end(self.explain(error), traceback.format_exc())
         self.leave(0)
 
