@@ -237,14 +237,8 @@ def _serving_changes(job: RolesJob, role: RoleSettings) -> Iterator[Any]:
         yield (role, f"{role.name} shares each layer among {ranks} GPUs", "each layer waits for the others", 4 + ranks / 10,
                {"serving": {**role.serving, "tensor_parallel": ranks}}, f"{role.keys['parallel']}: {ranks}")  # fmt: skip
     if role.leaves == "none" and "leaves" in role.keys:
-        yield (
-            role,
-            f"{role.name} sleeps between its phases",
-            "time to wake it",
-            0.4,
-            {"leaves": "all"},
-            role.keys["leaves"],
-        )
+        yield (role, f"{role.name} sleeps between its phases", "time to wake it", 0.4,
+               {"leaves": "all"}, role.keys["leaves"])  # fmt: skip
     if served.verdict != "fits" and share < 0.9:
         yield (role, f"{role.name} uses 0.9 of the GPU", "less room for other roles", 0.5,
                {"serving": {**role.serving, "fraction": 0.9}}, f"{role.keys['fraction']}: 0.9")  # fmt: skip
