@@ -19,16 +19,7 @@ NORMS = {
     "_batch_norm_with_update": 4, "native_batch_norm_backward": 6, "cudnn_batch_norm_backward": 6, "batch_norm_backward": 6,
 }  # fmt: skip
 """How often the values are read or written: statistics over other values than a row's come from a kernel of their own."""
-READS = (
-    "_local_scalar_dense",
-    "equal",
-    "is_nonzero",
-    "nonzero",
-    "masked_select",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-)
+READS = ("_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select")
 # Without a kernel, or with one that nothing waits for: and whatever makes an empty tensor.
 SILENT, EMPTY = ("_local_scalar_dense", "set_", "resize_"), ("empty", "new_empty")
 ROW_GATHERS = ("embedding", "index", "index_select")
@@ -125,7 +116,11 @@ class KernelRecorder(HostMode):
         if not outputs and name.startswith(MANY_TENSORS):  # one kernel over lists of tensors, in place
             written = [args[0], *args[2:4]] if name.startswith("_fused") else args[:1]
             outputs = find_tensors(written)
-        reads = name in READS or (name in MASKED and any(is_mask(one) for one in args[1]))
+        reads = (
+            name in READS
+            or name.startswith(("_unique", "unique_"))
+            or (name in MASKED and any(is_mask(one) for one in args[1]))
+        )
         if reads and inputs[0].device.type == "meta":
             self.rows.append(["wait", 0])
         if name in SILENT or name.startswith(EMPTY) or not outputs or _is_view(name, inputs, outputs):

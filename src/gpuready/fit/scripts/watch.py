@@ -44,7 +44,10 @@ MOST_STEPS, VARIED_STEPS = (34, 120)
 LEAVE = os._exit
 ALIKE_STEPS = 6  # in a row, after which they are taken to differ no more
 MOST_EVENTS = 3_000_000
-LONGEST_LOOK = 120.0  # seconds, with batches that are looked through
+LONGEST_LOOK, LONGEST_WAIT = (
+    120.0,
+    360.0,
+)  # seconds of the processor, with batches that are looked through; of the clock
 LONG_LOOK, MANY_EVENTS = 10.0, 300_000  # seconds, and events, after which steps that are alike are watched no longer
 
 
@@ -52,7 +55,12 @@ class Watch:
     """One run of a script: its phases, its optimizers, and the end."""
 
     def __init__(self, request):
-        self.request, self.begun, self.process = request, time.process_time(), os.getpid()
+        self.request, self.begun, self.process, self.started = (
+            request,
+            time.process_time(),
+            os.getpid(),
+            time.monotonic(),
+        )
         kind, words = request["kind"], request["words"]
         self.lines = UserLines(os.path.dirname(os.path.abspath(words[0])) if kind == "script" else os.getcwd())
         known_values.find_place = mixed_types.find_place = self.lines.describe
@@ -129,7 +137,7 @@ class Watch:
         self.alike[stepped], self.sizes[stepped] = self.alike.get(stepped, 0) + 1 if same else 0, sizes
         self.varied = self.varied or (not same and self.counts[stepped] > 2)
         waiting = any(self.counts.get(id(one), 0) < asked for one in self.made)
-        late = now - self.begun > self.request["seconds"] or self.step_start > MOST_EVENTS
+        late = self.is_late(now, self.request["seconds"]) or self.step_start > MOST_EVENTS
         most = VARIED_STEPS if self.varied and self.step_start < MANY_EVENTS else MOST_STEPS
         if self.steps >= most * max(1, len(self.made)) or (late and self.steps >= asked):
             return not self.looks_ahead(now)
@@ -143,7 +151,11 @@ class Watch:
         """Whether batches to come are looked through for larger ones: as many as are watched where steps are light."""
         if self.varied and self.batches and self.ahead is None and not self.request["exact"]:
             self.ahead = self.batches * VARIED_STEPS // self.steps
-        return self.batches < (self.ahead or 0) and now - self.begun < LONGEST_LOOK
+        return self.batches < (self.ahead or 0) and not self.is_late(now, LONGEST_LOOK)
+
+    def is_late(self, now, seconds):
+        """Whether so many seconds were computed, or too many were waited, where other work keeps the processor."""
+        return now - self.begun > seconds or time.monotonic() - self.started > LONGEST_WAIT
 
     def passes_over(self, batch):
         """Whether a batch is left out: while looking ahead, one that is no larger than those before."""
@@ -219,11 +231,8 @@ class Watch:
         sys.path.insert(0, os.getcwd())
         if kind == "module":
             return runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-        found = [
-            one
-            for one in importlib.metadata.entry_points(group="console_scripts")
-            if one.name == os.path.basename(words[0])
-        ]
+        name = os.path.basename(words[0])
+        found = [one for one in importlib.metadata.entry_points(group="console_scripts") if one.name == name]
         if not found:
             raise Refusal(f"{words[0]} is no program of this Python environment")
         return found[0].load()()
