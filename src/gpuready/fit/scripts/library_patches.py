@@ -75,13 +75,11 @@ def patch_loader(watch):
     def init(self, dataset, *args, **kwargs):
         args = list(args)
         workers = args[4] if len(args) > 4 else kwargs.get("num_workers", 0)
-        if len(args) > 4:
-            args[4] = 0
-        kwargs |= {} if len(args) > 4 else {"num_workers": 0}
-        if len(args) > 6:
-            args[6] = False
-        else:
-            kwargs["pin_memory"] = False
+        for place, name, value in ((4, "num_workers", 0), (6, "pin_memory", False)):
+            if len(args) > place:
+                args[place] = value
+            else:
+                kwargs[name] = value
         for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"):
             kwargs.pop(name, None)
         make(self, dataset, *args, **kwargs)
