@@ -173,6 +173,7 @@ def test_a_loop_is_watched_longer_than_its_steps_differ(watched):
 
 def test_with_several_optimizers_a_step_is_a_round(watched):
     tape, *_ = predict(watched["loop"])
+    tape.kernels = [kernel for kernel in tape.kernels if kernel[0] != "host"]  # its own work, timed on this machine
     one = predict_script_time(tape, SPEED)
     two = predict_script_time(tape, SPEED, optimizers=[number % 2 for number in range(34)])
     assert two.range[1] == pytest.approx(2 * one.range[1], rel=0.05) and not one.notes
