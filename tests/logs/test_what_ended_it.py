@@ -342,3 +342,12 @@ def test_the_type_of_the_last_exception_has_its_own_line():
     last = die("ValueError: bad row", '  File "/home/u/train.py", line 9, in main\n    raise ValueError\n')
     captures = diagnose(first + DURING + last).captures
     assert (captures["type"], captures["line"]) == ("ValueError", "9")
+
+
+def test_an_abort_by_the_watchdog_is_not_what_ended_the_run():
+    log = """OSError: You are trying to access a gated repo.
+terminate called after throwing an instance of 'c10::DistBackendError'
+  what():  [PG ID 0 PG GUID 0(default_pg) Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout
+"""
+    found = diagnose_logs([[log.encode()]], look=False)
+    assert (found.cause, found.confidence) == ("hub-gated-repo", 0.95)

@@ -210,11 +210,15 @@ class EventOrder:
         for match in self.summary.aftermath:
             if match.failure is not None and match.line.number >= self.summary.failures[match.failure].at:
                 found.add(match.failure)
+        retold = {(match.line.source, match.line.number - 1) for match in self.summary.aftermath}
         for number, failure in enumerate(self.summary.failures):
+            is_aborted = (
+                failure.type.startswith("c10::") and (failure.source, failure.last) in retold
+            )  # its ``what():``
             later = self.summary.failures[number + 1 : number + 2]
             is_copy = failure.message.startswith("Caught ") and any(f.short_type == failure.short_type for f in later)
             is_of_ray = failure.type.partition("(")[0].lower().endswith("raytaskerror")
-            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy:
+            if failure.short_type.lower() in _LAUNCHER_EXCEPTIONS or is_of_ray or is_copy or is_aborted:
                 found.add(number)
         return found
 
