@@ -83,6 +83,14 @@ def test_what_always_moves_counts_only_where_it_flips_a_rule():
     assert [c.key for c in loud] == ["system.shm"] and loud[0].is_worse
 
 
+def test_one_value_for_more_gpus_is_told_by_their_number_alone():
+    one, two = (
+        report(gpu_count=1, gpu_memory=(80,), gpu_mig=("off",)),
+        report(gpu_count=2, gpu_memory=(40,) * 2, gpu_mig=("off",) * 2),
+    )
+    assert [change.key for change in compare_reports(one, two)] == ["gpu.count", "gpu.memory"]
+
+
 def test_the_job_is_not_the_machine():
     before = judge([], Facts([Fact("job.wants", ("bf16",))]), CONTRACT)
     assert compare_reports(before, judge([], Facts([Fact("job.wants", ())]), CONTRACT)) == []

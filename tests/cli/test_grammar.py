@@ -314,16 +314,24 @@ def test_what_is_understood(argv, reported):
             ["fit", "m", "--gradient-checkpointing=maybe"],
             "--gradient-checkpointing takes reentrant or off, not 'maybe'",
         ),
-        (["fit"], "gpuready fit takes MODEL|FILE ..., and was given nothing"),
-        (["explain", "a", "b"], "gpuready explain takes [CODE], and was given 2"),
+        (["fit"], "gpuready fit takes MODEL|FILE ..., and was given nothing; --help has examples"),
+        (["explain", "a", "b"], "gpuready explain takes [CODE], and was given 2; --help has examples"),
         (["probe", "x"], "gpuready probe takes no arguments, and was given 'x'"),
-        (["contract"], "gpuready contract takes one of list, show, diff, new, check"),
+        (
+            ["contract"],
+            "gpuready contract takes one of list, show, diff, new, check; `gpuready contract --help` lists them",
+        ),
+        (
+            ["fit", "--lora"],
+            "gpuready fit has no flag '--lora'; it is a value: --method lora; `gpuready fit --help` lists them",
+        ),
+        (["fleet"], "gpuready fleet takes one of check, prove, bench, bisect; `gpuready fleet --help` lists them"),
         (
             ["contract", "shw"],
-            "gpuready contract takes one of list, show, diff, new, check, not 'shw'; the nearest is show",
+            "gpuready contract takes one of list, show, diff, new, check, not 'shw'; the nearest is show; `gpuready contract --help` lists them",
         ),
-        (["contract", "diff", "a"], "gpuready contract diff takes A B, and was given 1"),
-        (["contract", "new"], "gpuready contract new takes NAME [SOURCE], and was given nothing"),
+        (["contract", "diff", "a"], "gpuready contract diff takes A B, and was given 1; --help has examples"),
+        (["contract", "new"], "gpuready contract new takes NAME [SOURCE], and was given nothing; --help has examples"),
     ],
 )
 def test_what_is_not_understood_is_said_in_one_sentence(argv, sentence):

@@ -17,7 +17,7 @@ H200 = Path(__file__).parent.parent / "machines" / "h200.json"
 @pytest.fixture
 def recorded(tmp_path):
     """Two machines that differ in their driver's version."""
-    for name, driver in (("n1", "580.159.04"), ("n2", "580.95.05")):
+    for name, driver in (("n1", "580.159.04"), ("n2", "580.95.05"), ("n3", "580.159.04")):
         document = json.loads((H200).read_text())
         for fact in document["facts"]:
             values = {"host.name": name, "gpu.uuid": [f"GPU-{name}"], "driver.version": driver}
@@ -32,8 +32,9 @@ def test_recordings_are_compared_and_judged_with_another_driver(recorded):
     assert {row["area"] for row in document["drift"]} == {"driver"} and not told.err
     old = gpuready("fleet", "check", "transformers", "n1.json", "n2.json", "--as", "driver=550.54.15", cwd=recorded)
     assert old.code == 1 and "2 of 2 nodes have DRV001" in old.out and "n[1-2]" in old.out
-    hardware = gpuready("fleet", "check", "n1.json", "n2.json", "--hardware", cwd=recorded)
-    assert "hardware on 2 nodes, 2 GPUs" in hardware.out and "in no environment" in hardware.out
+    hardware = gpuready("fleet", "check", "n1.json", "n2.json", "n3.json", "--hardware", cwd=recorded)
+    assert "hardware on 3 nodes, 3 GPUs" in hardware.out and "in no environment" in hardware.out
+    assert "not ready: 1 of 3 nodes with problems" in hardware.out, "only the node with another driver"
     login = gpuready("fleet", "check", "n1.json", str(H200.parent / "no-gpu.json"), "--hardware", cwd=recorded)
     assert login.code == 1 and "GPU001 no GPU" in login.out and "1 of 2 nodes" in login.out, login.out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from gpuready.model.diagnosis import NOT_ENVIRONMENT, AlternativeCause, Diagnosis, LogEvidence
@@ -141,3 +143,11 @@ def test_what_a_later_start_met_is_no_cause_where_the_first_failed_otherwise():
         assert found == told and [note.kind for note in attempt.notes] == [LATER]
     outcome = RunOutcome(LaunchJob("local", "p", "script", ("t.py",), 1), (attempts[0], attempt), 1, "failed")
     assert "start 2 failed otherwise than start 1" in " ".join(render_post_mortem(outcome).split())
+
+
+def test_the_rank_that_the_launcher_saw_is_no_estimate(monkeypatch, tmp_path):
+    read = Diagnosis("cause", "any", "PKG034", "a package is missing", rank=0, confidence=0.9, rank_confidence=0.6)
+    monkeypatch.setattr(run, "_diagnose_logs", lambda *_: read)
+    logs = SimpleNamespace(paths=(), folder=str(tmp_path))
+    found = run._diagnose_failure(logs, JOB, ended(last=("ModuleNotFoundError: No module named 'kite'",)))
+    assert found is not None and (found.rank, found.rank_confidence) == (0, 0.0)

@@ -191,6 +191,12 @@ def test_no_build_at_all():
     assert fix_steps.replace_torch_step(facts(H100), contract(need("package.torch", ">=99"))) is None
 
 
+def test_no_build_of_another_cuda_than_the_frameworks_own_wheel_loads():
+    old, pinned = facts(H100 | {"driver.version": "550.54.14"}), need("package.torch", "==2.13.0")
+    assert fix_steps.choose_torch_build(old, contract(pinned)).variant == "cu126"
+    assert fix_steps.choose_torch_build(old, contract(pinned, framework="vllm", version="0.32")) is None
+
+
 def test_conditions_that_cannot_be_seen_are_left_aside():
     agreed = contract(need("package.torch", ">=99", when="platform=cuda"))
     assert fix_steps.choose_torch_build(facts(H100, gpu_vendor=GAP, platform_name=GAP), agreed) is not None

@@ -253,3 +253,16 @@ def test_what_an_image_has_to_compile_needs_the_toolkit_of_its_torch(base, pin, 
 def test_torch_of_a_version_is_judged_as_what_would_be_installed(machine, verdict):
     (report,) = workflow.check_machine(["torch==2.5.1"], on=machine, what_if={"driver": "570.86.15"})
     assert report.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "option"),
+    [
+        ("kite.toml", '# for kite\nframework = "kite"\nversion = "1"\n', "contract"),
+        ("pyproject.toml", '[project]\nname = "kite"\n[tool.kite]\nframework = "kite"\n', "packages"),
+        ("box.json", '{"kind": "recording", "facts": []}', "on"),
+    ],
+)
+def test_a_file_of_requirements_or_of_a_machine_goes_to_its_option(name, text, option, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert workflow.sort_asked_files([str(tmp_path / name)]) == ([], {option: str(tmp_path / name)})

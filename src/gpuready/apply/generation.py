@@ -197,7 +197,7 @@ class EnvironmentHome:
                 durable_files.remove_tree(generation.path)
                 swept.append(generation.name)
         for folder in (self.path, self.join_path(_OWN_FOLDER), self.join_path("installs")):
-            for name in _list_drafts(folder):
+            for name in [one for one in file_contents.list_names_or_empty(folder) if one.endswith(".draft")]:
                 durable_files.remove_file(f"{folder}/{name}")
         return swept
 
@@ -231,10 +231,6 @@ class EnvironmentHome:
             ):
                 users[generation.path] = 0
         return users
-
-
-def _list_drafts(folder: str) -> list[str]:
-    return [name for name in file_contents.list_names_or_empty(folder) if name.endswith(".draft")]
 
 
 JOURNAL_FILE = "journal.jsonl"

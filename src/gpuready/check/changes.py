@@ -60,10 +60,11 @@ def compare_reports(
 
 
 def _is_reordered(was: object, now: object) -> bool:
-    """Whether two lists have the same values in another order, as folders and variables are listed."""
+    """Whether two lists have the same values in another order, or one and the same value for another number of GPUs."""
     if not (isinstance(was, (list, tuple)) and isinstance(now, (list, tuple))):
         return False
-    return sorted(map(str, was)) == sorted(map(str, now))
+    kinds = {*map(str, was), *map(str, now)}
+    return sorted(map(str, was)) == sorted(map(str, now)) or bool(len(kinds) == 1 and was and now)
 
 
 def _change_order(change: FactChange) -> tuple[int, int, str]:

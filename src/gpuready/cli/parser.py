@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, load_command
+from gpuready.commands import COMMAND_ALIASES, COMMAND_MODULES, UNLISTED_COMMANDS, load_command
 from gpuready.commands.declaration import Command, Parameter, UsageError
 from gpuready.model.record import Record, field
 
@@ -46,14 +46,15 @@ def _split_command_name(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
     first = COMMAND_ALIASES.get(argv[0], argv[0])
     if first in COMMAND_MODULES:
         return first, argv[1:]
-    inner = [name.partition(" ")[2] for name in COMMAND_MODULES if name.startswith(f"{first} ")]
+    names = [name for name in COMMAND_MODULES if name.startswith(f"{first} ")]
+    inner = [name.partition(" ")[2] for name in names if name not in UNLISTED_COMMANDS or name.split() == argv[:2]]
     if not inner:
         raise UsageError(
             f"gpuready has no command {first!r}{nearest_name_hint(first, _first_words())}; `gpuready --help` lists them"
         )
     if not argv[1:] or argv[1] not in inner:
         got = f", not {argv[1]!r}{nearest_name_hint(argv[1], inner)}" if argv[1:] else ""
-        raise UsageError(f"gpuready {first} takes one of {', '.join(inner)}{got}")
+        raise UsageError(f"gpuready {first} takes one of {', '.join(inner)}{got}; `gpuready {first} --help` lists them")
     return f"{first} {argv[1]}", argv[2:]
 
 
@@ -91,7 +92,8 @@ def _parse_flag(
 ) -> None:
     name, equals, value = word.partition("=")
     if name not in known:
-        near = nearest_name_hint(name, known)
+        of = next((flag for flag, one in known.items() if name[2:] in one.choices), "")
+        near = f"; it is a value: {of} {name[2:]}" if of else nearest_name_hint(name, known)
         alone = command.name.partition(" ")[2]  # fleet check: what one machine can say, by check
         if alone in COMMAND_MODULES and any(name == one.flag for one in load_command(alone).flags):
             near = f" (gpuready {alone} has it)"
@@ -157,7 +159,8 @@ def _check_argument_count(command: Command, arguments: list[str]) -> None:
         raise UsageError(f"gpuready {command.name}: what it starts goes after --, such as -- train.py {arguments[-1]}")
     if not command.arguments:
         raise UsageError(f"gpuready {command.name} takes no arguments, and was given {arguments[0]!r}")
-    raise UsageError(f"gpuready {command.name} takes {command.arguments}, and was given {len(arguments) or 'nothing'}")
+    count = len(arguments) or "nothing"
+    raise UsageError(f"gpuready {command.name} takes {command.arguments}, and was given {count}; --help has examples")
 
 
 def _refuse_file_names(command: Command, arguments: list[str]) -> None:

@@ -50,7 +50,11 @@ def run(request: Request) -> Result:
     reject_together(request, "undo", "dry_run")
     if request.has_switch("undo"):
         return _undo(request)
-    is_dry = request.has_switch("dry_run")
+    is_dry, on = request.has_switch("dry_run"), request.get_option("on")
+    if on is not None and request.get_option("python") is None:
+        raise UsageError(
+            f"fix needs an environment of this machine, --python PATH; `gpuready check --on {on}` only looks"
+        )
     if not is_dry and not request.has_switch("yes") and not request.can_ask:
         raise UsageError(
             "gpuready fix asks before it changes anything, and nobody is here to ask: add --yes or --dry-run"

@@ -66,14 +66,16 @@ def run(request: Request) -> Result:
     request.arguments = shared.named_frameworks(request)
     if not request.arguments and not fix:
         raise UsageError("gpuready plan takes FRAMEWORK ..., and was given nothing; only --fix finds one by itself")
-    if len(request.arguments) > 1 and (form not in _SCREEN_FORMATS or bundle or fix):
-        raise UsageError("a file, a bundle and --fix are of one environment: name one framework")
+    if len(request.arguments) > 1 and fix:
+        raise UsageError("--fix is of one framework: name one")
     if bundle and request.options.get("resolve") is False:
         raise UsageError("--bundle needs every version: leave out --no-resolve")
     unread = [flag for name, flag in _SOURCE_FLAGS if request.options.get(name)]
     if unread and request.options.get("resolve") is False:
         raise UsageError(f"{unread[0]} is read where versions are resolved: leave out --no-resolve")
     result = _make_plans(request)
+    if len(result.plans) > 1 and (form not in _SCREEN_FORMATS or bundle):
+        raise UsageError("a file or a bundle is of one environment, and these need one each: name one framework")
     if bundle and result.verdict == "plan":
         sources = {"find_links": tuple(request.get_option("find_links", ())), "offline": request.has_switch("offline")}
         sources["use_project_config"] = request.has_switch("use_project_config")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuready.catalog import catalog_date
-from gpuready.catalog.packages import find_package
+from gpuready.catalog.packages import find_package, find_releases_around, linked_cuda_major
 from gpuready.catalog.releases import find_release, list_releases
-from gpuready.contracts import is_borrowed
+from gpuready.contracts import covers_version, is_borrowed
 from gpuready.contracts.pins import merge_metadata_pins, normalize_specifier, soften_borrowed_needs
 from gpuready.model import Capability, Contract, Requirement
 from gpuready.model.versions import satisfies_specifier
@@ -170,3 +170,24 @@ def list_torch_extras(contract: Contract) -> list[str]:
     """Return the extras of a package that bring torch."""
     conditions = (need.when for need in contract.requirements_for("package.torch"))
     return list(dict.fromkeys(when.removeprefix("wants=") for when in conditions if when.startswith("wants=")))
+
+
+def find_wheel_cuda(contract: Contract) -> int | None:
+    """Return the CUDA major whose runtime the framework's own compiled wheel loads; None if unknown."""
+    majors = {linked_cuda_major(row) for row in list_covered_releases(contract)}
+    return majors.pop() if len(majors) == 1 else None
+
+
+def list_covered_releases(contract: Contract) -> list[dict[str, Any]]:
+    """Return the releases of a contract's version; those before and after it where the catalogue has none of its own."""
+    name = contract.distribution or contract.framework
+    rows = (find_package(name) or {}).get("version", ())
+    own = [row for row in rows if covers_version(contract.version, row["version"])]
+    return own or _nearest_releases(name, contract.version)
+
+
+def _nearest_releases(name: str, version: str) -> list[dict[str, Any]]:
+    """Return the releases before and after one; of two with different torches those that pin the same as it."""
+    around = find_releases_around(name, version)
+    _, release = find_release(name, version) or ("", {})
+    return [row for row in around if row.get("torch") and row["torch"] == release.get("torch")] or around

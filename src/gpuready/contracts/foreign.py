@@ -45,7 +45,7 @@ def read_packaged_contract(distribution: str, text: str, path: str) -> Contract:
             f"{path} is shipped by {distribution} and is for {own}: a package's own requirements serve itself alone"
         )
     allowed = _take_what_is_allowed(contract, path, distribution, ())
-    whose = f"the requirements that {distribution} ships ({path}), which are not gpuready's own"
+    whose = f"the requirements that {distribution} ships in {path}, which are not gpuready's own"
     return allowed.replace(framework=distribution, says=whose + allowed.says.partition("own")[2])
 
 

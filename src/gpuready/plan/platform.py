@@ -172,7 +172,7 @@ class PlanPlatform:
         return visible_gpu_values(self.facts, key) if isinstance(fact.value, (tuple, list)) else fact.value
 
     def _note_unseen(self, fact: Fact) -> None:
-        if fact.gap != NOT_STATED:
+        if fact.gap != NOT_STATED and not fact.key.startswith("package."):  # the plan installs its own
             self.unseen[fact.key] = fact.gap
 
 

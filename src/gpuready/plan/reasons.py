@@ -161,7 +161,8 @@ def why_unresolvable(contract: Contract) -> str:
 
 def list_plan_notes(space: SearchSpace, build: TorchBuild, python: str) -> tuple[str, ...]:
     """Return further notes on the winner."""
-    plan_notes = [says] if (says := space.contract.says) and not contracts.foreign_note(space.contract) else []
+    says = space.contract.says
+    plan_notes = [f"{space.contract.name}: {says}"] if says and not contracts.foreign_note(space.contract) else []
     if space.until:
         plan_notes.append(
             f"{space.contract.name} is of {space.contract.released}: planned with torch and packages of that time"

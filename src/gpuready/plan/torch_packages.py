@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from gpuready import contracts
 from gpuready.catalog import indexes
 from gpuready.catalog import packages as catalogue
 from gpuready.catalog import torch as torches
-from gpuready.catalog.releases import find_release
 from gpuready.catalog.torch import TorchBuild
+from gpuready.contracts.catalogued_release import find_wheel_cuda, list_covered_releases
 from gpuready.contracts.want import may_meet_want
 from gpuready.model import Contract, Requirement, versions
 from gpuready.plan.platform import CHOSEN_FACTS, Limit, PlanPlatform, limit_axes
@@ -102,17 +101,16 @@ def _python_limit(platform: PlanPlatform, package: str, needs: list[Requirement]
 def _own_wheel_limits(contract: Contract) -> Iterator[Limit]:
     """Limit torch to the CUDA major of the framework's own compiled wheel."""
     name = contract.distribution or contract.framework
-    majors = {catalogue.linked_cuda_major(row) for row in _framework_releases(contract)}
-    if len(majors) != 1 or None in majors:
+    major = find_wheel_cuda(contract)
+    if major is None:
         return
-    major = majors.pop()
-    around = " and ".join(f"{name} {row['version']}" for row in _framework_releases(contract)[-2:])
+    around = " and ".join(f"{name} {row['version']}" for row in list_covered_releases(contract)[-2:])
     says = f"the wheel of {around} loads the runtime of CUDA {major}"
 
     def fails(build: TorchBuild, python: str) -> str:
         return "" if versions.major_version(build.cuda) == major else says
 
-    need = Requirement("torch.cuda", f">={major},<{(major or 0) + 1}", cite=_package_source_cite(name))
+    need = Requirement("torch.cuda", f">={major},<{major + 1}", cite=_package_source_cite(name))
     yield Limit(f"cuda of {name}", says, fails, (), (need,))
 
 
@@ -136,24 +134,9 @@ def _separate_index_limits(contract: Contract) -> Iterator[Limit]:
 
 def has_cuda_wheel(contract: Contract) -> bool:
     """Whether the framework's own wheels are compiled for CUDA."""
-    rows = _framework_releases(contract)
+    rows = list_covered_releases(contract)
     kind = (catalogue.find_package(contract.distribution or contract.framework) or {}).get("kind")
     return kind == "cuda-extension" and any(catalogue.linked_cuda_major(row) is not None for row in rows)
-
-
-def _framework_releases(contract: Contract) -> list[dict[str, Any]]:
-    """Return the releases of a contract's version; those before and after it where the catalogue has none of its own."""
-    name = contract.distribution or contract.framework
-    rows = (catalogue.find_package(name) or {}).get("version", ())
-    own = [row for row in rows if contracts.covers_version(contract.version, row["version"])]
-    return own or _nearest_releases(name, contract.version)
-
-
-def _nearest_releases(name: str, version: str) -> list[dict[str, Any]]:
-    """Return the releases before and after one; of two with different torches those that pin the same as it."""
-    around = catalogue.find_releases_around(name, version)
-    _, release = find_release(name, version) or ("", {})
-    return [row for row in around if row.get("torch") and row["torch"] == release.get("torch")] or around
 
 
 def packages_of_other_cuda(

@@ -167,7 +167,7 @@ def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
     groups: dict[str, list[str]] = {}
     for one in result.measures:
         if one.why and one.verdict not in UNMEASURED_VERDICTS and one.verdict != "slow":
-            why, name = f"{one.verdict}: {one.why}", f"{one.name}{_gpu_group_suffix(one)}"
+            why, name = f"{one.verdict}: {one.why}", one.name + (f" of {one.at}" if one.device == "GPUs" else "")
             if one.verdict == "noisy":
                 why = f"noisy: passes differ by more than {NOISE_LIMIT:.0%}"
                 name += f" {one.spread or 0:.0%}"
@@ -175,10 +175,6 @@ def _format_verdict_reasons(result: BenchResult, screen: Screen) -> list[str]:
     lines = screen.lead_paragraphs("?", (f"{why} ({', '.join(names)})" for why, names in groups.items()), "undecided")
     reasons = dict.fromkeys(r.says for m in result.measures if m.verdict != "slow" for r in m.reasons)
     return lines + screen.format_paragraphs((f"reason: {says}" for says in reasons), 2, 6)
-
-
-def _gpu_group_suffix(one: BenchMeasure) -> str:
-    return f" of {one.at}" if one.device == "GPUs" else ""
 
 
 def trim_bench_finding(finding: Finding) -> Finding:

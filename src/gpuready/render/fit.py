@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuready.model.facts import verdict_words
-from gpuready.model.fit import FitResult, GpuCandidate, LargestFit, Proposal
+from gpuready.model.fit import FitResult, GpuCandidate, LargestFit
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render.fit_header import format_fit_header, format_proposals
 from gpuready.render.fit_serving import format_serving_line, render_serving_screen
@@ -81,7 +81,9 @@ def render_fit_screen(result: FitResult, screen: Screen, verbose: bool = False) 
     sections.append(format_time(result.time, screen, verbose))
     sections += [
         _format_smallest_gpu(result, screen),
-        format_proposals(result.proposals, screen, verbose, _needed_by_proposal),
+        format_proposals(
+            result.proposals, screen, verbose, lambda one: format_gib(one.minimum + one.peak_device - one.peak_reserved)
+        ),
     ]
     sections += [_format_catalogue_gpus(result, screen, verbose), format_gpu_times(result.gpus, screen, verbose)]
     sections += [result.traceback.splitlines()] if verbose else []
@@ -260,10 +262,6 @@ def _format_smallest_gpu(result: FitResult, screen: Screen) -> list[str]:
         return []
     size = format_gib_range(*result.smallest_gpu.available_memory)
     return screen.format_paragraph(f"smallest GPU that it fits as it is: {result.smallest_gpu.name} ({size})")
-
-
-def _needed_by_proposal(one: Proposal) -> str:
-    return format_gib(one.minimum + one.peak_device - one.peak_reserved)
 
 
 def _format_fit_notes(result: FitResult, screen: Screen, verbose: bool) -> list[str]:

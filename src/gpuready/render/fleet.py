@@ -94,7 +94,8 @@ def _format_node_count(report: FleetReport) -> str:
 def _format_fleet_header(report: FleetReport, screen: Screen) -> list[str]:
     word, nodes = verdict_words(report.verdict), _format_node_count(report)
     bad = {name for verdict, _, names in group_nodes(report) if verdict in ("not-ready", NO_ANSWER) for name in names}
-    says = f"{len(bad):,} of {nodes} with problems" if bad else nodes
+    odd = bad or set(expand_reported_nodes(report.exclude))
+    says = f"{len(odd):,} of {nodes} with problems" if odd else nodes
     judged = f"{report.judged[0]}{' and others' if report.judged[1:] else ''} on " if report.judged else ""
     subject = f"{judged}{nodes}, {units.format_count(report.gpus, 'GPU')}"
     lines = screen.format_header(f"{word}: {says}", subject, VERDICT_ROLES[report.verdict], f"{word}:")

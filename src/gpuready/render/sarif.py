@@ -62,7 +62,9 @@ def _sarif_finding_result(report: Report, finding: Finding) -> dict[str, Any]:
         "ruleId": finding.code,
         "level": SARIF_LEVELS[finding.severity],
         "message": {"text": message_text},
-        "locations": [_sarif_location(fact) for fact in sorted(finding.found, key=_lacks_line_number)[:1]],
+        "locations": [
+            _sarif_location(fact) for fact in sorted(finding.found, key=lambda fact: _file_and_line(fact)[1] == 0)[:1]
+        ],
         "partialFingerprints": {"gpuready/1": f"{report.contract.name}/{finding.code}"},
         "properties": properties,
     }
@@ -76,10 +78,6 @@ def _sarif_open_result(report: Report, item: UndecidedRule) -> dict[str, Any]:
         "level": "none",
         "message": {"text": f"{report.contract.name}: cannot tell whether {item.says}: {why}."},
     }
-
-
-def _lacks_line_number(fact: Fact) -> bool:
-    return _file_and_line(fact)[1] == 0
 
 
 def _file_and_line(fact: Fact) -> tuple[str, int]:

@@ -7,6 +7,7 @@ from gpuready.catalog import torch as catalogue
 from gpuready.catalog.kernels import find_kernel
 from gpuready.catalog.torch import TorchBuild
 from gpuready.contracts import when as conditions
+from gpuready.contracts.catalogued_release import find_wheel_cuda
 from gpuready.model import Contract, Facts, FixStep, versions
 from gpuready.rules import contract_needs
 
@@ -123,6 +124,7 @@ def _candidate_builds(facts: Facts, contract: Contract) -> Iterator[TorchBuild]:
     """Yield builds inside the pins: installed release first, then newest; PyPI builds before others."""
     machine = facts.value_if_known("os.arch") or "x86_64"
     pins, cudas = (required_pins(facts, contract, "package.torch"), required_pins(facts, contract, "torch.cuda"))
+    cudas += [f"=={major}.*"] if (major := find_wheel_cuda(contract)) else []
     for release in _releases_by_preference(facts):
         if all(versions.satisfies_specifier(release, pin) for pin in pins):
             builds = sorted(

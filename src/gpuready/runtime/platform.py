@@ -42,13 +42,13 @@ def get_platform(name: str, contract: Contract | None = None) -> Platform:
     row = gpus.find_vendor_by_backend("cuda" if name == UNKNOWN_PLATFORM else name)
     if row is None or name not in (*PLATFORM_NAMES, UNKNOWN_PLATFORM):
         raise ValueError(f"no platform is called {name!r}: it is one of {', '.join(PLATFORM_NAMES)}")
-    variables = tuple(row.get("select_env", ()))
+    variables, collective = tuple(row.get("select_env", ())), row.get("collective", "")
     return Platform(
         name,
         str(row["torch_device"]),
         visibility=_visibility_variable(variables, contract),
         visibilities=variables,
-        backend=_group_backend(row.get("collective", "")),
+        backend=_GROUP_BACKENDS.get(collective, collective),
         vendor="" if name == UNKNOWN_PLATFORM else str(row["id"]),
         source=str(row["source"]),
     )
@@ -78,10 +78,6 @@ def framework_variables(
     facts = _platform_facts(on, torch, wants)
     rows = [v for v in contract.variables if _is_set_by_framework(v) and certainly_applies(v.when, facts)]
     return {v.name: _variable_value(v, environ) for v in rows}
-
-
-def _group_backend(collective: str) -> str:
-    return _GROUP_BACKENDS.get(collective, collective)
 
 
 def _visibility_variable(names: tuple[str, ...], contract: Contract | None) -> str:

@@ -197,10 +197,8 @@ def _choose_contract(
 
 def sort_asked_files(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """Return the frameworks among the words of a check, and its files by the option that takes each."""
-    names = [word.partition("#")[0].lower() for word in words]
-    if not any(
-        "/" in name or "dockerfile" in name or "containerfile" in name or name.endswith(FILE_SUFFIXES) for name in names
-    ):
+    marks = ("/", "dockerfile", "containerfile", *FILE_SUFFIXES)
+    if not any(mark in word.lower() for word in words for mark in marks):
         return list(words), {}
     from gpuready.workflow import asked_file
 

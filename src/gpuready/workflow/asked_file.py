@@ -37,6 +37,8 @@ CONTAINER_NAMES = ("dockerfile", "containerfile")
 PACKAGE_SUFFIXES = (".txt", ".in", ".toml", ".lock")
 JOB_SUFFIXES = (".json", ".py", ".sh")
 YAML_SUFFIXES = (".yml", ".yaml")
+_REQUIREMENTS = re.compile(r"\A[^\[]*^framework *=", re.M)
+"""``framework = "kite"`` before any table: a file of requirements."""
 USUAL_PYTHONS = ("3.12", "3.11", "3.10", "3.13", "3.9", "3.8")
 """The Pythons that a file without one is resolved for, the most usual first."""
 
@@ -78,13 +80,15 @@ def _option_of_file(word: str) -> str:
     name = path.rpartition("/")[2].lower()
     if name.startswith(CONTAINER_NAMES) or name.endswith(".dockerfile"):
         return "dockerfile"
+    if name.endswith(".toml") and _REQUIREMENTS.search(read_named_file(path)):
+        return "contract"
     if name.endswith(PACKAGE_SUFFIXES):
         return "packages"
     if name.endswith(YAML_SUFFIXES):
         keys = call_or_refuse(decode_mapping, read_named_file(path), path)
         return "dockerfile" if "services" in keys else "packages" if "dependencies" in keys else "config"
     if name.endswith(".json") and '"facts"' in read_named_file(path):
-        raise Refused(f"{path} is a recording of a machine: give it with --on")
+        return "on"
     if name.endswith(JOB_SUFFIXES):
         return "config"
     if "/" in path:  # not opened: a client of a server may not have the right to

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from gpuready import contracts, rules, system
@@ -32,7 +33,7 @@ from gpuready.workflow.fix_commands import InstallTarget, make_step_runnable
 def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: bool) -> Diagnosis:
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
-    diagnosis = _name_hidden_module(diagnosis)
+    diagnosis = _name_hidden_module(diagnosis, summary)
     remedy = _stated_release_step(diagnosis) or find_remedy(diagnosis, _other_text(diagnosis, summary))
     contract = _try_load_contract(diagnosis.framework, summary)
     if diagnosis.verdict != "cause":
@@ -139,21 +140,28 @@ def _is_closed(text: str) -> bool:
 
 
 _STANDARD = re.compile(r"(?:[Mm]odule|from|named) '([A-Za-z_]\w*)")
+_IMPORTS = re.compile(r"(?:from|import) (\w+)")
 _PATHS = re.compile(r"[('\"]([^()'\"\n]{1,400}\.py)[)'\"]")
 
 
-def _name_hidden_module(diagnosis: Diagnosis) -> Diagnosis:
-    """A local file that has the name of a module of Python's own, as the error or its stack shows it, in place of two packages."""
+def _name_hidden_module(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
+    """A local file in place of two packages: one that has the name of a module of Python's own, or that an installed package got for a module."""
     one = diagnosis.exceptions[0] if diagnosis.exceptions else None
     kinds = ("ImportError", "ModuleNotFoundError", "AttributeError")
     match = _STANDARD.search(one.message) if one is not None and one.type in kinds else None
-    if one is None or match is None or match[1] not in sys.stdlib_module_names:
-        return diagnosis
-    for path in (*_PATHS.findall(one.message), one.file):
+    standard = match[1] if match and match[1] in sys.stdlib_module_names else ""
+    paths = [*_PATHS.findall(one.message), one.file] if one is not None and standard else ()
+    found = [(standard, path) for path in paths]
+    for stack in (failure.frames for failure in summary.failures if one is not None and failure.at == one.line):
+        imports = (
+            (_IMPORTS.match(caller.code), called.file) for caller, called in pairwise(stack) if caller.is_library
+        )
+        found += [(imported[1], path) for imported, path in imports if imported]
+    for module, path in found:
         is_local = path.endswith(".py") and package_of_frame(StackFrame(path, 0)) == USER
-        if is_local and f"/{path}".endswith((f"/{match[1]}.py", f"/{match[1]}/__init__.py")):
+        if is_local and f"/{path}".endswith((f"/{module}.py", f"/{module}/__init__.py")):
             hidden = diagnosis.replace(verdict="cause", cause="local-file-hides-module", code="PKG020", conflict={})
-            return hidden.replace(captures={"module": match[1], "path": path}, confidence=0.8)
+            return hidden.replace(captures={"module": module, "path": path}, confidence=0.8)
     return diagnosis
 
 

@@ -68,10 +68,6 @@ class FixOrder:
         show_step: ShowStep = lambda *_: None,
         show_search: ShowStep | None = None,
     ):
-        if request.on is not None and request.python is None:
-            raise Refused(
-                f"--on {request.on} is the machine that the environment is for: give --python PATH, the environment"
-            )
         self.show_step, self.host = show_step, system.LiveHost()
         self.find_links, self.offline = tuple(find_links), offline
         self.allow_build, self.use_project_config = allow_build, use_project_config

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from gpuready import system
-from gpuready.workflow.refusal import Refused
+from gpuready.workflow.refusal import Refused, suggest_nearest
 
 _PACKAGE = __file__.rpartition("/workflow/")[0]
 _PLACES = (f"{_PACKAGE}/guides", f"{_PACKAGE.rpartition('/src/')[0]}/docs")
@@ -26,7 +24,5 @@ def list_guides() -> dict[str, str]:
 def read_guide(name: str) -> str:
     paths = list_guides()
     if name not in paths:
-        near = get_close_matches(name, paths, 1, 0.5)
-        hint = f"; the nearest is {near[0]}" if near else ""
-        raise Refused(f"there is no guide {name!r}{hint}; `gpuready docs` lists them")
+        raise Refused(f"there is no guide {name!r}{suggest_nearest(name, paths)}; `gpuready docs` lists them")
     return system.ReadOnlyHost().read_text(paths[name]) or ""

@@ -167,7 +167,10 @@ def choose_package_contract(
         return make_for_gpus(contract, f"{framework} {release.version} brings torch by what it requires")
     extras = ", ".join(f"{framework}[{one}]" for one in list_torch_extras(contract))
     only = f"; with an extra it does: {extras}" if extras else ""
-    raise Refused(f"{framework} {release.version} needs no torch: nothing of it depends on a GPU or a driver{only}")
+    near = "" if only else suggest_nearest(framework, contracts.list_frameworks())
+    raise Refused(
+        f"{framework} {release.version} needs no torch: nothing of it depends on a GPU or a driver{only}{near}"
+    )
 
 
 def _release_pins(facts: Facts, release: IndexRelease) -> tuple[list[str], str, dict[str, str]]:

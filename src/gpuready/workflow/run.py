@@ -383,7 +383,8 @@ def _diagnose_failure(book: RankLogs, job: LaunchJob, attempt: LaunchAttempt) ->
         diagnosis = diagnosis.replace(so="")
     if diagnosis.code == RANKS_MISSING and len(first) == 1:
         diagnosis = diagnosis.replace(so="")  # that no message tells which: the verdict names it
-    return diagnosis if len(first) < 2 else diagnosis.replace(rank=None, host="", confidence=0.0)
+    seen = diagnosis.replace(rank_confidence=0.0)  # the launcher saw which rank it was
+    return seen if len(first) < 2 else seen.replace(rank=None, host="", confidence=0.0)
 
 
 def _drop_survived(diagnosis: Diagnosis, attempt: LaunchAttempt) -> Diagnosis:

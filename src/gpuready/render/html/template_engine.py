@@ -90,10 +90,6 @@ def mark_breaks(text: Any) -> Any:
     return Markup("<wbr>").join(escape(piece) for piece in pieces)
 
 
-def _compact_json(data: Any) -> str:
-    return json.dumps(data, separators=(",", ":"))
-
-
 def _embed_json(document: str) -> Any:
     """JSON inside a script element: nothing in it can end the element or start a comment."""
     return _trusted_markup(document.translate({ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}))
@@ -112,5 +108,5 @@ TEMPLATE_FILTERS = {
     "size": units.format_bytes,
     "seconds": units.format_seconds,
     "want": describe_want,
-    "inert": lambda data: _embed_json(_compact_json(data)),
+    "inert": lambda data: _embed_json(json.dumps(data, separators=(",", ":"))),
 }
