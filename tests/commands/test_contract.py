@@ -160,7 +160,7 @@ def test_a_recording_holds_what_it_was_asked_to_hold(venv, tmp_path):
     ("argv", "says"),
     [
         (["transfomers"], "there is nothing to judge 'transfomers' by: "),
-        (["transfomers"], "(nearest: transformers)"),
+        (["transfomers"], "(nearest: transformers); --contract FILE takes your own"),
         (["peft:fast"], "there are no requirements of 'peft'"),
         (["transformers:fast"], "transformers has no variant 'fast'"),
         (["peft==new"], "'new' in 'peft==new' is not a version"),

@@ -39,7 +39,7 @@ def summarize_looked(facts: Facts) -> str:
     if not looked:
         return ""
     how = "contents" if looked["deep"] else "size"
-    text = f"{looked['distributions']} packages: {looked['files']} files by {how}, {looked['extensions']} extension modules"
+    text = f"{units.format_count(looked['distributions'], 'package')}: {looked['files']} files by {how}, {looked['extensions']} extension modules"
     left = [] if looked["deep"] else ["contents (--deep)"]
     left += [] if facts.value_if_known("import.result") else ["a real import (--import)"]
     left += [f"{looked['skipped']} other files"] if looked["skipped"] else []

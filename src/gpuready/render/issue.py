@@ -64,4 +64,4 @@ def _list_findings(report: Report) -> list[str]:
     for finding in report.findings:
         seen = "; ".join(f"{fact.key} {units.format_fact_value(fact)}" for fact in finding.found[:3])
         rows.append(f"{finding.code} {finding.severity}: {finding.says} ({seen})")
-    return [*rows, *(f"{one.code} can't tell: {one.says}" for one in report.undecided)]
+    return [*rows, *(f"{one.code} can't tell, may apply: {one.says}" for one in report.undecided)]

@@ -74,7 +74,7 @@ class ReleaseFinder:
         except (system.AccessError, ValueError, LookupError) as error:
             why = "--offline asks no index, and what it requires is in no cache" if self.offline else str(error)
             near = suggest_nearest(name, contracts.list_frameworks())
-            return Refused(f"there is nothing to judge {name!r} by: {why}{near}")
+            return Refused(f"there is nothing to judge {name!r} by: {why}{near}; --contract FILE takes your own")
         return Refused(f"{name} {version} is not on the index")
 
     def brings_torch(self, contract: Contract) -> bool:
