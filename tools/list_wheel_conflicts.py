@@ -286,9 +286,7 @@ def _list_lacking(
     name: str, found: Imports, has: dict[str, dict[Version, Has]]
 ) -> Iterator[tuple[tuple[str, str, str], str]]:
     """Yield what some releases of others lack that the metadata allows, and the part that needs it, if not every use does."""
-    root, *parts = STARTS[name].split() or [""]
-    inner = [found.chains[one] for one in parts if one in found.chains]
-    always = found.chains.get(root, set()) | (set.intersection(*inner) if inner else set())
+    always = found.chains.get(STARTS[name].partition(" ")[0], set())
     for start, chain in found.chains.items():
         for by, module, wanted in sorted(chain):
             other = PROVIDERS[module.partition(".")[0]]
