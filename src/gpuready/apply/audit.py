@@ -98,10 +98,6 @@ def _is_compiled_python(path: str) -> bool:
     return "/__pycache__/" in path
 
 
-def _is_file_size(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 20
-
-
 def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFileRow]:
     """Parse a RECORD; its paths are relative to ``site``."""
     try:
@@ -113,7 +109,7 @@ def parse_record_rows(text: str, site: str, package: str) -> Iterator[RecordFile
                 path = f"{site}/{path}" if site else path
                 path = posixpath.normpath(path) if _UNUSUAL_PATH.search(path) else path
             recorded = cells[1] if len(cells) > 1 else ""
-            size = int(cells[2]) if len(cells) > 2 and _is_file_size(cells[2]) else -1
+            size = int(cells[2]) if len(cells) > 2 and re.fullmatch(r"[0-9]{1,19}", cells[2]) else -1
             yield RecordFileRow(
                 path, package, recorded.removeprefix("sha256=") if recorded.startswith("sha256=") else "", size
             )

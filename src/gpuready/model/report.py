@@ -97,7 +97,8 @@ class Report(Record):
         if self.lacking:
             return "undecided"
         required = [c.name for c in self.contract.capabilities if c.level == "required"]
-        if required and all(_was_executed(self.facts.fact(f"can.{name}")) for name in required):
+        facts = [self.facts.fact(f"can.{name}") for name in required]
+        if facts and all(fact.how == "run" and fact.value is True and not fact.gap for fact in facts):
             return "ready"
         return "clear"
 
@@ -139,10 +140,6 @@ class Report(Record):
         """Whether the framework runs on accelerators alone and none is here: nothing can be installed for it."""
         platforms = self.contract.platforms
         return bool(platforms) and "cpu" not in platforms and self.facts.value_if_known("platform.name") == "cpu"
-
-
-def _was_executed(fact: Fact) -> bool:
-    return fact.how == "run" and fact.value is True and not fact.gap
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
