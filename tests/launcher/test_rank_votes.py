@@ -119,7 +119,7 @@ def steps(rank: int, *losses: str) -> str:
 
 
 def test_the_log_that_shows_a_nan_where_the_others_show_numbers_is_that_of_the_first():
-    said = {rank: steps(rank, "2.1", "2.0", "nan") for rank in range(4)}
+    said = {rank: steps(rank, "2.1", "-2.0", "nan") for rank in range(4)}
     assert first_of(4, {**said, 1: steps(1, "2.1", "nan", "nan")}) == (1,)
     assert first_of(4, said) == (0, 1, 2, 3), "all at once"
     only_one_writes = dict.fromkeys(range(4), "ValueError: loss is nan")

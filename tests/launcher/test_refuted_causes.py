@@ -29,6 +29,8 @@ def ended(**more: object) -> LaunchAttempt:
         ("MEM003", ended(memory_kills=False), True),
         ("MEM003", ended(memory_kills=True), False),
         ("MEM003", ended(), False),
+        ("MEM003", ended(oom=True), False),
+        ("MEM003", ended(oom=True, limits={"memory": 2 << 30}), True),
         ("MEM003", ended(memory_kills=False, last=("RuntimeError: can't allocate memory: you tried 9 bytes",)), False),
         ("RUN019", ended(signal=9), True),
         ("RUN019", ended(signal=9, stopped=True), False),
@@ -79,6 +81,14 @@ def test_limits_are_looked_at_where_a_rank_died(last, limits, said):
     assert run._is_refuted("RUN019", attempt) is bool(said), "then the program is not the cause"
     assert run._is_refuted("MEM003", attempt) is bool(said), "and no process was killed"
     assert not run._is_refuted("MEM003", attempt.replace(ends=(attempt.ends[0].replace(signal=9),)))
+
+
+@pytest.mark.parametrize(
+    ("last", "told"), [("OSError: 4096 requested and 130 written", True), ("OSError: [Errno 2] No such file", False)]
+)
+def test_a_short_write_on_a_full_disk_is_told(last, told):
+    notes = run._add_limits(ended(last=(last,), full=("/spill (0.0 GiB)",)), JOB).notes
+    assert ["no room is left on /spill" in note.says for note in notes] == [True] * told
 
 
 @pytest.mark.parametrize(

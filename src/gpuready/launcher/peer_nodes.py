@@ -133,7 +133,8 @@ class PeerNodes:
             text = self._call(lambda store: store.get_value(f"{self.prefix}/host/{node}"))
             if text:
                 self.places[node] = json.loads(text)
-        default = {"host": "" if node else self.job.master, "addresses": [], "ranks": [node * self.job.nproc]}
+        ranks = [*range(node * self.job.nproc, (node + 1) * self.job.nproc)]
+        default = {"host": f"node {node}" if node else self.job.master, "addresses": [], "ranks": ranks}
         return self.places.get(node) or default
 
     def claim_place(self, host: str, ranks: Iterable[int]) -> str:

@@ -341,7 +341,9 @@ def _was_first_not_finite(end: RankEnd, ends: Sequence[RankEnd], world: int) -> 
         if not before.strip():
             continue
         tails = [_list_shared_lines(one.last) for one in ends if one is not end]
-        finite = [any(o.startswith(before) and o[len(before) :][:1].isdigit() for o in tail) for tail in tails]
+        finite = [
+            any(o.startswith(before) and o[len(before) :].lstrip("+-")[:1].isdigit() for o in tail) for tail in tails
+        ]
         if 2 * sum(finite) >= world - 1 > 0:
             return True
     return False

@@ -326,8 +326,8 @@ def _describe_rank_fate(end: RankEnd, last: LaunchAttempt) -> str:
     at = f", in {frames[0].strip()}" if frames else ""
     if not end.failed:
         return "finished"
-    if end.lost:
-        return "is no longer heard of"
+    if end.lost and not end.stopped:
+        return "no longer heard of"
     if end.stopped:
         exception_text = _find_exception_line(end)
         return (

@@ -277,7 +277,10 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
     files, processes, pids, denied = (limits.get(name, 0) for name in ("files", "processes", "pids", "denied"))
     if limits and any(words in text for words in FILE_WORDS):
         return f"{files} open files are allowed to it (ulimit -n)", f"ulimit -n {max(4 * files, 65536)}"
-    if end.full and (end.signal == SIGBUS or any(words in text for words in DISK_WORDS)):
+    error = rank_votes.last_error_line(end.last)
+    is_short = error.startswith("OSError") and "[Errno " not in error  # numpy: 512 requested and 130 written
+    failed_write = is_short or any(words in text for words in DISK_WORDS)
+    if end.full and (end.signal == SIGBUS or failed_write):
         mapped = "; to write into a file that is mapped from there ends with SIGBUS" if end.signal == SIGBUS else ""
         return f"no room is left on {', '.join(end.full)}{mapped}", "free space there, or write elsewhere"
     size, seconds = limits.get("file_bytes", -1), limits.get("seconds", -1)
@@ -285,7 +288,6 @@ def _describe_limit(end: RankEnd) -> tuple[str, str]:
         return f"files of at most {size} bytes are allowed to it (ulimit -f)", "ulimit -f unlimited"
     if seconds >= 0 and end.signal == SIGXCPU:
         return f"{seconds} s of processor time are allowed to it (ulimit -t)", "ulimit -t unlimited"
-    error = rank_votes.last_error_line(end.last)
     if end.folder and any(words in error for words in FOLDER_WORDS) and ": '/" not in error:
         return f"its working folder was deleted meanwhile: {end.folder}", "start it in a folder that stays"
     addresses, memory = limits.get("addresses", -1), limits.get("memory", 0)
@@ -424,7 +426,10 @@ def _is_refuted(code: str, attempt: LaunchAttempt) -> bool:
         refused = any(
             "memory" in rank_votes.last_error_line(end.last) for end in attempt.first_ends
         )  # it says so itself
-        return bool(seen) and not any(seen) and not refused
+        own = any(
+            end.oom and end.limits.get("memory") for end in attempt.first_ends
+        )  # of its control group, not the host's
+        return own or (bool(seen) and not any(seen) and not refused)
     if code == SHARED_MEMORY:
         room = [end.shm_free for end in attempt.first_ends if end.shm_free is not None]
         return bool(room) and min(room) > ROOM_SHARE
