@@ -34,6 +34,7 @@ def add_fixes(diagnosis: Diagnosis, summary: LogSummary, on: str | None, look: b
     """Add the cause's sentence, its fixes, and what the machine adds to it; keep what fits the system of the log."""
     recorded = read_log_machine(on)
     diagnosis = _name_hidden_module(diagnosis, summary)
+    diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
     remedy = _stated_release_step(diagnosis) or find_remedy(diagnosis, _other_text(diagnosis, summary))
     contract = _try_load_contract(diagnosis.framework, summary)
     if diagnosis.verdict != "cause":
@@ -98,6 +99,7 @@ def _other_text(diagnosis: Diagnosis, summary: LogSummary) -> str:
 MIN_QUOTED = 8
 """Letters by which a line is known to be one of the message."""
 
+_UNFILLED = re.compile(r"[:,]? ?\{\w+\}")
 _SETTING = re.compile(
     r"\b[A-Z][A-Z0-9_]{3,60}=[^\s`'\",;)]{1,80}|--[a-z][\w-]{2,60}(?:[= ](?:\d[\w.]{0,20}|[Tt]rue|[Ff]alse))?"
 )
@@ -185,7 +187,6 @@ def _fit_to_system(diagnosis: Diagnosis, summary: LogSummary) -> Diagnosis:
 
 
 def _add_cause_text(diagnosis: Diagnosis) -> Diagnosis:
-    diagnosis = diagnosis.replace(alternatives=tuple(_title_alternative(a) for a in diagnosis.alternatives))
     finding = log_rules.log_finding(
         Facts([log_match_fact(diagnosis)]), Contract("log", ""), diagnosis.code, "error", diagnosis.cause
     )
@@ -239,10 +240,11 @@ def log_match_fact(diagnosis: Diagnosis) -> Fact:
 
 
 def _title_alternative(alternative: AlternativeCause) -> AlternativeCause:
-    return alternative.replace(
-        says=causes.fill_captures(alternative.says, {}) or rules.rule_name(alternative.code).replace("-", " "),
-        decide=causes.fill_captures(alternative.decide, {}),
+    """Its sentences without what only the first cause is asked for: names, sizes."""
+    says, decide = (
+        _UNFILLED.sub("", causes.fill_captures(text, {})) for text in (alternative.says, alternative.decide)
     )
+    return alternative.replace(says=says or rules.rule_name(alternative.code).replace("-", " "), decide=decide)
 
 
 # -- the machine ------------------------------------------------------------------------------------
