@@ -144,7 +144,10 @@ benchmarks: $(VENV)/.tested
 release-check: $(VENV)/.tested
 	rm -rf dist
 	$(BIN)/python tools/wheel_check.py dist -o benchmarks/results/release-check.json
-	$(BIN)/python tools/sbom.py -o dist/sbom.cdx.json
+	$(BIN)/uv venv --quiet --clear build/sbom
+	$(BIN)/uv pip install --quiet --python build/sbom --require-hashes -r requirements/core.txt
+	$(BIN)/uv pip install --quiet --python build/sbom --no-deps dist/*.whl
+	$(BIN)/uv tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment --output-reproducible --of JSON -o dist/sbom.cdx.json build/sbom
 	cd dist && sha256sum sbom.cdx.json >> SHA256SUMS && sha256sum --check --strict SHA256SUMS
 
 clean:
