@@ -23,7 +23,7 @@ PLAYED = {
 }
 """Modules of other scripts."""
 BY_HAND = {
-    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit", "score_log_exam", "score_logs", "security_battery", "step_time",
+    "agreement_draws", "architecture_sweep", "fit_architectures", "fit_architectures_measure", "fit_convolutions", "fit_exam", "fit_measure", "fit_tape_diff", "locks", "mutate_logs", "score_fit", "score_log_exam", "score_logs", "screen_words", "security_battery", "step_time",
     "step_time_public",
 }  # fmt: skip
 """Scripts that take files of measured runs or logs, or longer than all others together."""

@@ -222,7 +222,7 @@ def test_bad_words(place):
         (("fix", "--undo", "--python", "env"), "nothing to take back"),
         (("fix", "--yes", "--python", "nowhere"), "nowhere"),
         (("fix", "--yes", "--python", "env", "--find-links", "nowhere"), "nowhere"),
-        (("fix", "--yes", "--on", "h100x8"), "give --python"),
+        (("fix", "--yes", "--on", "h100x8"), "fix needs an environment of this machine, --python PATH"),
     ):
         ran = gpuready(*words, cwd=place, HOME=str(place))
         assert ran.code == 2 and says in ran.err and "Traceback" not in ran.err and not ran.out, (words, ran)

@@ -19,7 +19,7 @@ _TORCH_USERS = (
 _IMPORTS_TORCH = re.compile(rf"^\s*(?:import|from) (?:{'|'.join(_TORCH_USERS)})\b", re.MULTILINE)
 _IMPORTS, _SETS_VARIABLES = (
     re.compile(r"^(?:import|from) (\w+)", re.MULTILINE),
-    re.compile(r"environ\[[^\]\n]+\] *=[^=]|environ\.(?:setdefault|update|pop|clear)\(|putenv\("),
+    re.compile(r"environ\[[^][\n]+\] *=[^=]|environ\.(?:setdefault|update|pop|clear)\(|putenv\("),
 )
 MAX_SCRIPT_BYTES = 1 << 20
 CONFIG_SUFFIXES = (".yml", ".yaml", ".json", ".toml")
