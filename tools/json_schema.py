@@ -19,6 +19,7 @@ from gpuready import model
 from gpuready.check import changes
 from gpuready.model import bench, contract, diagnosis, facts, fit, fleet, plan, proof, report, report_document, run
 from gpuready.model.record import Record
+from gpuready.render.json_document import RENAMED
 
 MODULES = (facts, contract, report, plan, fit, diagnosis, proof, bench, fleet, report_document, changes, run)
 FIELD = re.compile(r"^    ([a-z]\w*): ([^=#]+?)(?:\s*= ([^#]*?))?\s*(?:# (?!type:)(.*))?$")
@@ -59,15 +60,7 @@ def schema() -> dict[str, Any]:
 
 def parts() -> dict[str, Any]:
     """What stands alone in one document and in a list in another: a record with its verdict."""
-    judged = {
-        "verdict": VERDICTS,
-        "answer": TEXT,
-        "exit": NUMBER,
-        "host": TEXT,
-        "judged_by": TEXT,
-        "lacking": many(TEXT),
-        "requirements": ref("Contract"),
-    }
+    judged = {"verdict": VERDICTS, "exit": NUMBER, "host": TEXT, "judged_by": TEXT, "lacking": many(TEXT)}
     return {
         "judged": thing(judged, also=ref("Report")),
         "planned": thing(SAID, also=ref("Plan")),
@@ -147,6 +140,9 @@ def many(one: dict[str, Any]) -> dict[str, Any]:
 
 
 def thing(fields: dict[str, Any], also: dict[str, Any] | None = None) -> dict[str, Any]:
+    """An object; of what was renamed it has both spellings in this release."""
+    fields = fields | {new: fields[old] for old, new in RENAMED.items() if old in fields}
+    fields |= {"answer": TEXT} if "verdict" in fields else {}
     return {"type": "object", "properties": fields, "required": list(fields), **({"allOf": [also]} if also else {})}
 
 
@@ -156,8 +152,8 @@ def of_record(cls: type[Record]) -> dict[str, Any]:
     settings = {match[1]: match[2].strip() for match in lines if match and match[1] in cls._fields}
     fields = {name: of_field(cls, name, settings.get(name, "Any")) for name in cls._fields}
     summary = " ".join((cls.__doc__ or "").split()).partition(". ")[0].rstrip(".")
-    left = [name for name in fields if name not in OPTIONAL.get(cls.__name__, ())]
-    made = {"description": summary, **thing(fields), "required": left}
+    made = {"description": summary, **thing(fields)}
+    made["required"] = [name for name in made["required"] if name not in OPTIONAL.get(cls.__name__, ())]
     return made | {"required": []} if "to_json" in vars(cls) else made  # it leaves out what does not apply
 
 

@@ -24,13 +24,23 @@ def read(fields: dict) -> dict:
 def test_a_report_survives_the_journey(name):
     report = REPORTS[name]
     read_back = read(json_document.report_json_fields(report))
-    assert list(read_back)[:5] == ["schema", "gpuready", "verdict", "exit", "host"]
+    assert list(read_back)[:6] == ["schema", "gpuready", "verdict", "answer", "exit", "host"]
     assert read_back["schema"] == 1 and read_back["gpuready"] == __version__
     assert read_back["verdict"] == report.verdict and read_back["exit"] == report.exit
     assert tuple(Finding.from_json(f) for f in read_back["findings"]) == report.findings or name == "hostile"
     assert set(Report._fields) <= set(read_back)
     facts = Facts([Fact.from_json(f) for f in read_back["facts"]], read_back["host"])
     assert facts == report.facts
+    assert read_back["requirements"] == read_back["contract"]
+
+
+def test_every_verdict_of_a_document_has_its_words_and_names_of_machines_stay_theirs():
+    place = {"verdict": "does not fit", "places": [{"verdict": "undecided"}], "contract_note": "read from 5.17"}
+    found = read({"verdict": "clear", "fit": place, "facts": [{"value": {"verdict": "clear", "contract": "a.toml"}}]})
+    assert found["answer"] == "no problems found" and found["fit"]["answer"] == "does not fit"
+    assert found["fit"]["places"] == [{"verdict": "undecided", "answer": "can't tell"}]
+    assert found["fit"]["requirements_note"] == found["fit"]["contract_note"] == "read from 5.17"
+    assert found["facts"] == [{"value": {"verdict": "clear", "contract": "a.toml"}}]
 
 
 def test_several_reports_come_under_the_worst_verdict():

@@ -199,7 +199,7 @@ _BACKGROUND = (
     "pairs",
 )
 """What a document was made from: left out first."""
-_ANSWER = ("schema", "gpuready", "verdict", "exit", "host", "framework", "version", "code", "says", "so")
+_ANSWER = ("schema", "gpuready", "verdict", "answer", "exit", "host", "framework", "version", "code", "says", "so")
 """What stays in every summary."""
 _SOURCES = ("cite", "reads", "schema", "signs", "source", "text")
 """What a row of a long list is without: where it comes from, and its explanation."""

@@ -113,6 +113,9 @@ _LISTING_FACTS = {"package": "python.packages", "env": "env.names"}
 
 
 VERDICT_WORDS = {"ready": "ready", "clear": "no problems found", "not-ready": "not ready", "undecided": "can't tell"}
+OTHER_WORDS = {"unknown": "no cause found", "partly": "partly fixed", "undone": "taken back",
+               "by-hand": "nothing that gpuready can change here"}  # fmt: skip
+"""Of a diagnosis, and of a fix."""
 
 UNSTATED_TEXT = "not given"
 """A value that a what-if machine was not given."""
@@ -125,7 +128,7 @@ def describe_gap(gap: str) -> str:
 
 def verdict_words(verdict: str) -> str:
     """``clear`` -> ``no problems found``; a verdict of another kind of result without its hyphens."""
-    return VERDICT_WORDS.get(verdict) or verdict.replace("-", " ")
+    return (VERDICT_WORDS | OTHER_WORDS).get(verdict) or verdict.replace("-", " ")
 
 
 HARDWARE_FACTS = ("gpu.capability", "gpu.name", "gpu.memory", "gpu.count", "gpu.pci_count", "gpu.vendor", "os.arch",

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gpuready.model.diagnosis import HEALTHY, Diagnosis, LogEvidence
+from gpuready.model.facts import verdict_words
 from gpuready.model.node_names import fold_node_names
 from gpuready.model.visible_text import escape_unprintable
 from gpuready.render import units
@@ -18,7 +19,7 @@ MAX_EVIDENCE_LINES = 3
 MIN_SURE = 0.6
 """Below this confidence a cause is called a guess."""
 
-_VERDICT_LEADS = {"cause": ("cause", "error"), "healthy": (HEALTHY, "ok"), "unknown": ("no cause found", "undecided")}
+_VERDICT_ROLES = {"cause": "error", HEALTHY: "ok", "unknown": "undecided"}
 
 
 def diagnosis_json_fields(diagnosis: Diagnosis) -> Mapping[str, Any]:
@@ -28,7 +29,7 @@ def diagnosis_json_fields(diagnosis: Diagnosis) -> Mapping[str, Any]:
 def format_diagnosis_line(diagnosis: Diagnosis) -> str:
     """``cuda-oom MEM001 rank 3 on gpu-07: the job needs …``"""
     named = f"{diagnosis.cause} {diagnosis.code}{_failing_rank_text(diagnosis)}"
-    lead = named if diagnosis.verdict == "cause" else diagnosis.verdict
+    lead = named if diagnosis.verdict == "cause" else verdict_words(diagnosis.verdict)
     return escape_unprintable(f"{lead}: {diagnosis.says}") + "\n"
 
 
@@ -54,7 +55,7 @@ def _failing_rank_text(diagnosis: Diagnosis) -> str:
 
 
 def _format_diagnosis_verdict(diagnosis: Diagnosis, display: Screen, verbose: bool) -> list[str]:
-    lead, role = _VERDICT_LEADS[diagnosis.verdict]
+    lead, role = verdict_words(diagnosis.verdict), _VERDICT_ROLES[diagnosis.verdict]
     if diagnosis.verdict == "cause" and diagnosis.confidence:
         lead = f"{'a guess' if diagnosis.confidence < MIN_SURE else lead} ({round(100 * diagnosis.confidence)} % sure)"
     lines = display.format_header(f"{lead}: {diagnosis.says}", diagnosis.code, role, f"{lead}:")

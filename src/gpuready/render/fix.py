@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuready.model.facts import verdict_words
 from gpuready.model.plan import FixItem, FixOutcome
 from gpuready.render import json_document, units
 from gpuready.render.layout import Screen, join_sections
 from gpuready.render.problem_list import format_list_item
 
-_HEADLINES = {
-    "fixed": "fixed",
-    "partly": "partly fixed",
-    "nothing-to-fix": "nothing to fix",
-    "by-hand": "nothing that gpuready can change here",
-    "dry-run": "would change",
-    "failed": "failed",
-    "undone": "taken back",
-}
 _STATES = {
     "applied": "done",
     "ineffective": "made, and it did not help",
@@ -71,10 +63,10 @@ def _headline(outcome: FixOutcome) -> str:
     if outcome.is_unchanged:
         return "failed: nothing was changed"
     if outcome.verdict == "dry-run" and not outcome.items:
-        return _HEADLINES["nothing-to-fix"]
+        return verdict_words("nothing-to-fix")
     if outcome.verdict == "dry-run" and all(item.by == "you" for item in outcome.items):
-        return _HEADLINES["by-hand"]
-    return _HEADLINES[outcome.verdict]
+        return verdict_words("by-hand")
+    return "would change" if outcome.verdict == "dry-run" else verdict_words(outcome.verdict)
 
 
 def _format_fix_header(outcome: FixOutcome, screen: Screen) -> list[str]:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpuready import __version__
 from gpuready.model import EXIT_CODES, SCHEMA, Facts, Report, worst_verdict
 from gpuready.model.facts import verdict_words
 
+RENAMED = {"contract": "requirements", "contract_note": "requirements_note"}
+FROM_MACHINES = ("value", "tape")
+"""What a machine said, whose names are its own."""
+
 
 def format_json_document(fields: Mapping[str, Any]) -> str:
     """Format fields as ASCII JSON text, with the schema and the gpuready version first."""
-    content = {"schema": SCHEMA, "gpuready": __version__, **fields, **_answer_field(fields.get("verdict"))}
-    return json.dumps(_replace_nonfinite(content), indent=2, default=str) + "\n"
+    content = {"schema": SCHEMA, "gpuready": __version__, **fields}
+    return json.dumps(_to_document(content), indent=2, default=str) + "\n"
 
 
 def report_json_fields(one: Report) -> dict[str, Any]:
-    """A Report with its verdict; ``host`` is the machine of its facts. In this release ``contract`` repeats the requirements."""
+    """A Report with its verdict; ``host`` is the machine of its facts."""
     fields = {
         "verdict": one.verdict,
         "exit": one.exit,
@@ -26,13 +30,7 @@ def report_json_fields(one: Report) -> dict[str, Any]:
         "judged_by": one.judged_by,
         "lacking": one.lacking,
     }
-    record = one.to_json()
-    return fields | _answer_field(one.verdict) | record | {"requirements": record["contract"]}
-
-
-def _answer_field(verdict: object) -> dict[str, str]:
-    """The words of the screens beside a verdict: in this release a document has both spellings."""
-    return {"answer": verdict_words(verdict)} if isinstance(verdict, str) and verdict else {}
+    return fields | one.to_json()
 
 
 def reports_json_fields(several: Sequence[Report]) -> dict[str, Any]:
@@ -60,12 +58,23 @@ def facts_json_fields(facts: Facts) -> dict[str, Any]:
     return {"host": facts.host, "facts": facts.to_json()}
 
 
-def _replace_nonfinite(value: Any) -> Any:
-    """Turn infinity and NaN, which JSON lacks but a recording may contain, into text."""
+def _to_document(value: Any, name: str = "") -> Any:
+    """Write both spellings of what was renamed, and turn infinity and NaN, which JSON lacks but a recording may contain, into text."""
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return str(value)
     if isinstance(value, dict):
-        return {str(k): _replace_nonfinite(v) for k, v in value.items()}
+        fields = value.items() if name in FROM_MACHINES else _iter_both_spellings(value)
+        return {str(k): _to_document(v, name if name in FROM_MACHINES else str(k)) for k, v in fields}
     if isinstance(value, (list, tuple)):
-        return [_replace_nonfinite(v) for v in value]
+        return [_to_document(v, name) for v in value]
     return value
+
+
+def _iter_both_spellings(fields: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """``verdict`` and its words as ``answer``, ``contract`` and ``requirements``: in this release a document has both."""
+    for name, value in fields.items():
+        yield name, value
+        if name == "verdict" and isinstance(value, str) and value:
+            yield "answer", verdict_words(value)
+        elif name in RENAMED and RENAMED[name] not in fields:
+            yield RENAMED[name], value
